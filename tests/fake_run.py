@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, TIMESTAMP
-from cql.query.query import Query, Recipe, Target
+from cql.query.query import PreparedQuery, Query, Target
 
 SCHEMA = Schema((Field("a", BIGINT),))
 
@@ -144,7 +144,7 @@ def make_query(
     bounded: bool = True,
     epoch: float | None = None,
 ) -> Query:
-    recipe = Recipe(
+    prepare = PreparedQuery(
         plan=cast(Any, None),
         text="SELECT a FROM s",
         source="SELECT a FROM s;",
@@ -156,4 +156,4 @@ def make_query(
         event_time_type=TIMESTAMP,
     )
     target = None if sink is None else Target("t", lambda: sink, epoch)
-    return Query(recipe, target, "q1")
+    return Query(prepare, target, "q1")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.base.lru import Memo
+from cql.base.lru import LruCache
 from cql.base.recursion import deep_stack
 from cql.base.types import BIGINT, BOOLEAN
 from cql.errors import CqlError, RunError
@@ -49,7 +49,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("WHOLE", 8), ("WHOLE_LEVELS", 3), ("PART", 6), ("LEVELS", 3)):
         monkeypatch.setattr(expression_parts, name, value)
-    monkeypatch.setattr(kernel_cache, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # of whole ones
 
 
 def got(session: Session, text: str) -> list[Any]:
@@ -252,7 +252,7 @@ def group_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few small expressions are computed together as many are."""
     monkeypatch.setattr(kernel_builder, "MANY", 8)
     monkeypatch.setattr(kernel_builder, "GROUP", 12)
-    monkeypatch.setattr(kernel_cache, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # of whole ones
 
 
 def test_groups_give_what_each_gives(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from cql.executor.kernels.ordered import tables
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
@@ -260,12 +260,12 @@ def test_a_paused_query_does_nothing(session: Session, ungathered: None, runtime
             assert waits.get(timeout=60) == n
             assert (query.status, query.is_active, pauses) == ("paused", True, n)
             assert left_over() == []
-            turns = begun[0]._turns
-            assert turns is not None
-            admitted = turns.serial
+            scheduler = begun[0]._scheduler
+            assert scheduler is not None
+            admitted = scheduler.serial
             if runtime == "ordered":
                 query.workers = n
-            assert turns.serial == admitted
+            assert scheduler.serial == admitted
             query.resume()
         thread.join()
     assert answer == [expected]
@@ -320,12 +320,12 @@ def at_a_cut(session: Session, text: str, serial: int) -> tuple[Any, ...]:
         before[:0] = behind
         behind.clear()
         execution._results.clear()
-        assert execution._turns is not None
+        assert execution._scheduler is not None
         progress = [(f.attributes[0].watermark(), f.late_rows) for f in execution.feeds]
-        state.extend((groups(execution), progress, execution._turns.sequence))
+        state.extend((groups(execution), progress, execution._scheduler.sequence))
         if isinstance(execution._runtime, Ordered):
             assert execution._runtime._plan[tables.INSIDE] == 0
-        assert execution._turns.serial == serial
+        assert execution._scheduler.serial == serial
 
     behind: list[pa.RecordBatch] = []
     make = Execution.__init__
@@ -487,23 +487,23 @@ def test_blocks_are_read_ahead(
     """Where there is no room for morsels, the block behind the one that they are cut off is read;
     if that cannot be, what is left of the one before is not lost."""
     ahead, failed = 0, False
-    read_ahead = Turns.read_ahead
+    read_ahead = InputScheduler.read_ahead
 
     def source() -> Iterator[dict[str, int]]:
         for i in range(until):
             yield {"ts": i, "v": i}
         raise ValueError("the line is dead")
 
-    def noted(turns: Turns) -> None:
+    def noted(scheduler: InputScheduler) -> None:
         nonlocal ahead, failed
-        (feed,) = turns.feeds
-        assert turns.is_open(0)
+        (feed,) = scheduler.feeds
+        assert scheduler.is_open(0)
         assert feed.pending is None
-        read_ahead(turns)
+        read_ahead(scheduler)
         ahead += 1
         failed |= feed.pending is None
 
-    monkeypatch.setattr(Turns, "read_ahead", noted)
+    monkeypatch.setattr(InputScheduler, "read_ahead", noted)
     monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
     for _ in range(20):
         session = Session(False)
@@ -626,7 +626,7 @@ def test_who_takes_no_results_holds_back_the_source(
     for batch in query:
         given += 1
         execution = execution_of(query)
-        runtime, turns = execution._runtime, execution._turns
+        runtime, scheduler = execution._runtime, execution._scheduler
         if not isinstance(runtime, Ordered):
             break  # all of it has been read
         inside = int(runtime._plan[tables.INSIDE])
@@ -634,7 +634,7 @@ def test_who_takes_no_results_holds_back_the_source(
             len(runtime._sections.ports(s)) + 2 for s in range(len(runtime._sections.order))
         )
         assert inside <= places * depth(workers) + len(execution._results)
-        assert turns is not None
+        assert scheduler is not None
         if shape == "filter and project" and given > 1:
             # a third of the rows passes, each is a batch of its own, and none waits for another
             taken = int(batch.num_rows)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.base.lru import Memo
+from cql.base.lru import LruCache
 from cql.errors import CqlError
 from cql.executor.codegen import kernel_cache
 
@@ -70,14 +70,14 @@ DIFFERENT = {
 
 
 @pytest.fixture
-def memo(monkeypatch: pytest.MonkeyPatch) -> Memo[tuple[object, ...], Any]:
+def memo(monkeypatch: pytest.MonkeyPatch) -> LruCache[tuple[object, ...], Any]:
     made = _memo()
     monkeypatch.setattr(kernel_cache, "WRITTEN", made)
     return made
 
 
-def _memo() -> Memo[tuple[object, ...], Any]:
-    return Memo(1 << 17, kernel_cache._weight)
+def _memo() -> LruCache[tuple[object, ...], Any]:
+    return LruCache(1 << 17, kernel_cache._weight)
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
@@ -97,7 +97,7 @@ def test_what_differs_is_not_shared(what: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "run", [FILTER, COUNT, JOIN, ROWS], ids=("filter", "count", "join", "rows")
 )
-def test_the_same_query_is_written_once(run: Run, memo: Memo[Any, Any]) -> None:
+def test_the_same_query_is_written_once(run: Run, memo: LruCache[Any, Any]) -> None:
     first = run.outcome()
     parts = len(memo)
     assert parts > 0
@@ -118,7 +118,7 @@ def test_runs_that_share_a_kernel_do_not_meet() -> None:
         assert list(pool.map(run, range(4))) == [[alone] * 5] * 4
 
 
-def test_what_calls_functions_of_users_is_not_kept(memo: Memo[Any, Any]) -> None:
+def test_what_calls_functions_of_users_is_not_kept(memo: LruCache[Any, Any]) -> None:
     """It would keep them, and all that they hold."""
     session = cql.connect(spark=False)
     session.register_function("twice", lambda x: 2 * x, args=["bigint"], returns="bigint")
@@ -139,7 +139,7 @@ def test_what_was_asked_for_last_is_kept() -> None:
         made.append(text)
         return text.upper()
 
-    memo: Memo[str, str] = Memo(6, len)
+    memo: LruCache[str, str] = LruCache(6, len)
     for text in ("aa", "bb", "cc", "aa", "dd", "aa", "cc"):
         assert memo.get(text, partial(make, text)) == text.upper()
     assert made == ["aa", "bb", "cc", "dd"]  # bb left for dd
@@ -149,7 +149,7 @@ def test_what_was_asked_for_last_is_kept() -> None:
 
 
 def test_what_is_too_large_is_not_kept() -> None:
-    memo: Memo[str, int] = Memo(6, len)
+    memo: LruCache[str, int] = LruCache(6, len)
     memo.get("aaa", lambda: 1)
     assert memo.get("a" * 7, lambda: 2) == 2
     assert memo.get("a" * 7, lambda: 3) == 3
@@ -157,7 +157,7 @@ def test_what_is_too_large_is_not_kept() -> None:
 
 
 def test_of_two_that_are_made_at_once_the_first_stays() -> None:
-    memo: Memo[str, object] = Memo(6, len)
+    memo: LruCache[str, object] = LruCache(6, len)
     begin = Barrier(2)
 
     def make() -> object:
@@ -170,7 +170,7 @@ def test_of_two_that_are_made_at_once_the_first_stays() -> None:
 
 
 def test_what_fails_is_asked_again() -> None:
-    memo: Memo[str, int] = Memo(6, len)
+    memo: LruCache[str, int] = LruCache(6, len)
     with pytest.raises(ZeroDivisionError):
         memo.get("a", lambda: 1 // 0)
     assert memo.get("a", lambda: 1) == 1

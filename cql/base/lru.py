@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made")
 
 
-class Memo(Generic[Key, Made]):
+class LruCache(Generic[Key, Made]):
     """Values by what they are made of: those that were asked for last, as long as their keys do
     not ``weigh`` more than ``room`` together. Who gets one leaves it as it is: others have it,
     too."""

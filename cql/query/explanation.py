@@ -147,8 +147,8 @@ def _time_lines(timing: Timing) -> list[str]:
     if (marked := timing.markers) is not None:
         mean, p50, p99 = (_span(t) for t in (marked.mean, marked.p50, marked.p99))
         lines.append(
-            f"markers: {marked.morsels:,} morsels through all operators in {mean} on average, 50% in"
-            f" {p50}, 99% in {p99}"
+            f"markers: {marked.morsels:,} morsels through all operators in {mean} on average,"
+            f" 50% in {p50}, 99% in {p99}"
         )
     return lines
 

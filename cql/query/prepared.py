@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cql.base.settings import Settings
 from cql.errors import CqlError, Position
 from cql.executor.run.worker_scaling import cores
-from cql.query.query import Recipe, Target
+from cql.query.query import PreparedQuery, Target
 from cql.query.run import Run
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class Origin:
     member: bool = False
 
 
-def recipe(
+def prepare(
     bound: st.Query,
     origin: Origin,
     catalog: SessionCatalog,
     run_plan: RunPlan,
     *,
     inserts: bool = False,
-) -> Recipe:
+) -> PreparedQuery:
     """``inserts``: its rows go into a table.
 
     Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
@@ -80,7 +80,7 @@ def recipe(
     def run() -> Run:
         return run_plan(plan, origin.settings)
 
-    return Recipe(
+    return PreparedQuery(
         text=origin.text,
         source=origin.source,
         plan=plan,

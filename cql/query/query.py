@@ -53,7 +53,7 @@ class Explanation(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PreparedQuery:
     """How a query is run and explained: what the session hands over. ``text`` is the statement,
     ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
     are left out of windows. ``event_time_type`` is the type of the first progressing column among
@@ -87,27 +87,29 @@ class Query(LifeCycle):
     know the text of the query. Safe to ``stop``, ``pause`` and ``resume`` from any thread; rows are
     read by one thread at a time."""
 
-    def __init__(self, recipe: Recipe, target: Target | None = None, name: str = "") -> None:
-        super().__init__(name, recipe.source, recipe.run)
-        self.text = recipe.text
-        self._recipe = recipe
+    def __init__(
+        self, prepare: PreparedQuery, target: Target | None = None, name: str = ""
+    ) -> None:
+        super().__init__(name, prepare.source, prepare.run)
+        self.text = prepare.text
+        self._prepared = prepare
         self._target = target
 
     # ----------------------------------------------------------------- what it is
 
     @property
     def _plan(self) -> PhysicalPlan:
-        return self._recipe.plan
+        return self._prepared.plan
 
     @property
     def schema(self) -> Schema:
         """Columns of the result (of the rows inserted, for an INSERT)."""
-        return self._recipe.schema
+        return self._prepared.schema
 
     @property
     def _windowed(self) -> bool:
         """Whether it leaves late rows out; without a window they are rows like any other."""
-        return self._recipe.windowed
+        return self._prepared.windowed
 
     @property
     def columns(self) -> list[str]:
@@ -116,13 +118,13 @@ class Query(LifeCycle):
     @property
     def bounded(self) -> bool:
         """Whether the query ends by itself: when its input does, or by a LIMIT."""
-        return self._recipe.bounded
+        return self._prepared.bounded
 
     @property
     def _live(self) -> bool:
         """Whether some input has no end, so that the query waits for what comes (even if a LIMIT
         ends it). Such an INSERT runs in the background, and publishes as it goes."""
-        live = self._recipe.live
+        live = self._prepared.live
         return not self.bounded if live is None else live
 
     @property
@@ -137,7 +139,7 @@ class Query(LifeCycle):
     @property
     def _event_time_type(self) -> DataType | None:
         """What ``progress().event_time`` counts."""
-        return self._recipe.event_time_type
+        return self._prepared.event_time_type
 
     def __repr__(self) -> str:
         what = f"INSERT INTO {self._target.name}" if self._target else "SELECT"
@@ -154,10 +156,10 @@ class Query(LifeCycle):
             how = "an INSERT into " + self._target.name
         elif not self.bounded:
             how = "it does not end by itself: show(n) gives its first rows"
-        elif self._live or self._recipe.late or not notebook.can_be_read_again(self._plan):
+        elif self._live or self._prepared.late or not notebook.can_be_read_again(self._plan):
             how = "show() and to_arrow() give its rows"
         else:
-            return notebook.query_html(self, Query(self._recipe, name=self.name), "")
+            return notebook.query_html(self, Query(self._prepared, name=self.name), "")
         return notebook.query_html(self, None, how)
 
     # ----------------------------------------------------------------- reading rows
@@ -190,7 +192,7 @@ class Query(LifeCycle):
     def _late_output(self, run: Run) -> Iterator[None]:
         """While ``run`` runs, its LATE OUTPUT goes where it belongs. Like an INSERT, that of
         bounded input is published when all of it was read, or not at all."""
-        late = self._recipe.late
+        late = self._prepared.late
         if late is None:
             yield
             return
@@ -228,12 +230,12 @@ class Query(LifeCycle):
 
         if self._target is not None:
             return pa.table({"rows": pa.array([self._row_count], pa.int64())})
-        if not self._recipe.changelog:
+        if not self._prepared.changelog:
             return pa.Table.from_batches(list(batches), schema=self.schema.to_arrow())
         relation = FinalRelation(self.schema.to_arrow(), self._last_instant)
         for batch in batches:
             relation.add(batch)
-        return relation.table(self._recipe.order)
+        return relation.table(self._prepared.order)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for whoever reads Arrow's C streams: ``pl.DataFrame(query)``,
@@ -250,7 +252,7 @@ class Query(LifeCycle):
             if not self.bounded:
                 self._must_end()
             stream = reader(pa.schema({"rows": pa.int64()}), self._whole)
-        elif self._recipe.changelog and self.bounded:
+        elif self._prepared.changelog and self.bounded:
             # Behind the columns of the changes stand those of the relation.
             columns = pa.schema([*self.schema.to_arrow()][2:])
             stream = reader(columns, self._whole)
@@ -323,7 +325,7 @@ class Query(LifeCycle):
             raise PlanError(
                 "this query does not end by itself, so it has no whole result",
                 hint="iterate over it, show(n) its first rows, or INSERT INTO a table",
-                text=self._recipe.source,
+                text=self._prepared.source,
             )
 
     # ----------------------------------------------------------------- writing rows
@@ -348,14 +350,14 @@ class Query(LifeCycle):
     @property
     def _writes(self) -> frozenset[str]:
         """The tables that its rows go into, LATE OUTPUT's too."""
-        late = self._recipe.late
+        late = self._prepared.late
         named = (self._target.name if self._target else None, late.name if late else None)
         return frozenset(name for name in named if name is not None)
 
     @property
     def _makes(self) -> frozenset[str]:
         """The table that LATE OUTPUT makes, if there is none yet."""
-        late = self._recipe.late
+        late = self._prepared.late
         return frozenset((late.name,) if late is not None and late.new else ())
 
     def insert(self) -> Query:
@@ -452,11 +454,11 @@ class Query(LifeCycle):
                         pass
             finally:
                 self._timed = False
-        return Explanation(self._recipe.explain(word, self._run))
+        return Explanation(self._prepared.explain(word, self._run))
 
     def _explain_run(self) -> Explanation:
         """The plan with what the latest run has measured so far, whether it has ended or not."""
-        return Explanation(self._recipe.explain("analyze", self._latest()))
+        return Explanation(self._prepared.explain("analyze", self._latest()))
 
     def summary(self) -> str:
         """The latest run in a line: rows, time, late and bad rows."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.base.compile_notice import WATCH
 from cql.base.foreign import error_text
-from cql.base.lru import Memo
+from cql.base.lru import LruCache
 from cql.base.settings import Settings, find_setting
 from cql.base.uninterruptible import load_module
 from cql.errors import (
@@ -34,8 +34,8 @@ from cql.errors import (
     unreachable,
 )
 from cql.executor.run.worker_scaling import cores
-from cql.query.prepared import Origin, RunPlan, recipe, target
-from cql.query.query import Query, Recipe
+from cql.query.prepared import Origin, RunPlan, prepare, target
+from cql.query.query import PreparedQuery, Query
 from cql.query.query_set import RunOfAll, StatementSet
 from cql.query.result import Analysis, Result, done, explained
 from cql.query.run import Run
@@ -307,14 +307,14 @@ class Session(Pushing):
     # ----------------------------------------------------------------- queries
 
     def _select(self, bound: st.Query, origin: Origin) -> Query:
-        query = Query(self._recipe(bound, origin), name=f"q{next(self._numbers)}")
+        query = Query(self._prepared(bound, origin), name=f"q{next(self._numbers)}")
         self._selects.add(query)
         return self._made(query)
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
         from cql.planner.nodes.logical import TIME, WEIGHT
 
-        made = self._recipe(bound.query, origin, inserts=True)
+        made = self._prepared(bound.query, origin, inserts=True)
         changing = made.changelog or bound.query.emit_changes is not None
         if changing and not create and bound.columns[:2] != (TIME, WEIGHT):
             raise PlanError(
@@ -344,8 +344,8 @@ class Session(Pushing):
         self._latest = query
         return query
 
-    def _recipe(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> Recipe:
-        return recipe(bound, origin, self._catalog, self._make_run, inserts=inserts)
+    def _prepared(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> PreparedQuery:
+        return prepare(bound, origin, self._catalog, self._make_run, inserts=inserts)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
         WATCH.asked_by(self._notice_compiling)
@@ -705,7 +705,7 @@ def _close_all() -> None:
 
 
 #: The statements of texts that ran last; who binds them leaves them as they are.
-_PARSED: Memo[str, tuple[exp.Expression, ...]] = Memo(1 << 16, len)
+_PARSED: LruCache[str, tuple[exp.Expression, ...]] = LruCache(1 << 16, len)
 
 
 def _trees(text: str) -> tuple[exp.Expression, ...]:

@@ -15,7 +15,7 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from cql.base.lru import Memo
+from cql.base.lru import LruCache
 from cql.base.model import Field, Schema
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
@@ -57,7 +57,7 @@ def _weight(key: tuple[object, ...]) -> int:
 
 
 #: What writers returned, by the writer and its part of a plan: some hundred kernels.
-WRITTEN: Memo[tuple[object, ...], Any] = Memo(1 << 17, _weight)
+WRITTEN: LruCache[tuple[object, ...], Any] = LruCache(1 << 17, _weight)
 
 
 def once(write: Callable[[Part], Code]) -> Callable[[Part], Code]:

@@ -588,9 +588,9 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
         return SessionOperator
     if spec.aggregate.by is not None:
         load_module("cql.executor.operators.stage.partitioned_windows")
-        from cql.executor.operators.stage.partitioned_windows import GroupwiseOperator
+        from cql.executor.operators.stage.partitioned_windows import PartitionedWatermarkOperator
 
-        return GroupwiseOperator
+        return PartitionedWatermarkOperator
     if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
         from cql.executor.operators.stage.two_level_windows import TwoLevelOperator
 

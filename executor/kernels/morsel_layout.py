@@ -43,7 +43,7 @@ OWN_LATE = 21  # address of its own room for stragglers
 WIDTH = 22  # words of the morsel; those of its own columns follow, wherever these point now
 CHOSEN = 23  # address of the numbers of the rows that count (int32); 0: all do
 FEED = 24  # the input that the morsel was cut off, or whose morsel it was made for
-BASE = 25  # stream position of the first row of that block (``Turns.first``)
+BASE = 25  # stream position of the first row of that block (``InputScheduler.first``)
 WAY = 26  # the way that it came on, where its input comes to an operator on several (``paths``)
 HEADER = 27
 

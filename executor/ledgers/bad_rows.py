@@ -18,7 +18,7 @@ from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.joins.subquery_lookup import LookupOperator
 from cql.executor.operators.stage.operator import StageOperator
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.udf.errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
@@ -48,7 +48,7 @@ class _Running:
     graph: Graph
     users: Sequence[set[int]]
     feeds: Sequence[Feed]
-    turns: Turns
+    scheduler: InputScheduler
 
 
 class BadRows:
@@ -64,10 +64,14 @@ class BadRows:
         self._running: _Running | None = None
 
     def begin(
-        self, graph: Graph, users: Sequence[set[int]], feeds: Sequence[Feed], turns: Turns
+        self,
+        graph: Graph,
+        users: Sequence[set[int]],
+        feeds: Sequence[Feed],
+        scheduler: InputScheduler,
     ) -> None:
         """Before the first morsel is admitted."""
-        self._running = _Running(graph, users, feeds, turns)
+        self._running = _Running(graph, users, feeds, scheduler)
 
     def end(self) -> None:
         """What the ledger says stays; the run that it is of is let go."""
@@ -108,7 +112,7 @@ class BadRows:
             raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
         self._count(users, len(bad))
         assert self._running is not None
-        place = (self._running.turns.serial,)  # before all that operators say of the block
+        place = (self._running.scheduler.serial,)  # before all that operators say of the block
         for b in bad[: LEDGER_ROWS - len(self._kept)]:
             row = BadRow(name, loaded.offset + b.row, "source", b.reason, b.text)
             self._kept.append((place, users, row))
@@ -147,14 +151,14 @@ class BadRows:
         """The source of a failed row and its offset there, where rows come to the operator as they
         left the source."""
         assert self._running is not None
-        words, turns = failure.morsel.words, self._running.turns
-        if failure.feed is None and words[SERIAL] < turns.began:
+        words, scheduler = failure.morsel.words, self._running.scheduler
+        if failure.feed is None and words[SERIAL] < scheduler.began:
             return None, None
         feed = None if failure.feed is None else failure.feed[0]
-        k, loaded = turns.block_of(feed, int(words[SERIAL]))
+        k, loaded = scheduler.block_of(feed, int(words[SERIAL]))
         if loaded is None:
             return None, None
-        first = turns.first if failure.feed is None else failure.feed[1]
+        first = scheduler.first if failure.feed is None else failure.feed[1]
         operator = _reached(self._running.graph, k, failure.operator)
         if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
             return None, None

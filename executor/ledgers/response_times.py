@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.timers import Clock
 from cql.executor.runtimes.protocol import Runtime
 
@@ -59,16 +59,20 @@ class Responses:
         waiting = np.ones(loaded.rows, np.bool_)
         self._blocks[k].append(_Block(self._clock(), loaded.rows, times, waiting))
 
-    def note(self, turns: Turns, runtime: Runtime, idle: Collection[int]) -> None:
+    def note(self, scheduler: InputScheduler, runtime: Runtime, idle: Collection[int]) -> None:
         """A look. ``idle`` inputs are waited for by nobody."""
         now = self._clock()
         for k, blocks in enumerate(self._blocks):
             if not blocks:
                 continue
-            bound = min((self._reached(j, turns) for j in self._others(k, idle)), default=INFINITY)
+            bound = min(
+                (self._reached(j, scheduler) for j in self._others(k, idle)), default=INFINITY
+            )
             for n, block in enumerate(blocks):
                 behind = len(blocks) - 1 - n - (self._feeds[k].pending is not None)
-                self._goes_through(block, self._cut(k, block, behind, turns), turns, runtime)
+                self._goes_through(
+                    block, self._cut(k, block, behind, scheduler), scheduler, runtime
+                )
                 done = self._done(block, bound)
                 self._rows[k] += done
                 self._seconds[k] += done * (now - block.came)
@@ -81,25 +85,27 @@ class Responses:
         feeds = enumerate(self._feeds)
         return [j for j, feed in feeds if j != k and feed.attributes and j not in idle]
 
-    def _reached(self, k: int, turns: Turns) -> int:
+    def _reached(self, k: int, scheduler: InputScheduler) -> int:
         """Below this no row of input ``k`` comes any more."""
         feed = self._feeds[k]
-        if feed.ended and feed.pending is None and not turns.is_open(k):
+        if feed.ended and feed.pending is None and not scheduler.is_open(k):
             return INFINITY
         return feed.attributes[0].watermark()
 
-    def _cut(self, k: int, block: _Block, behind: int, turns: Turns) -> int:
+    def _cut(self, k: int, block: _Block, behind: int, scheduler: InputScheduler) -> int:
         """How many rows of a block have become morsels; so many blocks ``behind`` it have begun."""
         if behind < 0:
             return 0
-        if behind > 0 or not turns.is_open(k):
+        if behind > 0 or not scheduler.is_open(k):
             return block.rows
         return min(int(self._feeds[k].cutter[cutter.NEXT]), block.rows)
 
-    def _goes_through(self, block: _Block, rows: int, turns: Turns, runtime: Runtime) -> None:
+    def _goes_through(
+        self, block: _Block, rows: int, scheduler: InputScheduler, runtime: Runtime
+    ) -> None:
         if rows > block.cut:
             block.cut = rows
-            block.cuts.append((rows, turns.serial - 1))
+            block.cuts.append((rows, scheduler.serial - 1))
         while block.cuts and runtime.is_through(block.cuts[0][1]):
             block.through, _ = block.cuts.popleft()
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import INFINITY
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.worker_scaling import Scaling, cores
 from cql.executor.runtimes.protocol import Runtime
 
@@ -33,7 +33,7 @@ class Control:
         self._bell: SimpleQueue[None] = SimpleQueue()  # its put may interrupt itself
         self._cut: tuple[int, Callable[[], None]] | None = None
         self._runtime: Runtime | None = None
-        self._turns: Turns | None = None
+        self._scheduler: InputScheduler | None = None
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -82,11 +82,11 @@ class Control:
 
     # -- of the driver -----------------------------------------------------------------------------
 
-    def begin(self, runtime: Runtime, turns: Turns) -> None:
+    def begin(self, runtime: Runtime, scheduler: InputScheduler) -> None:
         """The run begins; what was asked before is attended to first."""
-        self._turns, self._runtime = turns, runtime
+        self._scheduler, self._runtime = scheduler, runtime
         if self._cut is not None:
-            turns.hold(self._cut[0])
+            scheduler.hold(self._cut[0])
         self.attend()
 
     def alone(self, why: str) -> None:
@@ -95,24 +95,24 @@ class Control:
         self._scaling, self.workers = None, 1
 
     def end(self) -> None:
-        self._runtime = self._turns = None
+        self._runtime = self._scheduler = None
 
     def quiesce_at(self, serial: int, then: Callable[[], None]) -> None:
         """Calls ``then`` when all morsels below that serial number have left and none has been
         admitted since: what state and results are then is what depth first has after as many
         morsels, whoever is at work (a consistent cut)."""
         self._cut = serial, then
-        if self._turns is not None:
-            self._turns.hold(serial)
+        if self._scheduler is not None:
+            self._scheduler.hold(serial)
 
     def reach(self) -> None:
         """Before a morsel is admitted: whether the point of ``quiesce_at`` has come."""
-        if self._cut is None or self._turns is None or self._turns.serial < self._cut[0]:
+        if self._cut is None or self._scheduler is None or self._scheduler.serial < self._cut[0]:
             return
         assert self._runtime is not None
         self._runtime.drain()
         (_, then), self._cut = self._cut, None
-        self._turns.hold(INFINITY)
+        self._scheduler.hold(INFINITY)
         then()
 
     def away(self, seconds: float) -> None:
@@ -129,6 +129,6 @@ class Control:
             while self._paused and not self._stop:
                 self._bell.get()
             self._idle += self._clock() - began
-        if (scaling := self._scaling) is not None and self._turns is not None:
-            self.workers = scaling.note(self._turns.sequence, self._clock() - self._idle)
+        if (scaling := self._scaling) is not None and self._scheduler is not None:
+            self.workers = scaling.note(self._scheduler.sequence, self._clock() - self._idle)
         runtime.change(self.workers)

@@ -34,7 +34,7 @@ from cql.executor.protocols import Reader, Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.limits import Limits, fails_in_parts
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
@@ -92,7 +92,7 @@ class Execution:
         self._results: deque[tuple[int, pa.RecordBatch]] = deque()
         self._egress: dict[int, tuple[int, Egress]] = {}  # by the sink's operator
         self.users: list[set[int]] = []  # of each operator
-        self._turns: Turns | None = None
+        self._scheduler: InputScheduler | None = None
         self.bad = BadRows(self.plans)
         self.rows_out = [0 for _ in self.plans]
         finds = self._driver == "ordered" and not settings["workers"]
@@ -165,7 +165,7 @@ class Execution:
         for operator in self.graph.running() if self.graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
-        self.graph = self._runtime = self._turns = self._limits = self.responses = None
+        self.graph = self._runtime = self._scheduler = self._limits = self.responses = None
         self.feeds, self._readers = [], []
         self.rereading.end()
         self.bad.end()
@@ -216,7 +216,7 @@ class Execution:
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
-        self._turns = Turns(
+        self._scheduler = InputScheduler(
             self.feeds,
             graph.entries,
             waits(*self._roots),
@@ -224,14 +224,14 @@ class Execution:
             self._read_early(),
             by_time=goes_by_arrival(*self._roots),
         )
-        self._limits = Limits(graph, self.feeds, self._turns)
-        self.bad.begin(graph, self.users, self.feeds, self._turns)
+        self._limits = Limits(graph, self.feeds, self._scheduler)
+        self.bad.begin(graph, self.users, self.feeds, self._scheduler)
         if self.timed:
             self.responses = Responses(self.feeds, self._clock, waits=waits(*self._roots))
         self._runtime = self._make_runtime(graph)
         self._looks_up = any(self._refreshing())
         self._refresh()
-        self.control.begin(self._runtime, self._turns)
+        self.control.begin(self._runtime, self._scheduler)
 
     def _open_sources(self, encoded: Collection[tuple[int, int]]) -> list[Source]:
         """What the inputs are read from, and a feed of each. ``encoded``: columns of texts (input,
@@ -354,9 +354,9 @@ class Execution:
         )
 
     def _note_responses(self) -> None:
-        if self.responses is not None and self._runtime is not None and self._turns is not None:
+        if self.responses is not None and self._runtime is not None and self._scheduler is not None:
             idle = {k for k in range(len(self.feeds)) if self.timers.is_idle(k)}
-            self.responses.note(self._turns, self._runtime, idle)
+            self.responses.note(self._scheduler, self._runtime, idle)
 
     def times(self) -> Times | None:
         """What the runtime has measured; None unless it was ``timed``."""
@@ -412,12 +412,12 @@ class Execution:
     def _read(self, alive: set[int]) -> Iterator[None]:
         """Admits what the inputs ``alive`` give, until they have ended. Silence counts from now
         on."""
-        runtime, turns = self._runtime, self._turns
+        runtime, scheduler = self._runtime, self._scheduler
         assert runtime is not None
-        assert turns is not None
+        assert scheduler is not None
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
-        turns.among(alive)
+        scheduler.among(alive)
         while not self.control.must_stop:
             if self._limits:
                 self._limits.judge(runtime.settle)
@@ -429,7 +429,7 @@ class Execution:
                 self._compact()
             for table, source in self.rereading.due():
                 yield from self._read_again(table, source)
-                turns.among(alive)
+                scheduler.among(alive)
             holding.note({k for k in alive if not timers.is_idle(k)})
             k = self._next_feed(alive)
             for silent in self._silent:
@@ -439,15 +439,15 @@ class Execution:
                 yield
                 continue
             feed = self.feeds[k]
-            if feed.ended and feed.pending is None and not turns.is_open(k):
+            if feed.ended and feed.pending is None and not scheduler.is_open(k):
                 alive.discard(k)
-                turns.among(alive)
+                scheduler.among(alive)
                 self._tell_notices(feed)
-                yield from self._admit(k, feed.end(turns.serial, turns.sequence))
+                yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
                 continue
-            if not turns.is_open(k):
+            if not scheduler.is_open(k):
                 if timers.heard(k):
-                    told = told_idle(feed, turns.serial, turns.sequence, idle=False)
+                    told = told_idle(feed, scheduler.serial, scheduler.sequence, idle=False)
                     yield from self._admit(k, told)
                 self._tell_notices(feed)  # of where the source begins, before its first rows
                 yield from self._open(k)
@@ -456,56 +456,56 @@ class Execution:
     def _leave(self, alive: set[int]) -> Iterator[None]:
         """Inputs that only feed a LIMIT that is over are read no further."""
         assert self._runtime is not None
-        assert self._turns is not None
-        turns, limits = self._turns, self._limits
+        assert self._scheduler is not None
+        scheduler, limits = self._scheduler, self._limits
         assert limits is not None
         self._runtime.settle()
         for k in limits.leave(alive):
             alive.discard(k)
             feed = self.feeds[k]
             if not limits.have_ended:
-                yield from self._admit(k, feed.end(turns.serial, turns.sequence))
+                yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
             self._readers.remove(feed.reader)
             with told_at(feed.source):
                 feed.reader.close()
-        turns.give_up(alive)
+        scheduler.give_up(alive)
         yield
 
     def _read_again(self, k: int, source: Source) -> Iterator[None]:
         """Reads a table anew, between two turns of the stream that is joined with it."""
         assert self._runtime is not None
-        assert self._turns is not None
-        feed, turns = self.feeds[k], self._turns
+        assert self._scheduler is not None
+        feed, scheduler = self.feeds[k], self._scheduler
         self._runtime.settle()
         with told_at(feed.source):
             feed.read_again(source.open(columns_read(feed.source)))
         self._readers.append(feed.reader)
-        turns.among({k})
+        scheduler.among({k})
         while not (feed.ended or self.control.must_stop):
-            turns.go_on()  # a table is read to its end, whether a LIMIT is over or not
+            scheduler.go_on()  # a table is read to its end, whether a LIMIT is over or not
             if self._has_come(k, _POLL):
                 if feed.pending is not None:
                     yield from self._open(k)
                 yield from self._morsels()
-        yield from self._admit(k, feed.end(turns.serial, turns.sequence))
+        yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
         self._runtime.settle()
-        self.rereading.switches.append((feed.source.name, turns.sequence))
+        self.rereading.switches.append((feed.source.name, scheduler.sequence))
         yield
 
     def _morsels(self) -> Iterator[None]:
         """Admits the morsels of the blocks that are open, until one is needed that is not."""
         assert self._runtime is not None
-        assert self._turns is not None
+        assert self._scheduler is not None
         limits, control = self._limits, self.control
         yield
-        while self._runtime.admit_next(self._turns):
+        while self._runtime.admit_next(self._scheduler):
             if control.must_stop or (limits and limits.wait):
                 break
             yield
         self._note_responses()
         self.control.reach()
-        k = self._turns.current
-        if k is not None and not self._turns.is_open(k):
+        k = self._scheduler.current
+        if k is not None and not self._scheduler.is_open(k):
             self.timers.taken(k)
             self._tell_far(self.feeds[k])
             self._tell_notices(self.feeds[k])
@@ -513,11 +513,11 @@ class Execution:
     def _admit(self, k: int, morsel: Morsel) -> Iterator[None]:
         """A morsel of input ``k`` without rows."""
         assert self._runtime is not None
-        assert self._turns is not None
+        assert self._scheduler is not None
         self.control.reach()
         self._runtime.admit(morsel, self._entry(k))
         yield from self._through()
-        self._turns.passed()
+        self._scheduler.passed()
 
     def _through(self, serial: int = INFINITY) -> Iterator[None]:
         """What was admitted, up to a serial number, goes on to its end."""
@@ -528,13 +528,13 @@ class Execution:
 
     def _in_silence(self, k: int) -> Iterator[None]:
         """Input ``k`` had nothing to give: it may be idle now, its heartbeat may be due."""
-        feed, turns = self.feeds[k], self._turns
-        assert turns is not None
+        feed, scheduler = self.feeds[k], self._scheduler
+        assert scheduler is not None
         if self.timers.falls_idle(k):
-            told = told_idle(feed, turns.serial, turns.sequence, idle=True)
+            told = told_idle(feed, scheduler.serial, scheduler.sequence, idle=True)
             yield from self._admit(k, told)
         if self.timers.beat(k):
-            yield from self._admit(k, feed.promised(turns.serial, turns.sequence))
+            yield from self._admit(k, feed.promised(scheduler.serial, scheduler.sequence))
 
     def _tell_notices(self, feed: Feed) -> None:
         """Shows what the source has noticed about its data."""
@@ -559,16 +559,16 @@ class Execution:
         """The input that is furthest behind in event time; on unbounded inputs, one that has
         something to read. None if nothing has come yet. Those that were asked and had nothing are
         ``_silent``."""
-        turns = self._turns
-        assert turns is not None
+        scheduler = self._scheduler
+        assert scheduler is not None
         self._silent.clear()
         if all(self.feeds[k].source.relation.bounded for k in alive):
-            k = turns.whose()
+            k = scheduler.whose()
             if self._paced and not self._has_come(k, 0.0) and self._delivers():
                 return None
             return k if self._has_come(k, _POLL) else None
         # One that is idle is asked first: it must not find that others have passed it meanwhile.
-        order = sorted(turns.in_order(alive), key=lambda k: not self.timers.is_idle(k))
+        order = sorted(scheduler.in_order(alive), key=lambda k: not self.timers.is_idle(k))
         for timeout in (0.0, _POLL / len(order)):
             if timeout and self._delivers():
                 return None
@@ -587,11 +587,11 @@ class Execution:
     def _has_come(self, k: int, timeout: float) -> bool:
         """Whether input ``k`` has something to read, or has ended."""
         feed = self.feeds[k]
-        assert self._turns is not None
+        assert self._scheduler is not None
         with self._reading(k):
             if self._limits:
                 self._limits.check(k)
-            if self._turns.is_open(k) or feed.load(timeout) or feed.ended:
+            if self._scheduler.is_open(k) or feed.load(timeout) or feed.ended:
                 return True
         self._silent.add(k)
         return False
@@ -615,16 +615,16 @@ class Execution:
         """The pending block of input ``k`` is read from now on. What was cut off the block that is
         let go for it, and shows its columns, goes through; if kernels or what they look texts up in
         change, all that is inside."""
-        graph, runtime, turns, feed = self.graph, self._runtime, self._turns, self.feeds[k]
+        graph, runtime, scheduler, feed = self.graph, self._runtime, self._scheduler, self.feeds[k]
         assert graph is not None
         assert runtime is not None
-        assert turns is not None
+        assert scheduler is not None
         contradicted = graph.contradicted([f.nulls for f in self.feeds])
         if contradicted or self._looks_up or self._driver != "ordered":
             yield from self._through()
             runtime.settle()
         else:
-            yield from self._through(turns.leaving(k))
+            yield from self._through(scheduler.leaving(k))
         if contradicted:
             runtime.drain()
             graph.reassume(contradicted)
@@ -633,7 +633,7 @@ class Execution:
         if feed.pending is not None:
             for bounds in graph.bounds:
                 bounds.learn(k, feed.pending.data, feed.pending.masks)
-        loaded = turns.open(k)
+        loaded = scheduler.open(k)
         if loaded.block.bad:
             try:
                 self.bad.unread(feed, loaded, runtime.settle)
@@ -653,8 +653,8 @@ class Execution:
         assert self._runtime is not None
         self._runtime.drain()
         values = [feed.values for feed in self.feeds if feed.values is not None]
-        assert self._turns is not None
-        compact(self.workspace, list(self.graph.running()), [*values, self._turns])
+        assert self._scheduler is not None
+        compact(self.workspace, list(self.graph.running()), [*values, self._scheduler])
         self._refresh()
 
     def _refreshing(self) -> Iterator[StageOperator | SlabOperator]:
@@ -676,8 +676,8 @@ class Execution:
         n = int(morsel.words[ROWS])
         if n == 0:
             return
-        assert self._turns is not None
-        k, loaded = self._turns.block_of(feed, int(morsel.words[SERIAL]))
+        assert self._scheduler is not None
+        k, loaded = self._scheduler.block_of(feed, int(morsel.words[SERIAL]))
         query, egress = self._egress[sink]
         self._results.append((query, egress.batch(morsel, k, loaded)))
         self.rows_out[query] += n

@@ -23,7 +23,7 @@ from cql.executor.operators.stage.operator import CodeColumn
 SHORT = 1 << 11
 
 
-class Turns:
+class InputScheduler:
     """``words`` is the table that kernels read (``kernels.ingest.input_scheduler``). ``most``
     blocks of an input may be read at once, by workers that are ahead and others that are behind; of
     the inputs ``ahead`` the runtime may have one more read (``read_ahead``). ``by_time``: inputs

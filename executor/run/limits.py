@@ -36,7 +36,7 @@ from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
@@ -49,8 +49,8 @@ class Limits:
     failed, nothing behind it passes the LIMITs, nothing more is cut, and when all that is inside
     has come (``judge``), either they are over or it is the query's."""
 
-    def __init__(self, graph: Graph, feeds: Sequence[Feed], turns: Turns) -> None:
-        self._graph, self._feeds, self._turns = graph, feeds, turns
+    def __init__(self, graph: Graph, feeds: Sequence[Feed], scheduler: InputScheduler) -> None:
+        self._graph, self._feeds, self._scheduler = graph, feeds, scheduler
         self._limits = graph.limits()
         self._over = 0  # of these, when inputs were last looked at
         #: Each with its place, and the LIMITs that may make it one that nobody came to.
@@ -58,7 +58,7 @@ class Limits:
         self._unread: dict[int, CqlError] = {}  # by input: behind the rows of its open block
         self._guards: dict[int, list[LimitOperator]] = {}
         for limit in self._limits:
-            limit.stops(turns.stopped)
+            limit.stops(scheduler.stopped)
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -106,7 +106,7 @@ class Limits:
         for limit in guards:
             limit.close_behind(*last)
         self._failures.append((failure.place, error, guards))
-        self._turns.stop()
+        self._scheduler.stop()
         return True
 
     def judge(self, settle: Callable[[], None]) -> None:
@@ -168,7 +168,7 @@ class Limits:
             words[STRAGGLERS] = int(np.searchsorted(late, row))
         count = PUNCTUATION_WORDS * int(words[PUNCTUATIONS])
         words[PUNCTUATIONS] = 0
-        k = self._turns.current if failure.feed is None else failure.feed[0]
+        k = self._scheduler.current if failure.feed is None else failure.feed[0]
         entry = None if k is None or k >= len(self._feeds) else self._graph.entries[k]
         if count and k is not None and entry is not None and entry.target == operator:
             told = view_address(int(words[PUNCTUATION_ADDRESS]), _WORD, count)
@@ -194,7 +194,7 @@ class Limits:
 
     def check(self, k: int) -> None:
         """Raises what was wrong behind the rows of an input that have been cut."""
-        if k in self._unread and not self._turns.is_open(k):
+        if k in self._unread and not self._scheduler.is_open(k):
             raise self._unread[k]
 
     def hides_rest_of(self, k: int) -> bool:

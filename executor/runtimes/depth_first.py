@@ -15,7 +15,7 @@ from cql.executor.kernels.drive import depth_first
 from cql.executor.kernels.morsel_layout import INFINITY, ROWS
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.morsel.morsel_size import fills
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
@@ -104,18 +104,18 @@ class DepthFirst(Alone):
             while self._until_sink():
                 pass
 
-    def admit_next(self, turns: Turns) -> bool:
+    def admit_next(self, scheduler: InputScheduler) -> bool:
         """The compiled loop cuts and runs morsels until Python is needed. A morsel whose output is
         large (a row of a join may have any number of partners) goes on with the next call."""
         waiting = 0
         while waiting < _WAITING:
-            event = int(depth_first.cut_and_drive(turns.words.ctypes.data, *self._tables()))
+            event = int(depth_first.cut_and_drive(scheduler.words.ctypes.data, *self._tables()))
             if event in (depth_first.IDLE, depth_first.USED_UP):
                 self._take_queued()
                 if event == depth_first.USED_UP:
                     self._hand_over_collected()
                 return event == depth_first.IDLE
-            self._input = turns.morsel
+            self._input = scheduler.morsel
             self._answer(event)
             waiting += event in (depth_first.SINK, depth_first.COLLECTED)
         return True

@@ -20,7 +20,7 @@ from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
@@ -158,13 +158,13 @@ class Ordered:
                 return True
         return False
 
-    def admit_next(self, turns: Turns) -> bool:
+    def admit_next(self, scheduler: InputScheduler) -> bool:
         while True:
-            event = self._lead(turns.words.ctypes.data)
+            event = self._lead(scheduler.words.ctypes.data)
             if event == workers.USED_UP:
                 return False
             if event == workers.READ_AHEAD:
-                turns.read_ahead()
+                scheduler.read_ahead()
             if event in (workers.DELIVER, workers.LOOK):
                 return True
 
@@ -225,7 +225,7 @@ class Ordered:
 
     # -- workers -----------------------------------------------------------------------------------
 
-    def _lead(self, turns: int) -> int:
+    def _lead(self, scheduler: int) -> int:
         """Worker 0 goes on until it has delivered something, or as ``admission.lead`` says."""
         if self._failures:
             raise self._first_failure()
@@ -233,7 +233,7 @@ class Ordered:
             self._plan[tables.WANTED] = self.workers
             self._crew = Crew(self._work, self.workers)
             self._crew.start()
-        event = int(admission.lead(self._address, turns))
+        event = int(admission.lead(self._address, scheduler))
         if self._error is not None:
             raise self._error
         self._serve(0, event)

@@ -16,7 +16,7 @@ from cql.executor.kernels.morsel_layout import CHOSEN, DETAIL_ROW, INFINITY, SER
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import Operator
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.times import Times
 from cql.executor.udf.errors import TIME_LIMIT
 
@@ -104,11 +104,11 @@ class Runtime(Protocol):
         be read. Returns early when asked."""
         ...
 
-    def admit_next(self, turns: Turns) -> bool:
+    def admit_next(self, scheduler: InputScheduler) -> bool:
         """Takes the next morsels of those whose turn it is; returns early when something was
         delivered, between two morsels or, where that is much, within one, and when asked. False:
         the input whose turn it is has no block (any more), or no morsel is cut for now
-        (``turns``)."""
+        (``scheduler``)."""
         ...
 
     def is_through(self, serial: int) -> bool:

@@ -12,7 +12,7 @@ from cql.executor.kernels.drive import queued
 from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import BUFFERS
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
@@ -87,16 +87,16 @@ class Queued(Alone):
     def go_on(self, serial: int = INFINITY) -> bool:
         return False
 
-    def admit_next(self, turns: Turns) -> bool:
+    def admit_next(self, scheduler: InputScheduler) -> bool:
         """Queues keep the order of each input, not that among inputs: before another one's turn
         they are emptied."""
-        if turns.is_over:
+        if scheduler.is_over:
             self.settle()
-        if not turns.take():
+        if not scheduler.take():
             return False
-        morsel = turns.morsel
+        morsel = scheduler.morsel
         if morsel.words[ROWS] > 0 or morsel.words[PUNCTUATIONS] > 0:
-            self.admit(morsel, turns.edge)
+            self.admit(morsel, scheduler.edge)
         return True
 
     def is_through(self, serial: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
-from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.input_scheduler import InputScheduler
 
 #: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at
 #: most this part of max_state.
@@ -30,7 +30,9 @@ def is_due(workspace: Workspace) -> bool:
 
 
 def compact(
-    workspace: Workspace, operators: Sequence[Operator], others: Sequence[Values | Turns] = ()
+    workspace: Workspace,
+    operators: Sequence[Operator],
+    others: Sequence[Values | InputScheduler] = (),
 ) -> None:
     """Forgets every text to which no operator refers, nor one of ``others``; ``operators`` are all
     that run, instances each by itself. Only while no morsel is inside."""
@@ -42,7 +44,7 @@ def compact(
         live[codes[codes >= 0]] = True
         return codes
 
-    states: list[Operator | Values | Turns] = [*operators, *others]
+    states: list[Operator | Values | InputScheduler] = [*operators, *others]
     for state in states:
         state.map_codes(keep)
     held = live.copy()

@@ -228,7 +228,7 @@ def enter(
 
 @njit(f"int64(int64, {_TABLES})", nogil=True, cache=True)
 def cut_and_drive(
-    turns: int,
+    scheduler: int,
     address: Any,
     descriptor: Any,
     out: Any,
@@ -266,9 +266,9 @@ def cut_and_drive(
         if control[TOLD] != 0:
             control[TOLD] = 0
             return IDLE
-        if take(turns) == 0:
+        if take(scheduler) == 0:
             return USED_UP
-        given = record(turns)
+        given = record(scheduler)
         head = words(given[MORSEL], OUT + 8)
         if head[ROWS] > 0 or head[PUNCTUATIONS] > 0:
             enter(

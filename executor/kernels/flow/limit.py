@@ -36,7 +36,9 @@ ATTRIBUTES = 1
 SKIPS = 2  # rows that are still left out
 LEFT = 3  # rows that may still pass
 ENDED = 4  # the end was sent
-STOPS = 5  # address of the word that is set when it is over: no further morsel is cut (``turns``)
+STOPS = (
+    5  # address of the word that is set when it is over: no further morsel is cut (``scheduler``)
+)
 LAST_SERIAL = 6  # nothing passes of morsels with a higher serial number,
 LAST_SEQUENCE = 7  # and of those with that one, no row from this number on
 # Counters.

@@ -122,28 +122,28 @@ def _rows_until(cutter: int, until: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _turn(turns: int, k: int) -> int:
+def _turn(scheduler: int, k: int) -> int:
     """The rows of a turn of input ``k``."""
-    h = words(turns, HEADER)
+    h = words(scheduler, HEADER)
     if h[BY_TIME] == 0:
         return h[TURN_ROWS]
     until = INFINITY
     for j in range(h[INPUTS]):
-        i = words(turns + 8 * (HEADER + INPUT * j), INPUT)
+        i = words(scheduler + 8 * (HEADER + INPUT * j), INPUT)
         if j != k and i[ALIVE] != 0:
             at = _next_time(i[OF_CUTTER], i[OPEN])
             until = min(until, at if k < j or at == NEVER else at - 1)
-    i = words(turns + 8 * (HEADER + INPUT * k), INPUT)
+    i = words(scheduler + 8 * (HEADER + INPUT * k), INPUT)
     return INFINITY if until == INFINITY else _rows_until(i[OF_CUTTER], until)
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def whose(turns: int) -> int:
+def whose(scheduler: int) -> int:
     """The input that is furthest behind; -1 if there is none."""
-    h = words(turns, HEADER)
+    h = words(scheduler, HEADER)
     best, least = -1, 0
     for k in range(h[INPUTS]):
-        i = words(turns + 8 * (HEADER + INPUT * k), INPUT)
+        i = words(scheduler + 8 * (HEADER + INPUT * k), INPUT)
         if i[ALIVE] == 0 or (h[ANY] != 0 and i[OPEN] == 0):
             continue
         if h[BY_TIME] != 0:
@@ -156,20 +156,20 @@ def whose(turns: int) -> int:
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def take(turns: int) -> int:
+def take(scheduler: int) -> int:
     """Cuts the next morsel. 0: the input whose turn it is has no block, or none any more; or UNTIL
     is reached, or it is STOPPED."""
-    h = words(turns, HEADER)
+    h = words(scheduler, HEADER)
     if h[SERIAL] >= h[UNTIL] or h[STOPPED] != 0:
         return 0
     if h[LEFT] <= 0:
-        k = whose(turns)
+        k = whose(scheduler)
         if k < 0:
             return 0
-        if words(turns + 8 * (HEADER + INPUT * k), INPUT)[OPEN] == 0:
+        if words(scheduler + 8 * (HEADER + INPUT * k), INPUT)[OPEN] == 0:
             return 0
-        h[CURRENT], h[BEGAN], h[LEFT] = k, h[SERIAL], _turn(turns, k)
-    i = words(turns + 8 * (HEADER + INPUT * h[CURRENT]), INPUT)
+        h[CURRENT], h[BEGAN], h[LEFT] = k, h[SERIAL], _turn(scheduler, k)
+    i = words(scheduler + 8 * (HEADER + INPUT * h[CURRENT]), INPUT)
     c = words(i[OF_CUTTER], CUTTER)
     before = c[NEXT]
     c[TURN], c[NEXT_SERIAL], c[FIRST] = h[LEFT], h[SERIAL], h[SEQUENCE] - before
@@ -182,7 +182,7 @@ def take(turns: int) -> int:
 
 
 @njit(inline="always")
-def record(turns: int) -> Any:
+def record(scheduler: int) -> Any:
     """Of the input whose turn it is."""
-    k = words(turns, HEADER)[CURRENT]
-    return words(turns + 8 * (HEADER + INPUT * k), INPUT)
+    k = words(scheduler, HEADER)[CURRENT]
+    return words(scheduler + 8 * (HEADER + INPUT * k), INPUT)

@@ -23,7 +23,7 @@ from cql.executor.kernels.ingest.input_scheduler import (
     take,
     whose,
 )
-from cql.executor.kernels.ingest.input_scheduler import INPUT as TURN_INPUT
+from cql.executor.kernels.ingest.input_scheduler import INPUT as SCHEDULER_INPUT
 from cql.executor.kernels.ingest.input_scheduler import MORSEL as OF_MORSEL
 from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_release
 from cql.executor.kernels.lib.condition import wake
@@ -175,7 +175,7 @@ def rows_for(wanted: int, work: int, rows: int, now: int) -> int:
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def _size_morsels(plan: int, turns: int) -> None:
+def _size_morsels(plan: int, scheduler: int) -> None:
     """Now and then, so many rows for each morsel that the section with the most to do takes about
     MORSEL_WORK for it, or for what one of its partitions has of it: handing morsels on should cost
     little beside. (Where that was all sections together, TPCx-BB 1 had calls of 8 us, and two
@@ -204,21 +204,21 @@ def _size_morsels(plan: int, turns: int) -> None:
         for k in range(header[SECTIONS]):
             s = words(section_at(plan, k), SECTION)
             s[SIZED_TIME] = s[TIME]
-    for k in range(words(turns, HEADER)[INPUTS]):
-        cutter = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)[OF_CUTTER]
+    for k in range(words(scheduler, HEADER)[INPUTS]):
+        cutter = words(scheduler + 8 * (HEADER + SCHEDULER_INPUT * k), SCHEDULER_INPUT)[OF_CUTTER]
         words(cutter, CUTTER)[ROOM] = header[MORSEL_ROWS]
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _admit_next(plan: int, turns: int) -> int:
+def _admit_next(plan: int, scheduler: int) -> int:
     """Cuts and admits the next morsel: 1; 0: there is no room for it; READ_AHEAD: nor is there, and
     who else is at work has enough to do for its next block to be read; USED_UP: its input has no
     block."""
-    _size_morsels(plan, turns)
-    h = words(turns, HEADER)
-    k = h[CURRENT] if h[LEFT] > 0 else whose(turns)
+    _size_morsels(plan, scheduler)
+    h = words(scheduler, HEADER)
+    k = h[CURRENT] if h[LEFT] > 0 else whose(scheduler)
     if k >= 0 and has_room(plan, k) == 0:
-        i = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)
+        i = words(scheduler + 8 * (HEADER + SCHEDULER_INPUT * k), SCHEDULER_INPUT)
         c = words(i[OF_CUTTER], CUTTER)
         # While morsels are small yet, what waits would not last for as long as it takes to read.
         if i[AHEAD] == 0 or 2 * c[NEXT] < c[BLOCK] or words(plan, PLAN)[WANTED] == 1:
@@ -226,19 +226,19 @@ def _admit_next(plan: int, turns: int) -> int:
         i[AHEAD] = 0
         h[READS] = k
         return READ_AHEAD
-    if take(turns) == 0:
+    if take(scheduler) == 0:
         return USED_UP
-    morsel = record(turns)[OF_MORSEL]
+    morsel = record(scheduler)[OF_MORSEL]
     u = words(morsel, MORSEL_HEADER)
     if u[ROWS] > 0 or u[PUNCTUATIONS] > 0:
-        cutter = words(record(turns)[OF_CUTTER], CUTTER)
+        cutter = words(record(scheduler)[OF_CUTTER], CUTTER)
         admit(plan, h[CURRENT], morsel, cutter[FIRST])
     return 1
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def lead(plan: int, turns: int) -> int:
-    """Worker 0: admits the morsels of ``turns`` until its input has no block (USED_UP); without
+def lead(plan: int, scheduler: int) -> int:
+    """Worker 0: admits the morsels of ``scheduler`` until its input has no block (USED_UP); without
     turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a section
     that are over are places for those of the next morsel. Returns early when results wait
     (DELIVER), when a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is
@@ -258,8 +258,8 @@ def lead(plan: int, turns: int) -> int:
                 store_release(plan + 8 * ASKED, 0)
                 found(plan, worker)
                 return LOOK
-            if turns != 0:
-                admitted = _admit_next(plan, turns)
+            if scheduler != 0:
+                admitted = _admit_next(plan, scheduler)
                 if admitted != 0:
                     found(plan, worker)
                     if admitted != 1:
@@ -267,7 +267,7 @@ def lead(plan: int, turns: int) -> int:
                     continue
         event = work_once(plan, worker)
         if event == NONE:
-            if turns == 0 and load_acquire(plan + 8 * INSIDE) == 0:
+            if scheduler == 0 and load_acquire(plan + 8 * INSIDE) == 0:
                 found(plan, worker)
                 return QUIET
             slept = me[SLEPT]

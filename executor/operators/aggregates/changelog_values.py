@@ -29,8 +29,8 @@ from cql.executor.operators.aggregates.holistic import (
     stored,
 )
 from cql.executor.operators.aggregates.value_log import ordering
+from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import canonical, grown
-from cql.executor.operators.relations.instant_operator import Times
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall

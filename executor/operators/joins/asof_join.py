@@ -16,8 +16,8 @@ from cql.base.types import DataType
 from cql.executor.kernels.joins.asof import nearest
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations.changelog_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,

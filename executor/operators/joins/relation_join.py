@@ -13,8 +13,8 @@ from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEV
 from cql.executor.kernels.relations import relation_join as kernel
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins import relation_join_condition as writing
+from cql.executor.operators.relations.changelog_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
-from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,

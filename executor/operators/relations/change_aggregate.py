@@ -24,8 +24,8 @@ from cql.executor.operators.aggregates.changelog_values import (
     piece,
 )
 from cql.executor.operators.relations import change_aggregate_code as writing
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes, no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
@@ -39,7 +39,7 @@ from cql.planner.nodes.physical import ChangeAggregateExec, bounded
 _SPARE = 3
 
 
-class ChangeAggregateOperator(InstantOperator):
+class ChangeAggregateOperator(ChangelogOperator):
     """State: keys and counts per group; aggregates per entry. ``windows`` are those that make its
     input a relation."""
 

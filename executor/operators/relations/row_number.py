@@ -9,8 +9,8 @@ import numpy as np
 from cql.base.model import Schema
 from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.relations import row_number as kernel
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.top_n import SortedRows
@@ -21,7 +21,7 @@ from cql.planner.nodes.physical import RowNumberExec
 _OF_ROW = ("held", "arrival", "following", "shown", "shown_many", "now", "now_many")
 
 
-class RowNumberOperator(InstantOperator):
+class RowNumberOperator(ChangelogOperator):
     """State: the rows of the relation, for each partition in the order of their keys, and the
     numbers under which they are shown. At equal keys the row comes first that is there longest."""
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from cql.base.model import Schema
 from cql.executor.kernels.relations import changelog as kernel
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
@@ -61,7 +61,7 @@ class RowIndex:
         return rows
 
 
-class WeightsOperator(InstantOperator):
+class WeightsOperator(ChangelogOperator):
     """State: each row that is in an input, with how often it is in the left and in the right one,
     and in the result."""
 

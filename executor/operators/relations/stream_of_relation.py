@@ -9,20 +9,20 @@ import numpy as np
 from cql.base.model import Schema
 from cql.base.types import BIGINT
 from cql.executor.kernels.relations import changelog as kernel
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import StreamExec
 
 
-def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> InstantOperator:
+def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> ChangelogOperator:
     kind = WholeOperator if node.kind == "rstream" else NetOperator
     return kind(name, node, workspace)
 
 
-class _StreamOperator(InstantOperator):
+class _StreamOperator(ChangelogOperator):
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
         super().__init__(name, schema, len(schema) - 2, output, len(schema) - 2, workspace)

@@ -12,8 +12,8 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
 from cql.executor.kernels.relations import subquery_join as kernel
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
@@ -23,7 +23,7 @@ _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}
 _ROOM = 4096
 
 
-class SubqueryJoinOperator(InstantOperator):
+class SubqueryJoinOperator(ChangelogOperator):
     """State: the rows of the left with what was said of each, how often each key is in the
     subquery, and (scalar) its value."""
 

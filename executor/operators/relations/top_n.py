@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.executor.kernels.relations import changelog as kernel
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.expr import Column
@@ -62,7 +62,7 @@ class SortedRows(RowIndex):
         return ids, new
 
 
-class TopOperator(InstantOperator):
+class TopOperator(ChangelogOperator):
     """State: the rows of the relation, their sort keys as words, and their order."""
 
     def __init__(self, name: str, node: TopExec, workspace: Workspace) -> None:

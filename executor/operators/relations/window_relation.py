@@ -16,8 +16,8 @@ import numpy as np
 from cql.base.window import MAX_EVENT_TIME, WindowKind
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations.partitioned_rows import push_rows
+from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import (
     append_part,
     count,
@@ -39,7 +39,7 @@ def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> Re
     return RangeOperator(name, node, workspace)
 
 
-class RelationOperator(InstantOperator):
+class RelationOperator(ChangelogOperator):
     """``first``: the instant at which the first row entered; ``last``: the latest one that the
     input itself has come to."""
 

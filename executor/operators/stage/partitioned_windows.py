@@ -11,7 +11,7 @@ from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.windows.partitioned_watermark import MARKED
 
 
-class GroupwiseOperator(StageOperator):
+class PartitionedWatermarkOperator(StageOperator):
     """A running stage; the functions of ``kernels.windows.partitioned_watermark`` are
     at hand."""
 

@@ -42,9 +42,11 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     if node.adaptive:
         return AdaptiveTerminal
     if node.by is not None:
-        from cql.executor.operators.windows.partitioned_watermark import GroupwiseTerminal
+        from cql.executor.operators.windows.partitioned_watermark import (
+            PartitionedWatermarkTerminal,
+        )
 
-        return GroupwiseTerminal
+        return PartitionedWatermarkTerminal
     if node.operator is WindowOperator.TWO_LEVEL:
         return TwoLevelTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY
 from cql.executor.kernels.windows import key_windows as kernel
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations.changelog_operator import promises_of
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.instant_operator import promises_of
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,

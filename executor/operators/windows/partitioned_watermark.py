@@ -29,7 +29,7 @@ MARKED = "marked"
 
 
 @dataclass(slots=True)
-class GroupwiseTerminal(AggregateTerminal):
+class PartitionedWatermarkTerminal(AggregateTerminal):
     """Ends a stage with windows whose groups leave by the progress of their values."""
 
     def __post_init__(self) -> None:

@@ -176,7 +176,7 @@ class SharedPaneTerminal(PaneTerminal):
         body = self.writer.kernel.body
         assert self.node.window is not None
         unit = Spans(self.writer, self.node.window).unit("value")
-        body.lines(f"pane = {morsel} // {self._pane}", f"punct_w0 = {INFINITY}")
+        body.lines(f"pane = {unit} // {self._pane}", f"punct_w0 = {INFINITY}")
         body.line(f"punct_w1 = {INFINITY}")
         for q in range(self._ids - 1):
             body.line(f"v = {self._first_of(q, 'pane')}")

@@ -103,7 +103,7 @@ class Waiting:
         map_texts(self.parts, self.schema, change)
 
 
-class InstantOperator(RowsOperator):
+class ChangelogOperator(RowsOperator):
     """State: rows of instants that are not over. ``time`` is the input column that orders them,
     ``time_out`` the output column on which the operator promises."""
 
