@@ -76,7 +76,7 @@ class Engine:
         self.workspace = Workspace(Dictionary(), "on", self.rows, 1 << 40)
         ones = int(self.workspace.ones.ctypes.data)
         self.graph = _chain(self.operators, self.workspace)
-        self.source = Morsel.allocate(SCHEMA, self.rows, ones=ones, stragglers=True)
+        self.source = Morsel.allocate(SCHEMA, self.rows, ones=ones, late_rows=True)
         data = self.source.data[0]
         assert data is not None
         data[:] = np.arange(self.rows, dtype=np.int64) % 30_000
@@ -127,7 +127,7 @@ class Engine:
 def _chain(operators: int, workspace: Workspace) -> Graph:
     """Wired by hand: a plan that nests so deep is refused, and all share one compiled kernel."""
     identity = ProjectExec(ValuesExec(), _columns(SCHEMA), SCHEMA.names)  # its input is not read
-    spec = StageSpec(SCHEMA, (identity,), None, (), SCHEMA, (), carry_stragglers=True)
+    spec = StageSpec(SCHEMA, (identity,), None, (), SCHEMA, (), carry_late_rows=True)
     graph = Graph(entries=[Edge(0, 0)], sinks=[operators - 1])
     ones = int(workspace.ones.ctypes.data)
     for k in range(operators):
@@ -135,7 +135,7 @@ def _chain(operators: int, workspace: Workspace) -> Graph:
         owned = frozenset(range(len(SCHEMA))) - frozenset(operator.code.by_ref)
         graph.operators.append(operator)
         graph.morsels.append(
-            Morsel.allocate(SCHEMA, workspace.morsel_rows, ones=ones, owned=owned, stragglers=True)
+            Morsel.allocate(SCHEMA, workspace.morsel_rows, ones=ones, owned=owned, late_rows=True)
         )
         graph.schemas.append(SCHEMA)
         graph.inputs.append((SCHEMA,))

@@ -138,7 +138,7 @@ class Run:
         ones = int(workspace.ones.ctypes.data)
         runtime, (edge,) = DepthFirst(graph, self, ones=ones), graph.entries
         assert edge is not None
-        morsel = Morsel.allocate(sources(plan.root)[0].schema, READING, ones=ones, stragglers=True)
+        morsel = Morsel.allocate(sources(plan.root)[0].schema, READING, ones=ones, late_rows=True)
         names = sources(plan.root)[0].schema.names
         taken = []
         gc.disable()

@@ -26,6 +26,9 @@ from cql.executor.kernels.morsel_layout import (
     DONE,
     ERROR,
     IDLE,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     NEVER,
     OUTPUT_FULL,
@@ -34,9 +37,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
     ROWS,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.morsel.morsel import Morsel
@@ -99,7 +99,7 @@ class StreamCheck:
 
     def see(self, morsel: Morsel) -> None:
         n = int(morsel.words[ROWS])
-        late = records(morsel, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+        late = records(morsel, LATE_ROW_ADDRESS, LATE_ROWS, LATE_ROW_WORDS)
         promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
         self._need(not (self.ended and (n or len(promises))), "something comes after the end")
         self._need(n <= morsel.words[CAPACITY], f"{n} rows in a morsel of {morsel.words[CAPACITY]}")
@@ -107,7 +107,7 @@ class StreamCheck:
         self._need(serial >= self.serial, f"serial {serial} goes back")
         self.serial = serial
         self._masks(morsel)
-        self._stragglers(morsel, late, n)
+        self._late_rows(morsel, late, n)
         self._rows(morsel, {int(r[0]) for r in late})
         for attribute, value, second, *_ in promises.tolist():
             self._promise(attribute, value, second)
@@ -127,17 +127,17 @@ class StreamCheck:
                     bool((column_data(morsel, i, self.schema) <= 1).all()), f"{f.name} is not 0/1"
                 )
 
-    def _stragglers(self, morsel: Morsel, late: Any, n: int) -> None:
+    def _late_rows(self, morsel: Morsel, late: Any, n: int) -> None:
         rows = late[:, 0]
-        self._need(bool((np.diff(rows) >= 0).all()), "stragglers are not in order")
+        self._need(bool((np.diff(rows) >= 0).all()), "late rows are not in order")
         for row, attribute, own in late.tolist():
-            self._need(0 <= row < n, f"straggler {row} of {n} rows")
-            self._need(attribute in self.attributes, f"a straggler on column {attribute}")
+            self._need(0 <= row < n, f"late row {row} of {n} rows")
+            self._need(attribute in self.attributes, f"a late row on column {attribute}")
             value = int(column_data(morsel, attribute, self.schema)[row])
-            self._need(value <= own, f"straggler {value} is not below its own watermark {own}")
+            self._need(value <= own, f"late row {value} is not below its row watermark {own}")
 
     def _rows(self, morsel: Morsel, late: set[int]) -> None:
-        """No row lies below a promise, unless it is a straggler."""
+        """No row lies below a promise, unless it is a late row."""
         for attribute, promise in self.promised.items():
             values = column_data(morsel, attribute, self.schema)
             below = values < promise

@@ -11,7 +11,7 @@ A *case* is one execution of the engine: shape × data × options. The data of `
 disorder, slack, cuts, parameters, bad row policy) are drawn once, and their reference answer is
 worked out once for each enforced order; OPTIONS is the number of one of the ``TOGETHER`` options
 that differ in operator, fusing, morsel size, runtime or enforced order. Each is compared with the
-reference: rows, late pairs, bad rows, stragglers left out; of a changing relation, two options the
+reference: rows, late pairs, bad rows, late rows left out; of a changing relation, two options the
 last relation, two the changes.
 A *permuted* case is a further execution, with rows of different times in another order of arrival
 (``random_permutations``), compared with the answer to the first order.

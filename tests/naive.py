@@ -8,7 +8,7 @@ second answer that the engine's is compared with.
 Own watermark. A row carries, for each progressing column, the progress of its source just before
 it (``naive_progress``): the largest value of that column so far, minus the declared slack, or what
 the source has promised. It is made at the source, before any filter, and depends on nothing else. A
-row below its own watermark is a straggler.
+row below its row watermark is a late row.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ def _joined(node: Join, run: Run) -> list[Row]:
 
 
 def _scan(node: Scan, run: Run) -> list[Row]:
-    """The rows of an input, each with its own watermark per progressing column.
+    """The rows of an input, each with its row watermark per progressing column.
 
-    Times 10, 30, 20 with a slack of 5 have the own watermarks -inf, 5 and 25: the last row is a
-    straggler. NULL times move nothing.
+    Times 10, 30, 20 with a slack of 5 have the row watermarks -inf, 5 and 25: the last row is a
+    late row. NULL times move nothing.
 
     >>> from naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
@@ -289,7 +289,7 @@ def _final(plan: Logical, run: Run) -> list[tuple[Any, ...]]:
 
 
 def _each_once(node: Windowed, run: Run) -> list[Row]:
-    """A window that nothing above asks about: each row that is no straggler, once."""
+    """A window that nothing above asks about: each row that is no late row, once."""
     members = relations_of(run).members(node)
     return [Row(row, (NEVER,) * len(row), k) for k, (_, row) in enumerate(members)]
 

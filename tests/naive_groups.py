@@ -69,7 +69,7 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
 
 def _on_time(window: Window, row: Row, run: Run) -> list[tuple[int, int]]:
     """The windows that a row still reaches. A (row, window) pair is left out and counted as late
-    iff the window's end is at or below the row's own watermark.
+    iff the window's end is at or below the row's row watermark.
 
     The mark is 15 when 8 arrives: of its windows [0, 10) is over, [5, 15) too; 12 reaches
     [10, 20) only.
@@ -91,7 +91,7 @@ def _on_time(window: Window, row: Row, run: Run) -> list[tuple[int, int]]:
 
 def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: Run) -> list[Row]:
     """Groups by a key that rises with a progressing column: a row is late iff its key lies below
-    that of its own watermark, for no other input of its own can still come to such a group. A NULL
+    that of its row watermark, for no other input of its own can still come to such a group. A NULL
     key has no place in time: a bad row.
 
     The mark is 25 when 9 and 21 arrive: group 0 is closed, group 2 is not.
@@ -140,7 +140,7 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
 
 def _sessions(node: Aggregate, window: Window, rows: list[Row], run: Run) -> list[Row]:
     """One row per session of a group (see ``naive_sessions``): rows that follow each other by at
-    most the gap. A row is late iff its own watermark has come to the end of its own gap.
+    most the gap. A row is late iff its row watermark has come to the end of its own gap.
 
     >>> from naive import evaluate
     >>> from naive_tables import aggregate, stream
@@ -260,7 +260,7 @@ def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -
 
 def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
     """Each row once per window that holds it, with the window's columns appended. It is stateless,
-    so stragglers pass, and stay stragglers: after WA reached a mark, every window that is still to
+    so late rows pass, and stay late rows: after WA reached a mark, every window that is still to
     come ends above it.
 
     >>> from cql.base.window import WindowKind
@@ -282,7 +282,7 @@ def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
 
 
 def _bucket_marks(window: Window, row: Row) -> tuple[float | None, ...]:
-    """What the own watermark says of window_start, window_end and window_time: the first window
+    """What the row watermark says of window_start, window_end and window_time: the first window
     that ends above it is the least to come."""
     assert window.wa is not None
     mark = row.marks[window.wa]

@@ -1,7 +1,7 @@
 """The reference of what enforces order: merging unions, ORDER BY a time that progresses, slack.
 
 None of these is asked for by a query's meaning alone: ``Order`` says what the settings put in its
-way. Rows are those of ``naive_rows``: ``values``, ``marks`` (own watermarks) and ``arrival``.
+way. Rows are those of ``naive_rows``: ``values``, ``marks`` (row watermarks) and ``arrival``.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Order:
         return self.slack is not None or self.slack_rows is not None
 
 
-def is_straggler(row: Row, column: int) -> bool:
-    """Below its own watermark. A row without a time is none."""
+def is_late_row(row: Row, column: int) -> bool:
+    """Below its row watermark. A row without a time is none."""
     mark, time = row.marks[column], row.values[column]
     return mark is not None and time is not None and time < mark
 
 
 def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -> list[Row]:
-    """The rows with the own watermarks that slack deduces from their order: of the highest time
+    """The rows with the row watermarks that slack deduces from their order: of the highest time
     before a row, less the slack, where an advance above ``most`` has to be confirmed; or the
     highest time that more than ``slack_rows`` rows reached.
 
@@ -97,7 +97,7 @@ def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -
 
 
 def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
-    """The rows with the own watermarks that a query declares of one column, and no others.
+    """The rows with the row watermarks that a query declares of one column, and no others.
 
     >>> from naive_rows import Row
     >>> from naive_tables import stream
@@ -112,7 +112,7 @@ def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
 
 def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]:
     """The rows of a merging union, in order of the first column that progresses in all inputs, and
-    how many stragglers it left out. Ties go by input, then by arrival; rows without a time lead.
+    how many late rows it left out. Ties go by input, then by arrival; rows without a time lead.
 
     >>> from naive_rows import Row
     >>> from naive_tables import stream
@@ -128,7 +128,7 @@ def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]
     if not live:
         return rows, 0
     column = min(live)
-    kept = [row for row in rows if not is_straggler(row, column)]
+    kept = [row for row in rows if not is_late_row(row, column)]
     kept.sort(key=lambda row: time_key(row, column))
     kept = [replace(row, arrival=k) for k, row in enumerate(kept)]
     return kept, len(rows) - len(kept)
@@ -281,12 +281,12 @@ def _declared(node: Logical) -> Iterator[tuple[DataType, int]]:
 
 
 def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
-    """Rows in order of a time, without stragglers; a row without a time is bad."""
+    """Rows in order of a time, without late rows; a row without a time is bad."""
     kept = []
     for row in rows:
         if row.values[column] is None:
             run.fails(BadRowError("event time is NULL"))
-        elif is_straggler(row, column):
+        elif is_late_row(row, column):
             run.left_out += 1
         else:
             kept.append(row)
@@ -295,7 +295,7 @@ def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
 
 
 def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
-    """The rows that ORDER BY orders: where progress releases them, without stragglers."""
+    """The rows that ORDER BY orders: where progress releases them, without late rows."""
     column = released_by(node)
     if column is None:
         return rows

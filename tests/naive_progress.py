@@ -1,7 +1,7 @@
-"""Progress of a source, as the reference states it: the own watermark of each row.
+"""Progress of a source, as the reference states it: the row watermark of each row.
 
 A source's progress on a column is the higher of what its rows say and what the source has promised
-itself. A row's own watermark is that progress just before it.
+itself. A row's row watermark is that progress just before it.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _believed(schema: Schema, progress: Progress) -> int | None:
 
 
 def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
-    """(values, own watermarks) of each row of an input. Rows in which a marker column is true are
+    """(values, row watermarks) of each row of an input. Rows in which a marker column is true are
     promises and no rows.
 
     >>> from naive_tables import stream

@@ -134,7 +134,7 @@ def _holds_rows(node: Logical) -> bool:
 
 @dataclass
 class Relations:
-    """``rows_of`` evaluates a stream (with own watermarks), ``grouped`` an aggregate over rows,
+    """``rows_of`` evaluates a stream (with row watermarks), ``grouped`` an aggregate over rows,
     ``compare`` two rows by sort keys; ``late`` and ``fails`` count what is left out."""
 
     rows_of: Callable[[Logical], list[Any]]
@@ -194,7 +194,7 @@ class Relations:
         return self._firsts[id(node)]
 
     def members(self, node: Windowed) -> list[tuple[int, tuple[Any, ...]]]:
-        """The rows under a window, by (event time, arrival): stragglers are left out and counted,
+        """The rows under a window, by (event time, arrival): late rows are left out and counted,
         rows without an event time are bad."""
         if id(node) not in self._members:
             found = []
@@ -203,7 +203,7 @@ class Relations:
             for row in self.rows_of(node.input):
                 time, mark = row.values[wa], row.marks[wa]
                 if node.window.kind is WindowKind.EARLY:
-                    # a straggler enters when it comes, unless its window has ended by then
+                    # a late row enters when it comes, unless its window has ended by then
                     now = time if mark is None else max(time, mark)
                     if row.values[node.window.end] <= now:
                         self.late(1)

@@ -1,4 +1,4 @@
-"""What the reference works on: rows with their own watermarks, a run, its answer."""
+"""What the reference works on: rows with their row watermarks, a run, its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Inputs: TypeAlias = Mapping[str, Sequence[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Row:
-    """``marks[i]`` is the own watermark on column *i*, None where the column does not progress.
+    """``marks[i]`` is the row watermark on column *i*, None where the column does not progress.
     ``arrival`` orders the rows of one named stream."""
 
     values: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Row:
 class Answer:
     """Rows in an order that the semantics allow, the (row, window) pairs left out as late, and the
     bad rows left out. ``undetermined`` says that a tie at a LIMIT makes several answers right;
-    ``left_out`` are the stragglers that something in order had no place for."""
+    ``left_out`` are the late rows that something in order had no place for."""
 
     rows: list[tuple[Any, ...]]
     late_pairs: int = 0
@@ -63,7 +63,7 @@ class Run:
 
 
 def moved_mark(expr: Expr, row: Row) -> float | None:
-    """The own watermark of a computed column: where the expression rises with one progressing
+    """The row watermark of a computed column: where the expression rises with one progressing
     column (the binder lets only such be a WA), it is the expression of that column's mark."""
     used = columns_of(expr)
     if len(used) != 1:

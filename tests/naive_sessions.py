@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: The time of a row, and its own watermark (None: its column promises nothing).
+#: The time of a row, and its row watermark (None: its column promises nothing).
 Point = tuple[int, float | None]
 
 
@@ -16,7 +16,7 @@ def is_late(point: Point, gap: int) -> bool:
 
 def linked(a: Point, b: Point, gap: int) -> bool:
     """Whether two rows of a group belong together: their times differ by at most the gap, and
-    neither lies more than the gap behind the other's own watermark.
+    neither lies more than the gap behind the other's row watermark.
 
     >>> linked((10, 0), (20, 0), 10), linked((10, 0), (21, 0), 10)
     (True, False)

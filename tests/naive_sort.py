@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from naive_expr import evaluate as value_of
-from naive_order import is_straggler, released
+from naive_order import is_late_row, released
 from naive_rows import Row, Run
 from naive_values import BadRowError, group_key, order_key
 
@@ -61,7 +61,7 @@ def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
     """
     parts: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
-        if node.window is not None and is_straggler(row, node.window):
+        if node.window is not None and is_late_row(row, node.window):
             run.late += 1
             continue
         parts[tuple(group_key(row.values[c]) for c in node.partition)].append(row)
@@ -91,7 +91,7 @@ def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     >>> evaluate(top, {"s": [(10, 1), (10, 3), (20, 2), (10, 2)]}).rows
     [(10, 3), (20, 2)]
 
-    A first key that ascends with a time that progresses lets rows leave before the end: stragglers
+    A first key that ascends with a time that progresses lets rows leave before the end: late rows
     are left out then, here 1 behind 7.
 
     >>> s = stream("s", "t bigint, v bigint", slack=3)

@@ -22,15 +22,15 @@ from cql.executor.graph.build import build
 from cql.executor.graph.graph import Graph
 from cql.executor.kernels.ingest.cutter import cut
 from cql.executor.kernels.morsel_layout import (
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     data_word,
     mask_word,
 )
@@ -86,7 +86,7 @@ def graph_of(
         }
         for s in sources(root)
     ]
-    return build([root], workspace, fuse=fuse, nulls=nulls, stragglers=True)
+    return build([root], workspace, fuse=fuse, nulls=nulls, late_rows=True)
 
 
 # -- morsels of the sources ------------------------------------------------------------------------
@@ -134,10 +134,10 @@ class Admissions:
         twin.words[:] = morsel.words
         twin.punctuations[:] = morsel.punctuations
         twin.words[PUNCTUATION_ADDRESS] = twin.punctuations.ctypes.data
-        n = STRAGGLER_WORDS * int(morsel.words[STRAGGLERS])
-        late = view_address(int(morsel.words[STRAGGLER_ADDRESS]), np.dtype(np.int64), n).copy()
-        twin.stragglers = late
-        twin.words[STRAGGLER_ADDRESS] = late.ctypes.data
+        n = LATE_ROW_WORDS * int(morsel.words[LATE_ROWS])
+        late = view_address(int(morsel.words[LATE_ROW_ADDRESS]), np.dtype(np.int64), n).copy()
+        twin.late_rows = late
+        twin.words[LATE_ROW_ADDRESS] = late.ctypes.data
         return twin
 
 
@@ -147,12 +147,12 @@ class Admissions:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One output morsel, copied. Values are in storage form, doubles by their bits, text as bytes,
-    NULL as None; ``stragglers`` are (row, attribute, own watermark)."""
+    NULL as None; ``late_rows`` are (row, attribute, row watermark)."""
 
     serial: int
     sequence: int
     rows: tuple[tuple[Any, ...], ...]
-    stragglers: tuple[tuple[int, ...], ...]
+    late_rows: tuple[tuple[int, ...], ...]
     punctuations: tuple[tuple[int, int], ...]
 
 
@@ -162,7 +162,7 @@ def read_morsel(morsel: Morsel, schema: Schema, dictionary: Dictionary) -> Chunk
     columns = [_column(morsel, i, schema, n, dictionary) for i in range(len(schema))]
     rows = tuple(zip(*columns, strict=True)) if columns else ((),) * n
     promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
-    late = records(morsel, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+    late = records(morsel, LATE_ROW_ADDRESS, LATE_ROWS, LATE_ROW_WORDS)
     return Chunk(
         int(words[SERIAL]),
         int(words[SEQUENCE]),
@@ -173,7 +173,7 @@ def read_morsel(morsel: Morsel, schema: Schema, dictionary: Dictionary) -> Chunk
 
 
 def records(morsel: Morsel, address: int, count: int, width: int) -> np.ndarray[Any, Any]:
-    """The morsel's punctuations or stragglers, one a row."""
+    """The morsel's punctuations or late rows, one a row."""
     n = int(morsel.words[count])
     at = int(morsel.words[address])
     return view_address(at, np.dtype(np.int64), width * n).reshape(n, width)

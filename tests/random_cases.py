@@ -336,7 +336,7 @@ def _length(stream: Stream, units: int) -> Any:
 
 
 def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
-    """Rows, late pairs, bad rows, and stragglers that were left out."""
+    """Rows, late pairs, bad rows, and late rows that were left out."""
     from cql.session.session import CqlWarning
 
     blocks = blocks_of_eight() if case.piecewise else nullcontext()
@@ -459,7 +459,7 @@ def _check(case: Case) -> str:
 def plan_of(case: Case) -> Logical:
     plan = logical_plan(case)
     if case.settings.get("union_operator") == "merge":
-        return optimize(plan)  # whether a filter fails on a straggler depends on where it stands
+        return optimize(plan)  # whether a filter fails on a late row depends on where it stands
     return plan
 
 

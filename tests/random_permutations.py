@@ -1,7 +1,7 @@
 """Other orders of arrival of the same rows, which no answer may tell apart.
 
 Rows with different event times change places within what punctuation allows: none becomes a
-straggler, and the stragglers of before stay where they are, each with the own watermark that it
+late row, and the late rows of before stay where they are, each with the row watermark that it
 had. Rows of one time keep their order, which is their sequence.
 """
 
@@ -75,8 +75,8 @@ def _shuffled(stream: Stream, rng: random.Random) -> tuple[tuple[Any, ...], ...]
 
 
 def _segments(stream: Stream) -> Iterator[tuple[bool, list[tuple[Any, ...]]]]:
-    """Runs of rows, and between them the rows that stay: stragglers, which others must not pass
-    lest their own watermarks change, punctuation, and rows without a time."""
+    """Runs of rows, and between them the rows that stay: late rows, which others must not pass
+    lest their row watermarks change, punctuation, and rows without a time."""
     marker = SCHEMAS[stream.name].find("b") if stream.marked else None
     known = Column(stream.progress, None)
     held: list[tuple[Any, ...]] = []

@@ -65,7 +65,7 @@ def test_every_operator_is_among_the_profiles() -> None:
 
 
 def _marks(stream: Stream) -> dict[tuple[object, ...], bool]:
-    """Of each row, whether it is a straggler; of those, and of rows without a time, the place."""
+    """Of each row, whether it is a late row; of those, and of rows without a time, the place."""
     known = Column(stream.progress, None)
     found = {}
     for k, row in enumerate(stream.rows):
@@ -76,7 +76,7 @@ def _marks(stream: Stream) -> dict[tuple[object, ...], bool]:
     return found
 
 
-def test_permutations_make_no_stragglers(seed: int) -> None:
+def test_permutations_make_no_late_rows(seed: int) -> None:
     moved = 0
     for number in range(200):
         rng = random.Random(f"{seed} {number}")

@@ -150,7 +150,7 @@ def test_a_row_without_a_time_is_bad() -> None:
 
 
 def test_an_operator_by_itself_keeps_the_contract() -> None:
-    """Rows conserved, stragglers in order, no row below a promise."""
+    """Rows conserved, late rows in order, no row below a promise."""
     table = disordered(400, "contract", late=True).rename_columns(
         ["ts", "k", "x", "f", "b", "m", "g", "z"]
     )

@@ -25,6 +25,8 @@ from cql.executor.kernels.morsel_layout import (
     GROUP,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROWS,
     NEED,
     NEVER,
     OUT,
@@ -32,8 +34,6 @@ from cql.executor.kernels.morsel_layout import (
     PORT,
     PUNCTUATIONS,
     ROWS,
-    STRAGGLER_ADDRESS,
-    STRAGGLERS,
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
@@ -215,7 +215,7 @@ class Fed:
         also: tuple[int, int] | None = None,
     ) -> list[Any]:
         made = [
-            Morsel.allocate(SCHEMA, 64, ones=ONES.ctypes.data, stragglers=True) for _ in range(2)
+            Morsel.allocate(SCHEMA, 64, ones=ONES.ctypes.data, late_rows=True) for _ in range(2)
         ]
         morsel, out = made
         for i, (t, k) in enumerate(rows):
@@ -239,7 +239,7 @@ class Fed:
         )
         found: list[Any] = []
         while True:
-            out.words[[ROWS, PUNCTUATIONS, STRAGGLERS]] = 0
+            out.words[[ROWS, PUNCTUATIONS, LATE_ROWS]] = 0
             status = call_address(
                 self.union.address, self.union.descriptor.ctypes.data, morsel.address
             )
@@ -253,8 +253,8 @@ class Fed:
                     found.append((value, None if null else k, before))
                 elif attribute != GROUP:
                     found.append((attribute, value))
-            late = view_address(int(out.words[STRAGGLER_ADDRESS]), np.dtype(np.int64), 192)
-            self.late += [(late[3 * i], late[3 * i + 2]) for i in range(out.words[STRAGGLERS])]
+            late = view_address(int(out.words[LATE_ROW_ADDRESS]), np.dtype(np.int64), 192)
+            self.late += [(late[3 * i], late[3 * i + 2]) for i in range(out.words[LATE_ROWS])]
             if status == DONE:
                 return found
             assert status == OUTPUT_FULL

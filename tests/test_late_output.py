@@ -54,7 +54,7 @@ def rows_of(seed: int, name: str) -> list[dict[str, Any]]:
 
 
 def lost(rows: list[dict[str, Any]], window: Window, slack: int = SLACK) -> list[dict[str, Any]]:
-    """By the rule: (row, window) is left out iff the window's end <= the row's own watermark."""
+    """By the rule: (row, window) is left out iff the window's end <= the row's row watermark."""
     found, highest = [], None
     for row in rows:
         own, t = -(1 << 60) if highest is None else highest - slack, row["t"]
@@ -151,7 +151,7 @@ def test_a_union_a_projection_and_a_window_above_the_window(session: Session) ->
 
 
 @pytest.mark.parametrize("query", ["SELECT count(*) FROM s [RANGE 9]", "SELECT t FROM s [NOW]"])
-def test_a_relation_leaves_out_every_straggler(session: Session, query: str) -> None:
+def test_a_relation_leaves_out_every_late_row(session: Session, query: str) -> None:
     rows = rows_of(7, "s")
     made(session, rows)
     ids = [r["id"] for r in run(session, query)]

@@ -32,12 +32,12 @@ from cql.base.types import BIGINT
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DONE,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 from cql.executor.morsel.ingest import to_storage
 from cql.executor.morsel.morsel import Morsel
@@ -53,7 +53,7 @@ COLUMNS = {"ts": pa.int64(), "k": pa.string(), "v": pa.int64()}
 @dataclass
 class Script:
     """A query without fusion over streams ``a`` and ``b`` of (ts, k, v). ``push`` marks as
-    stragglers the rows below what was promised on ts before."""
+    late rows the rows below what was promised on ts before."""
 
     text: str
     morsel_rows: int = 8
@@ -110,10 +110,10 @@ class Script:
     def _mark_late(self, morsel: Morsel, source: str, times: Sequence[int | None]) -> None:
         own = self.promised.get(source)
         late = [i for i, t in enumerate(times) if own is not None and t is not None and t < own]
-        assert morsel.stragglers is not None
+        assert morsel.late_rows is not None
         for k, row in enumerate(late):
-            morsel.stragglers[3 * k : 3 * k + 3] = row, 0, own
-        morsel.words[STRAGGLERS] = len(late)
+            morsel.late_rows[3 * k : 3 * k + 3] = row, 0, own
+        morsel.words[LATE_ROWS] = len(late)
 
     def _punctuate(self, attribute: int, value: int, source: str) -> Script:
         morsel = self._morsel(source)
@@ -123,7 +123,7 @@ class Script:
 
     def _morsel(self, source: str) -> Morsel:
         schema = sources(self.plan.root)[self.names.index(source)].schema
-        return Morsel.allocate(schema, self.morsel_rows, ones=0, stragglers=True, masks=True)
+        return Morsel.allocate(schema, self.morsel_rows, ones=0, late_rows=True, masks=True)
 
     def _admit(self, morsel: Morsel, source: str) -> Script:
         morsel.words[SERIAL], morsel.words[SEQUENCE] = self.serial, self.sequence
@@ -148,7 +148,7 @@ def refresh_inner(operator: Checked) -> None:
 
 
 class Printer(Recorder):
-    """A handler that writes ``row …``, ``late …`` (stragglers), ``punct column value``, ``end`` and
+    """A handler that writes ``row …``, ``late …`` (late rows), ``punct column value``, ``end`` and
     ``bad …`` lines."""
 
     def __init__(self, schema: Schema, dictionary: Any, lines: list[str]) -> None:
@@ -157,7 +157,7 @@ class Printer(Recorder):
 
     def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
         chunk: Chunk = read_morsel(morsel, self.schema, self.dictionary)
-        late = {row for row, _, _ in chunk.stragglers}
+        late = {row for row, _, _ in chunk.late_rows}
         for i, row in enumerate(chunk.rows):
             cells = ["-" if v is None else v.decode() if isinstance(v, bytes) else v for v in row]
             self.lines.append(" ".join(["late" if i in late else "row", *map(str, cells)]))
@@ -174,7 +174,7 @@ class Printer(Recorder):
 
 
 def test_filter() -> None:
-    """What is not true is dropped; stragglers stay marked in their new places."""
+    """What is not true is dropped; late rows stay marked in their new places."""
     s = Script("SELECT * FROM a WHERE v > 10")
     s.push("1 x 11 \n 2 x 10 \n 3 y - \n 4 - 12").expect("row 1 x 11 \n row 4 - 12")
     s.promise(4).expect("punct ts 4")
@@ -222,15 +222,15 @@ def test_a_table_asked_for_in_mid_morsel() -> None:
     s.expect("row 1 a - \n row 2 b - \n row 3 c 1 \n row 4 d 0 \n row 5 e 1 \n end")
 
 
-def test_every_copy_of_a_progressing_column_carries_stragglers() -> None:
+def test_every_copy_of_a_progressing_column_carries_late_rows() -> None:
     """Three records a row, for all rows of a full morsel: there is room for them."""
     s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
     s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
     s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
     s.expect("late 1 2 3 \n late 2 3 4 \n late 3 4 5 \n late 4 5 6")
-    room = s.graph.morsels[-1].stragglers
+    room = s.graph.morsels[-1].late_rows
     assert room is not None
-    assert room.size >= 4 * 3 * STRAGGLER_WORDS
+    assert room.size >= 4 * 3 * LATE_ROW_WORDS
 
 
 # -- bucket ----------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_tumbling_windows_close_by_promise() -> None:
 
 
 def test_sliding_windows_leave_out_late_pairs_only() -> None:
-    """Of the three windows of a straggler, those that its own watermark has not reached count."""
+    """Of the three windows of a late row, those that its row watermark has not reached count."""
     s = Script(
         "SELECT count(*) AS n, window_end FROM a [RANGE 15 SLIDE 5 WA ts] GROUP BY window_end"
     )
@@ -443,17 +443,17 @@ class Liar(PythonOperator):
         self.late: list[tuple[int, int, int]] = []
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
-        assert out.stragglers is not None
+        assert out.late_rows is not None
         data, valid = out.data[0], out.masks[0]
         assert data is not None
         assert valid is not None
         data[: len(self.rows)], valid[: len(self.rows)] = self.rows, self.mask
         out.words[ROWS], out.words[SERIAL] = len(self.rows), self.serial
-        out.words[PUNCTUATIONS], out.words[STRAGGLERS] = len(self.promises), len(self.late)
+        out.words[PUNCTUATIONS], out.words[LATE_ROWS] = len(self.promises), len(self.late)
         for k, promise in enumerate(self.promises):
             out.punctuations[4 * k : 4 * k + 3] = *promise, -1
         for k, record in enumerate(self.late):
-            out.stragglers[3 * k : 3 * k + 3] = record
+            out.late_rows[3 * k : 3 * k + 3] = record
         self.promises = []
         return DONE
 
@@ -464,8 +464,8 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown attribute": ({"promises": [(1, 20)]}, "a promise on column 1"),
     "serial": ({"serial": -1}, "goes back"),
     "mask": ({"rows": [10], "mask": 2}, "not 0/1"),
-    "straggler on no row": ({"late": [(3, 0, 10)]}, "straggler 3 of 0"),
-    "punctual straggler": ({"rows": [11], "late": [(0, 0, 10)]}, "not below its own watermark"),
+    "late row on no row": ({"late": [(3, 0, 10)]}, "late row 3 of 0"),
+    "punctual late row": ({"rows": [11], "late": [(0, 0, 10)]}, "not below its row watermark"),
 }
 
 
@@ -490,7 +490,7 @@ def test_nothing_comes_after_the_end() -> None:
         checked.call(morsel, morsel)
 
 
-def test_a_straggler_may_come_below_the_promise() -> None:
+def test_a_late_row_may_come_below_the_promise() -> None:
     liar, checked, morsel = _liar()
     liar.promises = [(0, 10)]
     checked.call(morsel, morsel)
@@ -513,7 +513,7 @@ def _liar() -> tuple[Liar, Checked, Morsel]:
     assert isinstance(node, FilterExec)
     liar = Liar()
     schema = Schema((Field("ts", BIGINT),))
-    morsel = Morsel.allocate(schema, 8, ones=0, stragglers=True, masks=True)
+    morsel = Morsel.allocate(schema, 8, ones=0, late_rows=True, masks=True)
     return liar, Checked(liar, node), morsel
 
 

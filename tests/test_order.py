@@ -34,7 +34,7 @@ def test_merge_waits_for_the_input_that_is_behind() -> None:
     s.push("9 x 3 \n 8 x 4").end("a").expect("row 8 x \n row 9 x \n end")
 
 
-def test_merge_leaves_out_stragglers_and_orders_ties_by_input() -> None:
+def test_merge_leaves_out_late_rows_and_orders_ties_by_input() -> None:
     s = Script(UNION, settings=MERGE)
     s.push("4 b1 1 \n 4 b2 1", "b").push("4 a1 1 \n - a2 1 \n 4 a3 1").promise(5).promise(5, "b")
     s.expect("row - a2 \n row 4 a1 \n row 4 a3 \n row 4 b1 \n row 4 b2 \n punct ts 5")
@@ -133,7 +133,7 @@ def test_order_depends_on_no_morsel_and_no_runtime(morsel_rows: int, runtime: st
 
 
 def _expected(tables: dict[str, pa.Table]) -> pa.Table:
-    """Stragglers left out, then a stable sort of the inputs in turn."""
+    """Late rows left out, then a stable sort of the inputs in turn."""
     parts = []
     for table in tables.values():
         ts = table["ts"].to_numpy()
@@ -212,7 +212,7 @@ def test_order_by_time_over_endless_input_gives_rows_at_once() -> None:
 
 
 @pytest.mark.parametrize("settings", [MERGE, {"order_enforcement": "sort"}])
-def test_enforcing_order_changes_no_answer_without_stragglers(settings: dict[str, Any]) -> None:
+def test_enforcing_order_changes_no_answer_without_late_rows(settings: dict[str, Any]) -> None:
     tables = {"a": stream(3_000, 1, 40), "b": stream(2_000, 2, 0)}
     text = (
         "SELECT k, count(*) AS n, window_end FROM a UNION b [RANGE 300 SLIDE 60 WA ts] GROUP BY k"

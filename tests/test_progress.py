@@ -375,7 +375,7 @@ def test_a_heartbeat_closes_windows_in_silence(live: Live) -> None:
     assert query.progress().late == 0
 
 
-def test_rows_below_a_heartbeat_are_stragglers(live: Live) -> None:
+def test_rows_below_a_heartbeat_are_late_rows(live: Live) -> None:
     live.stream("s", [(0, [8]), (20, [9, 12, 21, 35])], "HEARTBEAT EVERY 1 SECOND SLACK 3 SECONDS")
     found, query = live.run(COUNT.format("s"))
     # 8 + 19 or 20 - 3 was promised: 9 and 12 are late for windows that are over, 21 is not

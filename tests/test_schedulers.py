@@ -127,7 +127,7 @@ def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int
 
 
 def morsel_of(*rows: int, serial: int = 0, promise: int | None = None) -> Morsel:
-    morsel = Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data, stragglers=True)
+    morsel = Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data, late_rows=True)
     data = morsel.data[0]
     assert data is not None
     data[: len(rows)] = rows

@@ -24,7 +24,7 @@ COUNTS = "SELECT k, count(*) AS n, window_end FROM s [RANGE {r} SLIDE {s}{o}] GR
 
 
 def rows_of(r: random.Random) -> pa.Table:
-    """Times from about -4 on, up to 8 back, in which a slack of 3 leaves stragglers; a gap in the
+    """Times from about -4 on, up to 8 back, in which a slack of 3 leaves late rows; a gap in the
     middle is longer than any window."""
     times = [n // 3 + r.randrange(9) - 4 + (500 if n > ROWS // 2 else 0) for n in range(ROWS)]
     columns: dict[str, Any] = {

@@ -106,14 +106,14 @@ def build(
     *,
     fuse: bool,
     nulls: list[set[int]],
-    stragglers: bool = False,
+    late_rows: bool = False,
     parts: int | None = None,
     split: frozenset[int] | None = None,
     measured: Mapping[int, Measured] | None = None,
 ) -> Graph:
     """The operators of one or several plans; what these have in common is built once. ``fuse`` off
     makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
-    NULLs; ``stragglers`` says whether the consumer of the results asks which of them are late (a
+    NULLs; ``late_rows`` says whether the consumer of the results asks which of them are late (a
     sink does not). ``parts``: into how many partitions operators with keys are split, where
     PARTITION BY does not say it; 0: into none; None: whatever it says. ``split``: which ones are,
     by the ids of their nodes; None: all. ``measured``: into how many, where that is known
@@ -121,7 +121,7 @@ def build(
     ways = _ways(roots)
     # Each sink has an operator to itself: it takes buffers away.
     own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
-    unasked = frozenset(() if stragglers else map(id, own))
+    unasked = frozenset(() if late_rows else map(id, own))
     partitions = Partitions(parts, split, measured or {}, in_order(own))
     builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, partitions)
     feeds = sources(*roots)
@@ -195,12 +195,12 @@ class _Builder:
                 (),
                 feed.schema,
                 live,
-                carry_stragglers=True,
+                carry_late_rows=True,
                 promised=() if by is None else tuple((column, by) for column in live),
             )
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
-            index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), stragglers=True)
+            index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), late_rows=True)
             self.graph.edges[index] += edges
             edges[:] = [Edge(index, 0)]
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]
@@ -221,15 +221,13 @@ class _Builder:
             case SlackExec():
                 below = self.operator_below(node.input)
                 slack = SlackOperator(self.name("slack"), node, self.workspace)
-                index = self.add(
-                    slack, node.schema, node.schema, owned=frozenset(), stragglers=True
-                )
+                index = self.add(slack, node.schema, node.schema, owned=frozenset(), late_rows=True)
                 self.edge(node.input, below, index, 0)
                 return index
             case DupelimExec():
                 below = self.operator_below(node.input)
                 dupelim = DupelimOperator(self.name("dupelim"), node, self.workspace)
-                index = self.add(dupelim, node.schema, node.schema, stragglers=True)
+                index = self.add(dupelim, node.schema, node.schema, late_rows=True)
                 self.edge(node.input, below, index, 0)
                 return index
             case LateRowsExec():
@@ -241,9 +239,7 @@ class _Builder:
             case LimitExec():
                 below = self.operator_below(node.input)
                 limit = LimitOperator(self.name("limit"), node)
-                index = self.add(
-                    limit, node.schema, node.schema, owned=frozenset(), stragglers=True
-                )
+                index = self.add(limit, node.schema, node.schema, owned=frozenset(), late_rows=True)
                 self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
@@ -251,7 +247,7 @@ class _Builder:
                 lookup = LookupOperator(self.name("lookup"), node, self.workspace)
                 answer = frozenset((node.width,))
                 index = self.add(
-                    lookup, node.schema, node.input.schema, owned=answer, stragglers=True
+                    lookup, node.schema, node.input.schema, owned=answer, late_rows=True
                 )
                 self.edge(node.input, below, index, 0)
                 self.edge(node.query, asked, index, 1)
@@ -259,7 +255,7 @@ class _Builder:
             case UnnestExec():
                 below = self.operator_below(node.input)
                 unnest = UnnestOperator(self.name("unnest"), node, self.workspace)
-                index = self.add(unnest, node.schema, node.input.schema, stragglers=True)
+                index = self.add(unnest, node.schema, node.input.schema, late_rows=True)
                 self.edge(node.input, below, index, 0)
                 return index
             case (
@@ -347,8 +343,8 @@ class _Builder:
 
                 operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
         reads = [child.schema for child in children]
-        late = isinstance(node, TableJoinExec)  # others leave stragglers out
-        index = self.add(operator, node.schema, *reads, stragglers=late)
+        late = isinstance(node, TableJoinExec)  # others leave late rows out
+        index = self.add(operator, node.schema, *reads, late_rows=late)
         for port, (child, below) in enumerate(zip(children, ports, strict=True)):
             self.edge(child, below, index, port)
         return index
@@ -459,7 +455,7 @@ class _Builder:
             node.schema,
             progressing(cursor),
             self._assumed(cursor),
-            carry_stragglers=aggregate is None and id(node) not in self.unasked,
+            carry_late_rows=aggregate is None and id(node) not in self.unasked,
             limited=limited,
             promised=self.promised.get(id(node), ()),
         )
@@ -472,7 +468,7 @@ class _Builder:
             node.schema,
             cursor.schema,
             owned=owned,
-            stragglers=spec.carry_stragglers,
+            late_rows=spec.carry_late_rows,
         )
         if spec.assume_valid:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
@@ -548,12 +544,12 @@ class _Builder:
         schema: Schema,
         *reads: Schema,
         owned: frozenset[int] | None = None,
-        stragglers: bool = False,
+        late_rows: bool = False,
         rows: int | None = None,
     ) -> int:
         rows = rows or self.workspace.morsel_rows
         ones = int(self.workspace.ones.ctypes.data)
-        morsel = Morsel.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
+        morsel = Morsel.allocate(schema, rows, ones=ones, owned=owned, late_rows=late_rows)
         self.workspace.resize(0, morsel.nbytes, BUFFERS)
         self.graph.operators.append(operator)
         self.graph.morsels.append(morsel)

@@ -71,7 +71,7 @@ class Builder(Protocol):
         schema: Schema,
         *reads: Schema,
         owned: frozenset[int] | None = None,
-        stragglers: bool = False,
+        late_rows: bool = False,
         rows: int | None = None,
     ) -> int: ...
     def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
@@ -221,7 +221,7 @@ class Partitions:
                 split_schema(below.schema),
                 below.schema,
                 owned=frozenset(own),
-                stragglers=True,
+                late_rows=True,
                 rows=max(builder.workspace.morsel_rows + 1, 2 * parts + 2),
             )
             builder.edge(below, before, index, 0)

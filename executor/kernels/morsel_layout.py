@@ -3,8 +3,8 @@
 A morsel is both the output of the operator that filled it and the input of the next one; nothing is
 copied in between. Its header holds counts and addresses, then come two words per column: the
 address of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of
-ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the stream position of its first row. Stragglers
-are records of three words (row, attribute, own watermark), punctuations of four (attribute, value,
+ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the stream position of its first row. Late rows
+are records of three words (row, attribute, row watermark), punctuations of four (attribute, value,
 second attribute or -1, its value); an attribute is a column index. Group-wise punctuation is two
 such records, and so no promise to who does not know it: (attribute, value, column of the groups,
 what was promised of this one before) and (GROUP, value of that column, -1, 1 if it is NULL). A
@@ -26,8 +26,8 @@ SERIAL = 5
 SEQUENCE = 6
 CAPACITY = 7  # rows that the morsel's own buffers hold
 OUT = 8  # address of the morsel that the consumer fills
-STRAGGLERS = 9  # count
-STRAGGLER_ADDRESS = 10
+LATE_ROWS = 9  # count
+LATE_ROW_ADDRESS = 10
 PUNCTUATIONS = 11  # count
 PUNCTUATION_ADDRESS = 12
 DETAIL = 13  # NEED: which buffer; ERROR: which site
@@ -39,7 +39,7 @@ PARENT = 17  # address of the morsel whose columns it shows; 0: it shows its own
 HOME = 18  # ring of free morsels that it returns to
 FOLLOWING = 19  # address of the next one of its chain
 OPERATOR = 20  # index of the operator that made it
-OWN_LATE = 21  # address of its own room for stragglers
+OWN_LATE_ROWS = 21  # address of its own room for late rows
 WIDTH = 22  # words of the morsel; those of its own columns follow, wherever these point now
 CHOSEN = 23  # address of the numbers of the rows that count (int32); 0: all do
 FEED = 24  # the input that the morsel was cut off, or whose morsel it was made for
@@ -47,7 +47,7 @@ BASE = 25  # stream position of the first row of that block (``InputScheduler.fi
 WAY = 26  # the way that it came on, where its input comes to an operator on several (``paths``)
 HEADER = 27
 
-STRAGGLER_WORDS = 3
+LATE_ROW_WORDS = 3
 PUNCTUATION_WORDS = 4
 MIN_PUNCTUATIONS = 64  # room for that many at least
 

@@ -38,14 +38,14 @@ def entries(
     """Of a query; ``windows`` are the numbers of its own, of an operator that has those of several
     queries.
 
-    Kind "rows": stragglers of an input; "beyond MAX ADVANCE": rows of an input that were so far
+    Kind "rows": late rows of an input; "beyond MAX ADVANCE": rows of an input that were so far
     ahead that progress did not follow them, where others would have been late else; "jump within
-    MAX ADVANCE": the stragglers that a single row far ahead, which was believed, made late; "idle":
+    MAX ADVANCE": the late rows that a single row far ahead, which was believed, made late; "idle":
     rows of an input below what had been passed on while it was idle; "pairs": (row, window) pairs
-    that an aggregate left out; "left out": stragglers that a sort or a merging union left out;
+    that an aggregate left out; "left out": late rows that a sort or a merging union left out;
     "behind slack": rows that came later than a slack of its own allows."""
     found = [
-        Late(f.source.name, "rows", a.stragglers, a.max_lateness, _suggested(f, a))
+        Late(f.source.name, "rows", a.late_rows, a.max_lateness, _suggested(f, a))
         for f in feeds
         for a in f.attributes
     ]
@@ -83,11 +83,11 @@ def _one_jump(attribute: Attribute) -> bool:
     """Whether most of the late rows would have been none but for one advance of event time, and
     more than that advance needs to be confirmed."""
     late, _ = attribute.jumped
-    return late > CONFIRMING and 2 * late > attribute.stragglers
+    return late > CONFIRMING and 2 * late > attribute.late_rows
 
 
 def _suggested(feed: Feed, attribute: Attribute) -> int | None:
-    if not attribute.stragglers or not attribute.progress.by_rows or _one_jump(attribute):
+    if not attribute.late_rows or not attribute.progress.by_rows or _one_jump(attribute):
         return None
     slack = attribute.progress.slack
     return _longer(attribute.behind, feed.rows, slack, attribute.max_lateness)

@@ -1,5 +1,5 @@
 """From Arrow blocks to morsels: columns as flat arrays without a copy where the layouts agree,
-strings as codes, stragglers marked and punctuation made (out-of-order paper §5.1)."""
+strings as codes, late rows marked and punctuation made (out-of-order paper §5.1)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     END_OF_INPUT,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEVER,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.morsel.morsel import Morsel, Words
@@ -114,9 +114,9 @@ class Feed:
             full = self.source.relation.schema
             self.values = Values(place, full[full.find(spec.by) or 0], self.attributes)
             self.cutter[cut.BY] = place
-        room = STRAGGLER_WORDS * morsel_rows * max(1, len(self.attributes))
+        room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # not touched while nothing is late
-        self.morsel.words[STRAGGLER_ADDRESS] = address_of(self._records)
+        self.morsel.words[LATE_ROW_ADDRESS] = address_of(self._records)
 
     @property
     def rows(self) -> int:
@@ -125,7 +125,7 @@ class Feed:
 
     @property
     def late_rows(self) -> int:
-        """Stragglers so far."""
+        """Late rows so far."""
         return int(self.cutter[cut.LATE])
 
     @property
@@ -135,7 +135,7 @@ class Feed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the morsel, of the records of stragglers, and of what is known of single
+        """Bytes of the morsel, of the records of late rows, and of what is known of single
         values."""
         values = 0 if self.values is None else self.values.nbytes
         return self.morsel.nbytes + self._records.nbytes + values
@@ -290,7 +290,7 @@ class Feed:
     def empty_morsel(self, serial: int, sequence: int) -> Morsel:
         """The morsel without rows or punctuation."""
         words = self.morsel.words
-        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 0
+        words[ROWS], words[LATE_ROWS], words[PUNCTUATIONS] = 0, 0, 0
         words[SERIAL], words[SEQUENCE] = serial, sequence
         return self.morsel
 

@@ -15,11 +15,11 @@ from cql.base.types import DataType
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
     MIN_PUNCTUATIONS,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
     WIDTH,
     data_word,
     mask_word,
@@ -49,7 +49,7 @@ class Morsel:
     data: list[npt.NDArray[np.generic] | None]
     masks: list[npt.NDArray[np.uint8] | None]
     punctuations: Words
-    stragglers: Words | None
+    late_rows: Words | None
 
     @property
     def address(self) -> int:
@@ -58,7 +58,7 @@ class Morsel:
     @property
     def nbytes(self) -> int:
         """Bytes of the words and of the buffers that the morsel owns."""
-        arrays = [self.words, self.punctuations, self.stragglers, *self.data, *self.masks]
+        arrays = [self.words, self.punctuations, self.late_rows, *self.data, *self.masks]
         return sum(a.nbytes for a in arrays if a is not None)
 
     @classmethod
@@ -69,7 +69,7 @@ class Morsel:
         *,
         ones: int,
         owned: frozenset[int] | None = None,
-        stragglers: bool = False,
+        late_rows: bool = False,
         masks: bool = False,
     ) -> Morsel:
         """A morsel with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
@@ -83,10 +83,10 @@ class Morsel:
         promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
         morsel = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
         words[PUNCTUATION_ADDRESS] = promises.ctypes.data
-        if stragglers:
+        if late_rows:
             # read as far as they were written: megabytes are cleared for nobody
-            morsel.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
-            words[STRAGGLER_ADDRESS] = morsel.stragglers.ctypes.data
+            morsel.late_rows = np.empty(LATE_ROW_WORDS * capacity * max(1, attributes), np.int64)
+            words[LATE_ROW_ADDRESS] = morsel.late_rows.ctypes.data
         places = [0, ones] * len(schema)
         for i in range(len(schema)) if owned is None else owned:
             made = morsel._fresh(i, schema[i], capacity, mask=masks or schema[i].nullable)
@@ -95,11 +95,11 @@ class Morsel:
         return morsel
 
     def copy(self, schema: Schema, ones: int) -> Morsel:
-        """A morsel of its own with the same rows, stragglers and punctuation."""
+        """A morsel of its own with the same rows, late rows and punctuation."""
         from cql.executor.kernels.drive.queued import copy_morsel
 
         twin = Morsel.allocate(
-            schema, int(self.words[CAPACITY]), ones=ones, stragglers=True, masks=True
+            schema, int(self.words[CAPACITY]), ones=ones, late_rows=True, masks=True
         )
         sizes = np.array([value_bytes(f.type) for f in schema], np.int64)
         copy_morsel(self.address, twin.address, len(schema), sizes)

@@ -82,12 +82,12 @@ class Attribute:
         self.words[cutter.FLOOR] = max(int(self.words[cutter.FLOOR]), value)
 
     @property
-    def stragglers(self) -> int:
-        return int(self.words[cutter.STRAGGLED])
+    def late_rows(self) -> int:
+        return int(self.words[cutter.LATE_MARKED])
 
     @property
     def max_lateness(self) -> int:
-        """How far below its own watermark a row was at the most."""
+        """How far below its row watermark a row was at the most."""
         return int(self.words[cutter.MAX_LATENESS])
 
     @property

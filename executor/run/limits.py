@@ -16,6 +16,9 @@ from cql.executor.kernels.morsel_layout import (
     CHOSEN,
     DETAIL_ROW,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     OUT,
     PHASE,
     PUNCTUATION_ADDRESS,
@@ -24,9 +27,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     data_word,
     mask_word,
 )
@@ -162,10 +162,10 @@ class Limits:
         """The morsel has the rows before ``row``, and promises what these say."""
         words = failure.morsel.words
         words[ROWS] = row
-        count = STRAGGLER_WORDS * int(words[STRAGGLERS])
+        count = LATE_ROW_WORDS * int(words[LATE_ROWS])
         if count:
-            late = view_address(int(words[STRAGGLER_ADDRESS]), _WORD, count)[::STRAGGLER_WORDS]
-            words[STRAGGLERS] = int(np.searchsorted(late, row))
+            late = view_address(int(words[LATE_ROW_ADDRESS]), _WORD, count)[::LATE_ROW_WORDS]
+            words[LATE_ROWS] = int(np.searchsorted(late, row))
         count = PUNCTUATION_WORDS * int(words[PUNCTUATIONS])
         words[PUNCTUATIONS] = 0
         k = self._scheduler.current if failure.feed is None else failure.feed[0]

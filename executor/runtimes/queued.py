@@ -191,7 +191,7 @@ class Queued(Alone):
 
     def _new_morsel(self, index: int) -> None:
         morsel = Morsel.allocate(
-            self._widest[index], self._morsel_rows, ones=0, stragglers=True, masks=True
+            self._widest[index], self._morsel_rows, ones=0, late_rows=True, masks=True
         )
         self._resize(0, morsel.nbytes, BUFFERS)
         self._morsels[morsel.address] = morsel

@@ -11,7 +11,13 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
-from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, HOME, OWN_LATE, STRAGGLER_ADDRESS
+from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
+    HEADER,
+    HOME,
+    LATE_ROW_ADDRESS,
+    OWN_LATE_ROWS,
+)
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
@@ -325,7 +331,7 @@ class Sections:
         count = _at_once(made, int(words[tables.SIZE]))
         self._merged[s] = made + count
         for _ in range(count):
-            morsel = Morsel.allocate(plain, self._rows, ones=self._ones, stragglers=True)
+            morsel = Morsel.allocate(plain, self._rows, ones=self._ones, late_rows=True)
             handover.set_free(pool, self._own(morsel, pool).address)
 
     def bind(self, s: int) -> None:
@@ -352,7 +358,7 @@ class Sections:
         morsels = [
             self._own(
                 Morsel.allocate(
-                    schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
+                    schema, capacity, ones=self._ones, owned=owned, late_rows=True, masks=masks
                 ),
                 pool,
             )
@@ -364,7 +370,7 @@ class Sections:
 
     def _own(self, morsel: Morsel, home: int) -> Morsel:
         morsel.words[HOME] = home
-        morsel.words[OWN_LATE] = morsel.words[STRAGGLER_ADDRESS]
+        morsel.words[OWN_LATE_ROWS] = morsel.words[LATE_ROW_ADDRESS]
         self._resize(0, morsel.nbytes, BUFFERS)
         self.morsels[morsel.address] = morsel
         return morsel
@@ -456,7 +462,7 @@ class Sections:
     def _view(self, schema: Schema, pool: int) -> None:
         """A morsel that shows columns of others."""
         morsel = Morsel.allocate(
-            schema, self._rows, ones=self._ones, owned=frozenset(), stragglers=True
+            schema, self._rows, ones=self._ones, owned=frozenset(), late_rows=True
         )
         self._own(morsel, pool)
         mpmc_queue.offer(pool, morsel.address)

@@ -216,7 +216,7 @@ def joined_in_order(node: Physical, column: int) -> bool:
 
 
 def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
-    """Whether rows come in the order of that column, without stragglers. ``guarded``: but for rows
+    """Whether rows come in the order of that column, without late rows. ``guarded``: but for rows
     that an advance of time beyond MAX ADVANCE has to be confirmed of."""
     match node:
         case FilterExec() | DupelimExec() | LimitExec():
@@ -234,7 +234,7 @@ def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
 
 
 def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
-    """Whether rows that are not in order are stragglers, all of them."""
+    """Whether rows that are not in order are late rows, all of them."""
     match node:
         case FilterExec() | OnTimeExec():
             return _declared_in_order(node.input, column, guarded)

@@ -227,7 +227,7 @@ def first_in_first_out(node: Physical, keys: frozenset[int]) -> bool:
 
 def _with_entry(node: Physical) -> Physical | None:
     """``node`` with one more column before the change's own: the event time of the row (at which it
-    entered, but for stragglers in early results). None where rows are not those of windows."""
+    entered, but for late rows in early results). None where rows are not those of windows."""
     match node:
         case RelationExec() | ArrivalExec():
             wa = node.wa if isinstance(node, ArrivalExec) else node.window.wa
@@ -317,7 +317,7 @@ def _asks_entry(method: str, below: Physical, keys: int) -> bool:
     """Whether rows of a group leave in another order than they came, or come in another order than
     that of their times."""
     if method == "append_only":
-        return _ends(below) is not None  # early results: a straggler
+        return _ends(below) is not None  # early results: a late row
     return method != "two_stacks" and not first_in_first_out(below, frozenset(range(keys)))
 
 

@@ -41,7 +41,7 @@ class Queue(Enum):
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A progressing column: after a row with value v, no later row is below ``v - slack``, but for
-    stragglers. Lengths count units of the column; ``unit`` is declared for integers only.
+    late rows. Lengths count units of the column; ``unit`` is declared for integers only.
     ``declared`` is the clause as written (for EXPLAIN).
 
     ``by_rows`` False: rows promise nothing, only the source's own punctuation does. ``marked_by``:

@@ -50,7 +50,7 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class SourceExec:
-    """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
+    """Reads blocks, marks late rows and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use
     (``planner.lower.watermark_demand``); None: any. ``ahead``: in how many subqueries and
     tables it stands that rows are looked up in; sources that stand in more are read to their end
@@ -349,7 +349,7 @@ class LateRowsExec:
 
 @dataclass(frozen=True, slots=True)
 class OnTimeExec:
-    """Leaves out, and counts, the rows that are stragglers on column ``wa``."""
+    """Leaves out, and counts, the rows that are late rows on column ``wa``."""
 
     input: Physical
     wa: int
@@ -379,7 +379,7 @@ class DupelimExec:
 @dataclass(frozen=True, slots=True)
 class ArrivalExec:
     """Rows that enter a relation as they come and never leave it, each before the end of the window
-    in column ``end``: the instant is the event time, of a straggler its own watermark."""
+    in column ``end``: the instant is the event time, of a late row its row watermark."""
 
     input: Physical
     wa: int

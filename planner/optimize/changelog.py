@@ -229,7 +229,7 @@ def _early(node: Logical) -> bool:
 
 
 def _so_far(node: Aggregate) -> Logical:
-    """Each row counts in all windows that hold it, from its time on; a straggler from the time that
+    """Each row counts in all windows that hold it, from its time on; a late row from the time that
     its input had come to, so that no instant that is over changes. A group stays as it is when its
     window has ended."""
     assert node.window is not None

@@ -1,6 +1,6 @@
 """Writes the files in ``data/``: small, the same each time, and disordered as their story has it.
 
-Rows are listed by arrival. Most are behind by what WITHIN of their stream allows, stragglers
+Rows are listed by arrival. Most are behind by what WITHIN of their stream allows, late rows
 by more.
 ``python queries/cql/make_data.py`` writes them again; a test compares.
 """

@@ -29,6 +29,7 @@ from cql.executor.kernels.morsel_layout import (
     DONE,
     ERROR,
     HEADER,
+    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
@@ -37,7 +38,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
     ROWS,
     SERIAL,
-    STRAGGLERS,
     SUB,
 )
 
@@ -85,7 +85,7 @@ def start_morsel(morsel: Any, port: int, out: int) -> None:
 def clear_output(out: Any) -> None:
     out[ROWS] = 0
     out[PUNCTUATIONS] = 0
-    out[STRAGGLERS] = 0
+    out[LATE_ROWS] = 0
 
 
 @njit(inline="always")
@@ -161,7 +161,7 @@ def drive(
             stack[at + 3] = edge_from[operator]
             if code == DONE and result[ROWS] < gather[operator]:
                 result[PUNCTUATIONS] = 0  # the sink needs none
-                result[STRAGGLERS] = 0
+                result[LATE_ROWS] = 0
                 on_stack[operator] = 0
                 control[TOP] -= 1
                 continue

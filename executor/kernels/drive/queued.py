@@ -22,6 +22,9 @@ from cql.executor.kernels.morsel_layout import (
     EPOCH,
     ERROR,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     OUTPUT_FULL,
     PORT,
@@ -31,9 +34,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 # Policies.
@@ -74,10 +74,10 @@ TIMES = 13  # address of what operators take (``clock``), or 0
     cache=True,
 )
 def copy_morsel(source: int, target: int, columns: int, sizes: Any) -> None:
-    """Copies rows, stragglers and punctuation into the target's own buffers."""
+    """Copies rows, late rows and punctuation into the target's own buffers."""
     a = words(source, HEADER + 2 * columns)
     b = words(target, HEADER + 2 * columns)
-    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, PUNCTUATIONS, STRAGGLERS, PORT):
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, PUNCTUATIONS, LATE_ROWS, PORT):
         b[k] = a[k]
     n = a[ROWS]
     for c in range(columns):
@@ -86,9 +86,9 @@ def copy_morsel(source: int, target: int, columns: int, sizes: Any) -> None:
         copy_bytes(a[at + 1], b[at + 1], n)
     punctuation = 8 * PUNCTUATION_WORDS * a[PUNCTUATIONS]
     copy_bytes(a[PUNCTUATION_ADDRESS], b[PUNCTUATION_ADDRESS], punctuation)
-    if a[STRAGGLERS] > 0:
-        late = 8 * STRAGGLER_WORDS * a[STRAGGLERS]
-        copy_bytes(a[STRAGGLER_ADDRESS], b[STRAGGLER_ADDRESS], late)
+    if a[LATE_ROWS] > 0:
+        late = 8 * LATE_ROW_WORDS * a[LATE_ROWS]
+        copy_bytes(a[LATE_ROW_ADDRESS], b[LATE_ROW_ADDRESS], late)
 
 
 @njit(

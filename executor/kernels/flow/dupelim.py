@@ -36,6 +36,9 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
@@ -46,9 +49,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
 
@@ -167,23 +167,23 @@ def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
 
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
-def _pass_stragglers(d: Any, u: Any, o: Any, first: int, n: int) -> None:
+def _pass_late_rows(d: Any, u: Any, o: Any, first: int, n: int) -> None:
     """Of the rows that were picked: what is late stays late."""
     picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
-    late = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * u[STRAGGLERS])
+    late = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * u[LATE_ROWS])
     room = o[CAPACITY] * d[COLUMNS]
-    own, made = words(o[STRAGGLER_ADDRESS], STRAGGLER_WORDS * room), o[STRAGGLERS]
+    own, made = words(o[LATE_ROW_ADDRESS], LATE_ROW_WORDS * room), o[LATE_ROWS]
     e = 0
     for k in range(n):
         row = first + picked[k]
-        while e < u[STRAGGLERS] and late[STRAGGLER_WORDS * e] < row:
+        while e < u[LATE_ROWS] and late[LATE_ROW_WORDS * e] < row:
             e += 1
-        while e < u[STRAGGLERS] and late[STRAGGLER_WORDS * e] == row:
-            at, to = STRAGGLER_WORDS * e, STRAGGLER_WORDS * made
+        while e < u[LATE_ROWS] and late[LATE_ROW_WORDS * e] == row:
+            at, to = LATE_ROW_WORDS * e, LATE_ROW_WORDS * made
             own[to], own[to + 1], own[to + 2] = targets[k], late[at + 1], late[at + 2]
             made += 1
             e += 1
-    o[STRAGGLERS] = made
+    o[LATE_ROWS] = made
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -238,8 +238,8 @@ def dupelim(desc: Any, morsel: Any) -> Any:
         _write_keys(d, u, first, m)
         found = _pick(d, m, o[ROWS])
         _give(d, u, o, first, found)
-        if u[STRAGGLERS] > 0:
-            _pass_stragglers(d, u, o, first, found)
+        if u[LATE_ROWS] > 0:
+            _pass_late_rows(d, u, o, first, found)
         if d[IN_ORDER] != 0:
             _follow_rows(d, m)
         o[ROWS] += found

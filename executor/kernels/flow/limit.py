@@ -17,6 +17,9 @@ from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     HEADER,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEVER,
     OUT,
     PUNCTUATION_ADDRESS,
@@ -25,9 +28,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 # Descriptor; behind it the bytes of a value of each column, then the columns that progress.
@@ -48,17 +48,17 @@ FIRST = 10
 
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
-def _stragglers(u: Any, o: Any, skipped: int) -> int:
+def _late_rows(u: Any, o: Any, skipped: int) -> int:
     """Copies the records of the rows that pass; returns how many there are."""
-    count = STRAGGLER_WORDS * u[STRAGGLERS]
-    arrived, leaving = words(u[STRAGGLER_ADDRESS], count), words(o[STRAGGLER_ADDRESS], count)
+    count = LATE_ROW_WORDS * u[LATE_ROWS]
+    arrived, leaving = words(u[LATE_ROW_ADDRESS], count), words(o[LATE_ROW_ADDRESS], count)
     n = 0
-    for k in range(0, count, STRAGGLER_WORDS):
+    for k in range(0, count, LATE_ROW_WORDS):
         row = arrived[k] - skipped
         if 0 <= row < o[ROWS]:
             leaving[n], leaving[n + 1], leaving[n + 2] = row, arrived[k + 1], arrived[k + 2]
-            n += STRAGGLER_WORDS
-    return n // STRAGGLER_WORDS
+            n += LATE_ROW_WORDS
+    return n // LATE_ROW_WORDS
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
@@ -103,7 +103,7 @@ def limit(desc: Any, morsel: Any) -> Any:
     for c in range(columns if skipped > 0 else 0):
         o[HEADER + 2 * c] += skipped * d[FIRST + c]
         o[HEADER + 2 * c + 1] += skipped
-    o[STRAGGLERS] = 0 if u[STRAGGLERS] == 0 else _stragglers(u, o, skipped)
+    o[LATE_ROWS] = 0 if u[LATE_ROWS] == 0 else _late_rows(u, o, skipped)
     o[PUNCTUATIONS] = 0
     if d[LEFT] < INFINITY:
         d[LEFT] -= o[ROWS]

@@ -2,7 +2,7 @@
 
 Rows pass by reference and nothing is stored but the last punctuation of each input and attribute;
 the output's punctuation is the minimum. An input that has ended holds nothing back, nor does one
-that is idle: rows that it gives later below what has been promised meanwhile go on as stragglers.
+that is idle: rows that it gives later below what has been promised meanwhile go on as late rows.
 With group-wise punctuation each value of a column has promises of its own besides
 (``union_values``).
 """
@@ -27,6 +27,9 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     NEVER,
     OUT,
@@ -37,9 +40,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 # Descriptor: a header; per attribute its column, the bytes of a value, the last promise sent and
@@ -81,15 +81,15 @@ def _of_value(values: int, morsel: int, port: int, row: int) -> Any:
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
 def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
-    """Rows of a port that was idle, below what has been promised: stragglers, whose own watermark
+    """Rows of a port that was idle, below what has been promised: late rows, whose row watermark
     is that promise. Writes all records of the morsel anew; returns how many there are."""
     d = words(desc, FIRST)
     attributes, ports = d[ATTRIBUTES], d[PORTS]
     d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
     u = words(morsel, HEADER + 2 * columns)
     n = u[ROWS]
-    old = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * u[STRAGGLERS])
-    new = words(d[RECORDS], STRAGGLER_WORDS * n * attributes)
+    old = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * u[LATE_ROWS])
+    new = words(d[RECORDS], LATE_ROW_WORDS * n * attributes)
     at = FIRST + OF_ATTRIBUTE * attributes + OF_PORT * port
     first = FIRST + OF_ATTRIBUTE * attributes + OF_PORT * ports + port * attributes
     seen, made = 0, 0
@@ -108,19 +108,19 @@ def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
                 if not valid or integer_at(u[HEADER + 2 * column], size, i) >= own:
                     own = -INFINITY
             before = -INFINITY
-            for e in range(seen, u[STRAGGLERS]):
-                if old[STRAGGLER_WORDS * e] != i:
+            for e in range(seen, u[LATE_ROWS]):
+                if old[LATE_ROW_WORDS * e] != i:
                     break
-                if old[STRAGGLER_WORDS * e + 1] == column:
-                    before = old[STRAGGLER_WORDS * e + 2]
+                if old[LATE_ROW_WORDS * e + 1] == column:
+                    before = old[LATE_ROW_WORDS * e + 2]
             late |= own > before
             own = max(own, before)
             if own != -INFINITY:
-                new[STRAGGLER_WORDS * made] = i
-                new[STRAGGLER_WORDS * made + 1] = column
-                new[STRAGGLER_WORDS * made + 2] = own
+                new[LATE_ROW_WORDS * made] = i
+                new[LATE_ROW_WORDS * made + 1] = column
+                new[LATE_ROW_WORDS * made + 2] = own
                 made += 1
-        while seen < u[STRAGGLERS] and old[STRAGGLER_WORDS * seen] == i:
+        while seen < u[LATE_ROWS] and old[LATE_ROW_WORDS * seen] == i:
             seen += 1
         d[at + TOO_LATE] += late
     return made
@@ -206,8 +206,8 @@ def union(desc: Any, morsel: Any) -> Any:
         if room > words(values, union_values.HEADER_WORDS)[union_values.ROOM]:
             o[ROWS], u[DETAIL], u[DETAIL_ROW] = 0, 0, room
             return NEED
-    o[STRAGGLERS] = u[STRAGGLERS]
-    o[STRAGGLER_ADDRESS] = u[STRAGGLER_ADDRESS]
+    o[LATE_ROWS] = u[LATE_ROWS]
+    o[LATE_ROW_ADDRESS] = u[LATE_ROW_ADDRESS]
     d[ROWS_SEEN] += u[ROWS]
     port = u[PORT]
     of_ports = FIRST + OF_ATTRIBUTE * attributes
@@ -219,8 +219,8 @@ def union(desc: Any, morsel: Any) -> Any:
         of_port = union_values.OF_PORT * port + union_values.LAGS
         behind |= union_values.ports_of(values)[of_port] != 0
     if behind and u[ROWS] > 0:
-        o[STRAGGLERS] = _mark_late(desc, morsel, columns, port)
-        o[STRAGGLER_ADDRESS] = d[RECORDS]
+        o[LATE_ROWS] = _mark_late(desc, morsel, columns, port)
+        o[LATE_ROW_ADDRESS] = d[RECORDS]
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):
         attribute = arrived[PUNCTUATION_WORDS * p]

@@ -5,7 +5,7 @@ Rows pass by reference. After each row, progress is the highest time so far less
 highest time that more than so many rows have reached (the least of the ``COUNT + 1`` highest ones,
 kept in a heap): a row is late if more than ``COUNT`` rows that belong behind it came before it.
 What the inputs promise is not looked at; a row below the progress just before it becomes a
-straggler, for the consumer to leave out or not, as it does with those of a source.
+late row, for the consumer to leave out or not, as it does with those of a source.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEVER,
     OUT,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 # Descriptor.
@@ -106,11 +106,11 @@ def _begins(d: Any, t: int) -> bool:
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _mark(d: Any, u: Any, target: int) -> int:
-    """Writes the records of stragglers; returns how many. Each morsel comes once, in order."""
+    """Writes the records of late rows; returns how many. Each morsel comes once, in order."""
     n, column = u[ROWS], HEADER + 2 * d[ATTRIBUTE]
     data, size = u[column], d[SIZE]
     mask = as_u8(u[column + 1], n)
-    records = words(target, STRAGGLER_WORDS * n)
+    records = words(target, LATE_ROW_WORDS * n)
     behind = words(d[BEHIND], BUCKETS)
     late = 0
     for i in range(n):
@@ -123,7 +123,7 @@ def _mark(d: Any, u: Any, target: int) -> int:
             behind[bucket_of(d[HIGHEST] - t)] += 1
             own = _progress(d)
             if t < own:
-                at = STRAGGLER_WORDS * late
+                at = LATE_ROW_WORDS * late
                 records[at], records[at + 1], records[at + 2] = i, d[ATTRIBUTE], own
                 late += 1
                 d[MAX_LATENESS] = max(d[MAX_LATENESS], own - t)
@@ -149,7 +149,7 @@ def slack(desc: Any, morsel: Any) -> Any:
     o = words(u[OUT], width)
     pass_rows(u, o, width)
     d[ROWS_SEEN] += u[ROWS]
-    o[STRAGGLERS] = _mark(d, u, o[STRAGGLER_ADDRESS])
+    o[LATE_ROWS] = _mark(d, u, o[LATE_ROW_ADDRESS])
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (u[PUNCTUATIONS] + 1))
     n = 0

@@ -1,4 +1,4 @@
-"""A block as morsels: the next rows of every column, stragglers marked, punctuation made (computed
+"""A block as morsels: the next rows of every column, late rows marked, punctuation made (computed
 once, serially, at ingest; out-of-order paper §5.1).
 
 A cutter is a table of int64 words: a header, three words per column (address of the data, address
@@ -28,6 +28,9 @@ from cql.executor.kernels.morsel_layout import (
     GROUP,
     HEADER,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEVER,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -35,9 +38,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 # Header words of a cutter.
@@ -49,7 +49,7 @@ NEXT_SERIAL = 4
 FIRST = 5  # stream position of the block's first row
 COLUMNS = 6
 ATTRIBUTES = 7
-LATE = 8  # rows so far that were stragglers on some attribute
+LATE = 8  # rows so far that were late rows on some attribute
 MARKS = 9
 MARKS_AT = 10  # their address
 NEXT_MARK = 11
@@ -75,7 +75,7 @@ FLOOR = 9  # progress that the source or a timer has promised
 PROMISED = 10  # the latest punctuation
 TIMES = 11  # address of the block's event times
 VALID = 12  # address of their mask, 0 if there are no NULLs
-STRAGGLED = 13  # stragglers so far
+LATE_MARKED = 13  # late rows so far
 MAX_LATENESS = 14
 BEHIND = 15  # address of BUCKETS counts: rows by how far they were behind the highest time
 ADVANCE = 16  # a larger advance of the highest time waits until it is confirmed
@@ -94,7 +94,7 @@ JUMP_TO = 28
 SINCE = 29  # advances since
 JUMP = 30  # the largest advance that made rows late
 JUMP_AT = 31  # the time that it led to
-JUMPED = 32  # stragglers that it alone made late
+JUMPED = 32  # late rows that it alone made late
 ATTRIBUTE = 33
 
 # Of a value: two words, and for each attribute
@@ -159,7 +159,7 @@ def rolled(attribute: int, value: int) -> int:
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
 def _in_order(times: Any, highest: int) -> bool:
-    """Without a branch per row: four times as fast as looking for stragglers."""
+    """Without a branch per row: four times as fast as looking for late rows."""
     behind = times[0] < highest
     for i in range(1, times.size):
         behind |= times[i] < times[i - 1]
@@ -177,7 +177,7 @@ def _note(a: Any, base: int, t: int) -> None:
 
 @njit(inline="always")
 def _blame(a: Any) -> None:
-    """A straggler that would be none but for the largest recent advance."""
+    """A late row that would be none but for the largest recent advance."""
     jump = a[JUMP_TO] - a[JUMP_FROM]
     if jump > a[JUMP]:
         a[JUMP], a[JUMP_AT], a[JUMPED] = jump, a[JUMP_TO], 0
@@ -275,14 +275,14 @@ def _is_calm(attribute: int, start: int, end: int) -> bool:
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int) -> int:
-    """A row below its source's progress just before it is a straggler: (row, attribute, own
+    """A row below its source's progress just before it is a late row: (row, attribute, own
     watermark) goes to the morsel's records, which have room for all rows. Looks at the block's rows
     from ``from_`` to ``end``, of a morsel that begins at ``start`` and has ``late`` records;
     returns how many it has now."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
-    records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
+    records = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * c[ROOM] * count)
     calm = 0
     while calm < count and _is_calm(first + 8 * ATTRIBUTE * calm, from_, end):
         calm += 1
@@ -302,12 +302,12 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
                 continue
             own = watermark(a)
             if t < own:
-                at = STRAGGLER_WORDS * late
+                at = LATE_ROW_WORDS * late
                 records[at] = i - start
                 records[at + 1] = a[INDEX]
                 records[at + 2] = own
                 late += 1
-                a[STRAGGLED] += 1
+                a[LATE_MARKED] += 1
                 a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
                 if a[SINCE] >= 0 and t >= a[JUMP_FROM] - a[SLACK]:
                     _blame(a)
@@ -477,7 +477,7 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
-    records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
+    records = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * c[ROOM] * count)
     numbers = as_i32(c[NUMBERS], c[BLOCK])
     width = VALUE + OF_VALUE * count
     u[PUNCTUATIONS] = 0
@@ -521,12 +521,12 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
                     continue
             own = _own(a, v, at)
             if t < own:
-                record = STRAGGLER_WORDS * late
+                record = LATE_ROW_WORDS * late
                 records[record] = i - start
                 records[record + 1] = a[INDEX]
                 records[record + 2] = own
                 late += 1
-                a[STRAGGLED] += 1
+                a[LATE_MARKED] += 1
                 a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
             elif _is_kept_alone(a, v, at, t):
                 _keep(attribute, v[at + OWN_FURTHEST])
@@ -549,13 +549,13 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
                 _tell(cutter, morsel, attribute, value)
         c[LATE] += late > before
         i += 1
-    u[STRAGGLERS] = late
+    u[LATE_ROWS] = late
     return i
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
-    """Marks the stragglers among the rows from ``start`` on, and takes the source's promises;
+    """Marks the late rows among the rows from ``start`` on, and takes the source's promises;
     returns where the morsel ends: at ``end``, or at a promise that is awaited."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     late, at, awaited = 0, start, False
@@ -572,7 +572,7 @@ def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
             awaited |= _take_mark(cutter)
         if awaited or at == end:
             break
-    u[STRAGGLERS] = late
+    u[LATE_ROWS] = late
     return at
 
 

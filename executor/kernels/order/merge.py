@@ -8,7 +8,7 @@ the progress of every input has passed its time: then no row can come before it.
 the order of the further sort keys, then of the inputs, then of arrival, so that the output does not
 depend on how the inputs alternate or where morsels end.
 
-A row below its own watermark (a straggler) could only break the order: it is left out and counted.
+A row below its row watermark (a late row) could only break the order: it is left out and counted.
 A row whose time is NULL has no place in the order and leaves first, or is refused
 (``REFUSES_NULL``).
 """
@@ -32,6 +32,9 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     NEVER,
     OUT,
@@ -44,9 +47,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     SUB,
 )
 from cql.executor.kernels.order.row_slab import (
@@ -144,15 +144,15 @@ def _pick(d: Any, u: Any) -> int:
     nullable = d[column_at(d, order) + MASK] != 0
     data = u[HEADER + 2 * order]
     mask = as_u8(u[HEADER + 2 * order + 1], n)
-    stragglers = u[STRAGGLERS]
+    late_rows = u[LATE_ROWS]
     port = FIRST + PORT_WORDS * u[PORT]
     # Others have passed an input that was idle: what is below that cannot go in between any more.
     floor = d[PROMISED] if d[port + MARK] < d[PROMISED] else NEVER
-    if stragglers == 0 and floor == NEVER and (d[REFUSES_NULL] == 0 or not nullable):
+    if late_rows == 0 and floor == NEVER and (d[REFUSES_NULL] == 0 or not nullable):
         for i in range(n):
             picked[i] = i
         return n
-    late = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * stragglers)
+    late = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * late_rows)
     at = 0
     kept = 0
     for i in range(n):
@@ -160,8 +160,8 @@ def _pick(d: Any, u: Any) -> int:
         if not known and d[REFUSES_NULL] != 0:
             continue
         behind = False
-        while at < stragglers and late[STRAGGLER_WORDS * at] <= i:
-            record = STRAGGLER_WORDS * at
+        while at < late_rows and late[LATE_ROW_WORDS * at] <= i:
+            record = LATE_ROW_WORDS * at
             if late[record] == i and late[record + 1] == order and known:
                 behind |= integer_at(data, size, i) < late[record + 2]
             at += 1
@@ -336,7 +336,7 @@ def _goes_on(d: Any, u: Any, o: Any) -> bool:
     n, port, column = u[ROWS], FIRST, column_at(d, d[ORDER])
     if n == 0 or n > o[CAPACITY] or d[PORTS] > 1 or d[KEYS] > 0 or d[HELD] > 0:
         return False
-    if u[STRAGGLERS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PROMISED]:
+    if u[LATE_ROWS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PROMISED]:
         return False
     _note_progress(d, u)
     until, size, data = d[port + MARK], size_of(d, d[ORDER]), u[HEADER + 2 * d[ORDER]]

@@ -32,15 +32,15 @@ from cql.executor.kernels.lib.mpmc_queue import held, poll_held
 from cql.executor.kernels.morsel_layout import (
     BASE,
     FEED,
-    OWN_LATE,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
+    OWN_LATE_ROWS,
     PARENT,
     PORT,
     PUNCTUATIONS,
     ROWS,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     WAY,
 )
 from cql.executor.kernels.morsel_layout import HEADER as MORSEL_HEADER
@@ -147,10 +147,10 @@ def admit(plan: int, k: int, morsel: int, base: int) -> int:
     e = words(entry, MORSEL_HEADER)
     e[PARENT], e[PORT] = 0, i[TARGET_PORT]
     e[FEED], e[BASE], e[WAY] = k, base, 0
-    if e[STRAGGLERS] > 0:
-        late = 8 * STRAGGLER_WORDS * e[STRAGGLERS]
-        copy_bytes(e[STRAGGLER_ADDRESS], e[OWN_LATE], late)
-        e[STRAGGLER_ADDRESS] = e[OWN_LATE]
+    if e[LATE_ROWS] > 0:
+        late = 8 * LATE_ROW_WORDS * e[LATE_ROWS]
+        copy_bytes(e[LATE_ROW_ADDRESS], e[OWN_LATE_ROWS], late)
+        e[LATE_ROW_ADDRESS] = e[OWN_LATE_ROWS]
     serial = e[SERIAL]
     words(plan, PLAN)[ROWS_ADMITTED] += e[ROWS]
     push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)

@@ -32,6 +32,8 @@ from cql.executor.kernels.morsel_layout import (
     FOLLOWING,
     HEADER,
     HOME,
+    LATE_ROW_ADDRESS,
+    LATE_ROWS,
     OPERATOR,
     PARENT,
     PORT,
@@ -42,8 +44,6 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLERS,
     WAY,
     WIDTH,
 )
@@ -151,7 +151,7 @@ def show(morsel: int, view: int) -> None:
     """``view`` becomes a view of the morsel, with punctuation of its own: its reader may add
     some."""
     u, v = words(morsel, HEADER), words(view, HEADER)
-    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS):
         v[k] = u[k]
     for k in (CHOSEN, FEED, BASE, WAY):
         v[k] = u[k]

@@ -8,10 +8,10 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_i16, as_i32, words
 from cql.executor.kernels.morsel_layout import (
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     ROWS,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
 )
 
 #: Up to so many partitions, each looks at all rows.
@@ -21,12 +21,12 @@ _PASSES = 4
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
 def split_rows(morsel: int, out: int, columns: int, parts: int) -> None:
     """Lists the rows of each partition: the output has columns ``rows`` (int32), ``offsets``
-    (parts + 1 places in it, then parts + 1 places of stragglers) and ``part`` (int16: of each row,
-    -1: it is left out) behind ``columns`` others. Stragglers are grouped in the same way, with the
+    (parts + 1 places in it, then parts + 1 places of late rows) and ``part`` (int16: of each row,
+    -1: it is left out) behind ``columns`` others. Late rows are grouped in the same way, with the
     places of their rows among those of the partition; ``morsel`` has them as they came."""
     u = words(morsel, HEADER)
     o = words(out, HEADER + 2 * (columns + 3))
-    n, late = u[ROWS], u[STRAGGLERS]
+    n, late = u[ROWS], u[LATE_ROWS]
     at = HEADER + 2 * columns
     rows, part = as_i32(o[at], n + 1), as_i16(o[at + 4], n)
     offsets = words(o[at + 2], 2 * parts + 2)
@@ -55,23 +55,23 @@ def split_rows(morsel: int, out: int, columns: int, parts: int) -> None:
                 lates[q] += 1
     for q in range(parts + 1):
         lates[q] = 0
-    o[STRAGGLERS] = late
+    o[LATE_ROWS] = late
     if late == 0:
         return
-    old = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * late)
-    new = words(o[STRAGGLER_ADDRESS], STRAGGLER_WORDS * late)
+    old = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * late)
+    new = words(o[LATE_ROW_ADDRESS], LATE_ROW_WORDS * late)
     made = 0
     for q in range(parts):
         lates[q] = made
         place = offsets[q]
         for e in range(late):
-            row = old[STRAGGLER_WORDS * e]
+            row = old[LATE_ROW_WORDS * e]
             if part[row] != q:
                 continue
             while rows[place] < row:
                 place += 1
-            new[STRAGGLER_WORDS * made] = place - offsets[q]
-            new[STRAGGLER_WORDS * made + 1] = old[STRAGGLER_WORDS * e + 1]
-            new[STRAGGLER_WORDS * made + 2] = old[STRAGGLER_WORDS * e + 2]
+            new[LATE_ROW_WORDS * made] = place - offsets[q]
+            new[LATE_ROW_WORDS * made + 1] = old[LATE_ROW_WORDS * e + 1]
+            new[LATE_ROW_WORDS * made + 2] = old[LATE_ROW_WORDS * e + 2]
             made += 1
-    lates[parts] = o[STRAGGLERS] = made
+    lates[parts] = o[LATE_ROWS] = made

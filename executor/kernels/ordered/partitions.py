@@ -41,6 +41,9 @@ from cql.executor.kernels.morsel_layout import (
     FEED,
     FOLLOWING,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     OPERATOR,
     PARENT,
     PORT,
@@ -50,9 +53,6 @@ from cql.executor.kernels.morsel_layout import (
     REFERENCES,
     ROWS,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     WAY,
     WIDTH,
 )
@@ -152,8 +152,8 @@ def _add_input(section: int, morsel: int, serial: int) -> None:
         if listed:
             late = offsets[parts + 1 + q]
             v[ROWS], v[CHOSEN] = n, rows + 4 * offsets[q]
-            v[STRAGGLERS] = offsets[parts + 2 + q] - late
-            v[STRAGGLER_ADDRESS] = u[STRAGGLER_ADDRESS] + 8 * STRAGGLER_WORDS * late
+            v[LATE_ROWS] = offsets[parts + 2 + q] - late
+            v[LATE_ROW_ADDRESS] = u[LATE_ROW_ADDRESS] + 8 * LATE_ROW_WORDS * late
         queue = list_at(section, q)
         waiting = words(queue, FIRST_SERIAL + s[SIZE])
         put = waiting[LIST_PUT]
@@ -458,7 +458,7 @@ def merge(section: int, worker: int, serial: int) -> int:
         o = words(morsel, HEADER)
         for k in (SERIAL, EPOCH, FEED, BASE, WAY):
             o[k] = model[k]
-        o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[STRAGGLERS] = 1, s[NUMBER], 0, 0
+        o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[LATE_ROWS] = 1, s[NUMBER], 0, 0
         o[CURSOR] = 0
         morsel = o[FOLLOWING]
     # All fragments say the same of what is to come.

@@ -36,19 +36,19 @@ from cql.executor.kernels.morsel_layout import (
     FEED,
     FOLLOWING,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     OPERATOR,
     OUT,
-    OWN_LATE,
+    OWN_LATE_ROWS,
     PARENT,
     PORT,
     PUNCTUATIONS,
     REFERENCES,
     ROWS,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     WAY,
 )
 from cql.executor.kernels.ordered.handover import (
@@ -249,7 +249,7 @@ def begin(plan: int, worker: int, section: int, lane: int, morsel: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _finish_output(section: int, morsel: int, out: int) -> None:
-    """An output morsel stands on its own: it keeps what it shows, and has its stragglers itself."""
+    """An output morsel stands on its own: it keeps what it shows, and has its late rows itself."""
     s, o = words(section, SECTION), words(out, HEADER)
     u = words(morsel, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
@@ -257,9 +257,9 @@ def _finish_output(section: int, morsel: int, out: int) -> None:
     if s[BORROWS] != 0:
         o[PARENT] = morsel
         fetch_add(morsel + 8 * REFERENCES, 1)
-    if o[STRAGGLERS] > 0 and o[STRAGGLER_ADDRESS] != o[OWN_LATE]:
-        copy_bytes(o[STRAGGLER_ADDRESS], o[OWN_LATE], 8 * STRAGGLER_WORDS * o[STRAGGLERS])
-        o[STRAGGLER_ADDRESS] = o[OWN_LATE]
+    if o[LATE_ROWS] > 0 and o[LATE_ROW_ADDRESS] != o[OWN_LATE_ROWS]:
+        copy_bytes(o[LATE_ROW_ADDRESS], o[OWN_LATE_ROWS], 8 * LATE_ROW_WORDS * o[LATE_ROWS])
+        o[LATE_ROW_ADDRESS] = o[OWN_LATE_ROWS]
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
@@ -285,7 +285,7 @@ def advance(plan: int, section: int, lane: int) -> int:
             if u[OUT] != out:
                 u[OUT] = out
                 clear_output(o)
-                o[STRAGGLER_ADDRESS] = o[OWN_LATE]
+                o[LATE_ROW_ADDRESS] = o[OWN_LATE_ROWS]
             if s[ADDRESS] == 0:
                 if at[CODE] == UNASKED:
                     return PYTHON

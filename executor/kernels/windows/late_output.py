@@ -1,4 +1,4 @@
-"""The native function of LATE OUTPUT: rows pass by reference; where a morsel has stragglers, Python
+"""The native function of LATE OUTPUT: rows pass by reference; where a morsel has late rows, Python
 is asked to look at them before it goes on."""
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DONE,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROWS,
     NEED,
     OUT,
     PHASE,
@@ -19,8 +21,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    STRAGGLER_ADDRESS,
-    STRAGGLERS,
 )
 
 # Descriptor.
@@ -34,12 +34,12 @@ def late_rows(desc: Any, morsel: Any) -> Any:
     d = words(desc, WORDS)
     width = HEADER + 2 * d[COLUMNS]
     u = words(morsel, width)
-    if u[PHASE] == 0 and u[STRAGGLERS] > 0:
+    if u[PHASE] == 0 and u[LATE_ROWS] > 0:
         u[DETAIL] = 0
         return NEED
     o = words(u[OUT], width)
     pass_rows(u, o, width)
-    for k in (STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
+    for k in (LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS):
         o[k] = u[k]
     count = PUNCTUATION_WORDS * u[PUNCTUATIONS]
     arrived, leaving = words(u[PUNCTUATION_ADDRESS], count), words(o[PUNCTUATION_ADDRESS], count)

@@ -1,5 +1,5 @@
 """The running LATE OUTPUT: rows pass, and those that what is above leaves out for being late are
-handed on besides. Whether it does depends on a row's event time and own watermark only, so this
+handed on besides. Whether it does depends on a row's event time and row watermark only, so this
 need not ask it."""
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cql.base.zones import DAY, days_of
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import (
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     PHASE,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     data_word,
     mask_word,
 )
@@ -49,12 +49,12 @@ class LateRowsOperator:
         raise AssertionError("a compiled operator is called by address")
 
     def provide(self, morsel: Morsel) -> None:
-        """The morsel has stragglers."""
+        """The morsel has late rows."""
         morsel.words[PHASE] = 1
-        count = int(morsel.words[STRAGGLERS])
-        at = int(morsel.words[STRAGGLER_ADDRESS])
-        records = view_address(at, np.dtype(np.int64), STRAGGLER_WORDS * count)
-        row, column, own = records.reshape(count, STRAGGLER_WORDS).T
+        count = int(morsel.words[LATE_ROWS])
+        at = int(morsel.words[LATE_ROW_ADDRESS])
+        records = view_address(at, np.dtype(np.int64), LATE_ROW_WORDS * count)
+        row, column, own = records.reshape(count, LATE_ROW_WORDS).T
         wa = self.window.wa
         assert wa is not None
         mine = column == wa
@@ -126,7 +126,7 @@ class _Units:
 
 
 def leaves_out(window: Window, times: Times, own: Times) -> npt.NDArray[np.bool_]:
-    """Which stragglers some window that holds them leaves out: the first one of a row is over."""
+    """Which late rows some window that holds them leaves out: the first one of a row is over."""
     there = np.abs(times) <= MAX_EVENT_TIME  # others are bad rows
     t = np.where(there, times, 0)
     match window.kind:

@@ -12,7 +12,7 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
-from cql.executor.kernels.morsel_layout import DETAIL_ROW, NEVER, STRAGGLER_WORDS
+from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 
@@ -49,7 +49,7 @@ class UnionOperator:
             self.descriptor[at : at + kernel.OF_ATTRIBUTE] = column, size, NEVER, NEVER
         self.descriptor[watermarks:] = NEVER
         rows = workspace.morsel_rows
-        self._records = np.empty(STRAGGLER_WORDS * rows * max(1, n), np.int64)
+        self._records = np.empty(LATE_ROW_WORDS * rows * max(1, n), np.int64)
         self.descriptor[kernel.RECORDS] = self._records.ctypes.data
         self.address = int(kernel.union.address)
         self._workspace = workspace

@@ -31,7 +31,7 @@ from cql.executor.codegen.key_packing import key_expression
 from cql.executor.codegen.morsel_io import close_output, morsel_columns, open_output
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.kernels.morsel_layout import CURSOR, PHASE, PORT, STRAGGLERS
+from cql.executor.kernels.morsel_layout import CURSOR, LATE_ROWS, PHASE, PORT
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input, JoinLayout
 from cql.executor.operators.joins.key_index import entered, look_up
 from cql.executor.operators.stage.row_sink import store_row
@@ -92,7 +92,7 @@ class _WindowJoinWriter:
             kernel.layout.slot(name)
         with body.block():
             open_output(kernel)
-            body.line(f"o[{STRAGGLERS}] = 0")
+            body.line(f"o[{LATE_ROWS}] = 0")
             self._declare()
             for one in self.inputs:
                 with body.block(f"if u[{PHASE}] == 0 and u[{PORT}] == {one.port}:"):

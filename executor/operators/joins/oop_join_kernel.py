@@ -42,11 +42,11 @@ from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     IDLE,
     INFINITY,
+    LATE_ROWS,
     PHASE,
     PORT,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
-    STRAGGLERS,
     SUB,
 )
 from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
@@ -120,7 +120,7 @@ class _JoinWriter:
             kernel.layout.slot(name)
         with body.block():
             open_output(kernel)
-            body.line(f"o[{STRAGGLERS}] = 0")
+            body.line(f"o[{LATE_ROWS}] = 0")
             self._declare()
             if self.rows is Rows.OWN:
                 self._pick()

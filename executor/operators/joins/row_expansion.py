@@ -17,12 +17,12 @@ from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     PHASE,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     SUB,
 )
 from cql.executor.operators.stage.row_sink import store_row
@@ -66,12 +66,12 @@ class PassingWriter(ABC):
         full: 2 + twice the partner, + 1 if there was one before."""
         kernel, body, kind = self.kernel, self.kernel.body, self.node.kind
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
-        body.lines("straggler = 0", f"stragglers = u[{STRAGGLERS}]")
-        body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
-        self._pass_stragglers("< first")
+        body.lines("late row = 0", f"late rows = u[{LATE_ROWS}]")
+        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late rows)")
+        self._pass_late_rows("< first")
         with body.block("for i in range(first, n):"):
-            body.lines("r = uint64(i)", "late_from = straggler")
-            self._pass_stragglers("== i")
+            body.lines("r = uint64(i)", "late_from = late row")
+            self._pass_late_rows("== i")
             self.find()
             with body.block("if sub == 0:"):
                 body.lines("x = begin", "met = 0")
@@ -90,10 +90,10 @@ class PassingWriter(ABC):
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
 
-    def _pass_stragglers(self, condition: str) -> None:
-        record = f"late[{STRAGGLER_WORDS} * straggler]"
-        with self.kernel.body.block(f"while straggler < stragglers and {record} {condition}:"):
-            self.kernel.body.line("straggler += 1")
+    def _pass_late_rows(self, condition: str) -> None:
+        record = f"late[{LATE_ROW_WORDS} * late row]"
+        with self.kernel.body.block(f"while late row < late rows and {record} {condition}:"):
+            self.kernel.body.line("late row += 1")
 
     def _partners(self) -> None:
         """Gives the pairs of the row, or (semi and anti joins) looks whether there is one."""
@@ -138,18 +138,16 @@ class PassingWriter(ABC):
         store_row(kernel, out, node.schema, frozenset())
         live = node.passed(progressing(node.input))
         if live:
-            kernel.declare(
-                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
-            )
-            with body.block("for l in range(late_from, straggler):"):
+            kernel.declare("late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)")
+            with body.block("for l in range(late_from, late row):"):
                 for column, origin in live.items():
-                    with body.block(f"if late[{STRAGGLER_WORDS} * l + 1] == {origin}:"):
+                    with body.block(f"if late[{LATE_ROW_WORDS} * l + 1] == {origin}:"):
                         body.lines(
-                            f"to = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                            f"to = {LATE_ROW_WORDS} * o[{LATE_ROWS}]",
                             "late_out[to] = j",
                             f"late_out[to + 1] = {column}",
-                            f"late_out[to + 2] = late[{STRAGGLER_WORDS} * l + 2]",
-                            f"o[{STRAGGLERS}] += 1",
+                            f"late_out[to + 2] = late[{LATE_ROW_WORDS} * l + 2]",
+                            f"o[{LATE_ROWS}] += 1",
                         )
         body.line("j += 1")
 

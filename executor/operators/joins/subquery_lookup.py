@@ -22,14 +22,14 @@ from cql.executor.kernels.morsel_layout import (
     EPOCH,
     ERROR,
     HEADER,
+    LATE_ROW_ADDRESS,
+    LATE_ROWS,
     PORT,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLERS,
     data_word,
     mask_word,
 )
@@ -41,7 +41,7 @@ from cql.executor.operators.relations.set_operations import RowIndex
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.planner.nodes.physical_join import LookupExec
 
-_PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS]
+_PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]
 QUERY = 1  # the port; 0 is the stream
 
 Mask = npt.NDArray[np.bool_]
@@ -78,7 +78,7 @@ class LookupOperator(PythonOperator):
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         if morsel.words[PORT] == QUERY:
-            out.words[[ROWS, STRAGGLERS, PUNCTUATIONS]] = 0
+            out.words[[ROWS, LATE_ROWS, PUNCTUATIONS]] = 0
             out.words[SERIAL] = morsel.words[SERIAL]
             self._learn(morsel)
             ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]

@@ -18,6 +18,9 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NUMBERS,
     OUT,
     PHASE,
@@ -26,9 +29,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     SUB,
     WIDTH,
     data_word,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cql.executor.operators.aggregates.value_log import Log
     from cql.executor.operators.stage.stage_kernel import StageWriter
 
-#: Steps that look whether a row is a straggler.
+#: Steps that look whether a row is a late row.
 _ASKING = (OnTimeExec, ArrivalExec)
 
 
@@ -92,9 +92,9 @@ class RowTerminal:
         return next((k for k, f in enumerate(spec.output) if value_bytes(f.type) >= 4), None)
 
     @property
-    def asks_stragglers(self) -> Asks:
+    def asks_late_rows(self) -> Asks:
         spec = self.writer.spec
-        asks = spec.carry_stragglers or any(isinstance(s, _ASKING) for s in spec.steps)
+        asks = spec.carry_late_rows or any(isinstance(s, _ASKING) for s in spec.steps)
         return "each row" if asks else None
 
     @property
@@ -129,7 +129,7 @@ class RowTerminal:
 
     @property
     def passes(self) -> bool:
-        """Whether a morsel without stragglers goes on as it is: all that may be wrong with a row is
+        """Whether a morsel without late rows goes on as it is: all that may be wrong with a row is
         its time (3 ns a row)."""
         steps = self.writer.spec.steps
         return bool(steps) and all(isinstance(s, OnTimeExec) for s in steps)
@@ -148,7 +148,7 @@ class RowTerminal:
             self.writer.each_row(self)
             return
         writer, body = self.writer, self.writer.kernel.body
-        body.line("passed = first == 0 and j == 0 and stragglers == 0 and stop == n")
+        body.line("passed = first == 0 and j == 0 and late rows == 0 and stop == n")
         with body.block("if passed:"), body.block("for i in range(n):"):
             body.line("r = uint64(i)")
             scope = RowScope(writer.kernel, "r")
@@ -173,12 +173,12 @@ class RowTerminal:
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
         store_row(self.writer.kernel, scope, spec.output, frozenset(self.by_ref))
-        if spec.carry_stragglers:
+        if spec.carry_late_rows:
             self._carry(scope)
         body.line("j += 1")
 
     def _carry(self, scope: StageScope) -> None:
-        """A straggler stays one: its own watermark goes along, in the output's attributes. Of the
+        """A late row stays one: its row watermark goes along, in the output's attributes. Of the
         columns of a Bucket, where the window ends before the first one that ends above it."""
         writer = self.writer
         body = writer.kernel.body
@@ -186,11 +186,11 @@ class RowTerminal:
         window = self._bucket_window
         with body.block("if late_at >= 0:"):
             out = writer.kernel.declare(
-                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
+                "late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)"
             )
-            with body.block("for e in range(late_at, straggler):"):
-                body.line(f"attribute = late[{STRAGGLER_WORDS} * e + 1]")
-                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
+            with body.block("for e in range(late_at, late row):"):
+                body.line(f"attribute = late[{LATE_ROW_WORDS} * e + 1]")
+                body.line(f"value = late[{LATE_ROW_WORDS} * e + 2]")
                 for column, origin in live.items():
                     with body.block(f"if attribute == {origin.attribute}:"):
                         body.line("punct = value")
@@ -201,11 +201,11 @@ class RowTerminal:
                         body.line(f"own = int64({writer.mapped(origin)})")
                         with body.block(f"if {below}:"):
                             body.lines(
-                                f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                                f"at = {LATE_ROW_WORDS} * o[{LATE_ROWS}]",
                                 f"{out}[at] = j",
                                 f"{out}[at + 1] = {column}",
                                 f"{out}[at + 2] = own",
-                                f"o[{STRAGGLERS}] += 1",
+                                f"o[{LATE_ROWS}] += 1",
                             )
 
     def end_rows(self, phase: int) -> None:

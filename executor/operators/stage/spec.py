@@ -24,7 +24,7 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.operators.aggregates.value_log import Log
 
-#: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
+#: Where a terminal looks whether a row is a late row: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
 #: Columns that order the results of partitions: the number of their window, and when their group
 #: began.
@@ -36,7 +36,7 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalEx
 class StageSpec:
     """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
     nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
-    ``carry_stragglers``: whether some later operator still asks which rows were late. ``parted``:
+    ``carry_late_rows``: whether some later operator still asks which rows were late. ``parted``:
     it has the rows of one partition (CHOSEN). ``placed``: it says where its results stand among
     those of all partitions: ``ORDER`` columns behind the others. ``limited``: of each window only
     the first results by some order leave (``kernels.order.top_n``). ``promised``: pairs of output
@@ -49,7 +49,7 @@ class StageSpec:
     output: Schema
     live: tuple[int, ...]
     assume_valid: frozenset[int] = frozenset()
-    carry_stragglers: bool = False
+    carry_late_rows: bool = False
     parted: bool = False
     placed: bool = False
     limited: bool = False

@@ -22,14 +22,14 @@ from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
     EPOCH,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
     SUB,
     data_word,
 )
@@ -58,7 +58,7 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.operators.stage.row_sink import RowTerminal
 
-_NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
+_NEXT_LATE = f"next_late = late[{LATE_ROW_WORDS} * late row] if late row < late rows else n"
 
 
 @dataclass(slots=True)
@@ -154,8 +154,8 @@ class StageWriter:
         with body.block(f"if status == 0 and u[{PHASE}] == {phase}:"):
             body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = -1")
             body.line("stop = n")
-            if terminal.asks_stragglers:
-                self._first_straggler()
+            if terminal.asks_late_rows:
+                self._first_late_row()
             terminal.before_rows()
             terminal.each_row()
             terminal.end_rows(phase)
@@ -190,8 +190,8 @@ class StageWriter:
                 body.line("sub = -1")
                 with body.block("if i > first:"):
                     body.line("skip = 0")
-            if terminal.asks_stragglers == "each row":
-                self.mark_straggler()
+            if terminal.asks_late_rows == "each row":
+                self.mark_late_row()
             self._steps(steps, scope, terminal.row)
         if spare is not None:
             with body.block("if status == 0:"):
@@ -222,33 +222,33 @@ class StageWriter:
             body.lines("picks[uint64(end)] = i", f"end += int64({passing})")
         body.lines("refused = status, detail, detail_row, i", "status = 0")
 
-    def _first_straggler(self) -> None:
+    def _first_late_row(self) -> None:
         body = self.kernel.body
-        body.lines("straggler = 0", f"stragglers = u[{STRAGGLERS}]")
-        body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
-        self._pass_stragglers("< first")
+        body.lines("late row = 0", f"late rows = u[{LATE_ROWS}]")
+        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late rows)")
+        self._pass_late_rows("< first")
         body.line(_NEXT_LATE)
 
-    def pass_stragglers(self) -> None:
+    def pass_late_rows(self) -> None:
         """Those before row ``begin`` have been dropped by a filter."""
-        self._pass_stragglers("< begin")
+        self._pass_late_rows("< begin")
         self.kernel.body.line(_NEXT_LATE)
 
-    def mark_straggler(self) -> None:
-        """Sets ``late_at`` to the first record of a row that is a straggler, else to -1. Rows that
+    def mark_late_row(self) -> None:
+        """Sets ``late_at`` to the first record of a row that is a late row, else to -1. Rows that
         a filter dropped may lie between."""
         body = self.kernel.body
         body.line("late_at = -1")
         with body.block("if i >= next_late:"):
-            self._pass_stragglers("< i")
-            body.line("late_at = straggler")
-            self._pass_stragglers("== i")
-            body.lines("late_at = late_at if straggler > late_at else -1", _NEXT_LATE)
+            self._pass_late_rows("< i")
+            body.line("late_at = late row")
+            self._pass_late_rows("== i")
+            body.lines("late_at = late_at if late row > late_at else -1", _NEXT_LATE)
 
-    def _pass_stragglers(self, condition: str) -> None:
-        record = f"late[{STRAGGLER_WORDS} * straggler]"
-        with self.kernel.body.block(f"while straggler < stragglers and {record} {condition}:"):
-            self.kernel.body.line("straggler += 1")
+    def _pass_late_rows(self, condition: str) -> None:
+        record = f"late[{LATE_ROW_WORDS} * late row]"
+        with self.kernel.body.block(f"while late row < late rows and {record} {condition}:"):
+            self.kernel.body.line("late row += 1")
 
     def _steps(
         self, steps: tuple[Step, ...], scope: StageScope, last: Callable[[StageScope], None]
@@ -282,7 +282,7 @@ class StageWriter:
         last(scope)
 
     def _on_time(self, step: OnTimeExec, scope: StageScope) -> None:
-        """A straggler is left out: its own watermark has passed its event time."""
+        """A late row is left out: its row watermark has passed its event time."""
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
         origin = origins(before, attribute_origins(self.spec)).get(step.wa)
@@ -290,7 +290,7 @@ class StageWriter:
         if origin is None:
             return
         with self.kernel.body.block("if late_at >= 0:"):
-            self.own_watermark(origin)
+            self.row_watermark(origin)
             with self.kernel.body.block(f"if {t} < own:"):
                 self.kernel.body.lines(f"{late} += 1", "continue")
 
@@ -305,22 +305,22 @@ class StageWriter:
         body.line(f"{now} = {t}")
         if origin is not None:
             with body.block("if late_at >= 0:"):
-                self.own_watermark(origin)
+                self.row_watermark(origin)
                 body.line(f"{now} = max({now}, own)")
         with body.block(f"if int64({scope.load(step.end).value}) <= {now}:"):
             body.lines(f"{late} += 1", "continue")
         storage = step.schema[-2].type.storage
         return [Code(f"{storage}({now})", None), Code("int64(1)", None)]
 
-    def own_watermark(self, origin: Origin) -> None:
-        """Of a straggler; sets ``own``."""
+    def row_watermark(self, origin: Origin) -> None:
+        """Of a late row; sets ``own``."""
         body = self.kernel.body
         body.line("own = NEVER")
         with (
-            body.block("for e in range(late_at, straggler):"),
-            body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {origin.attribute}:"),
+            body.block("for e in range(late_at, late row):"),
+            body.block(f"if late[{LATE_ROW_WORDS} * e + 1] == {origin.attribute}:"),
         ):
-            body.line(f"punct = late[{STRAGGLER_WORDS} * e + 2]")
+            body.line(f"punct = late[{LATE_ROW_WORDS} * e + 2]")
             body.line(f"own = int64({self.mapped(origin)})")
 
     def _bucket(

@@ -3,7 +3,7 @@ that each is the one before it and a step more.
 
 Every row goes into one pane, which is as long as a step; when punctuation closes a window, its last
 pane is merged into what the windows of the same beginning have gathered, and that leaves. A
-straggler goes into the pane of its first window that has not ended by its own watermark: the
+late row goes into the pane of its first window that has not ended by its row watermark: the
 windows from there on are just those for which it is not late.
 
 Panes and gathered groups are regions of one directory: pane p has the id 2p, what windows gather
@@ -37,17 +37,17 @@ class CumulateTerminal(PaneTerminal):
         self.writer.kernel.body.line("missed = 0")
 
     def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The row's pane. What a straggler missed holds for it alone."""
+        """The row's pane. What a late row missed holds for it alone."""
         writer, spans = self.writer, self._spans
         body, late = writer.kernel.body, writer.kernel.counter("late_pairs")
-        writer.mark_straggler()
+        writer.mark_late_row()
         writer.check_event_time(scope, t)
         body.line(f"w0 = {spans.first(t)}")
         body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
         body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
         body.lines(WITHIN_BOUNDS, "v = w0")
         with body.block("if late_at >= 0:"):
-            self._own_watermark(spans.window.wa or 0)
+            self._row_watermark(spans.window.wa or 0)
             with body.block(f"if {spans.end('w0')} <= own:"):
                 body.lines(f"v = {spans.first('own')}", f"w1 = {spans.last_with('w0')}")
                 with body.block("if v > w1:"):

@@ -7,7 +7,7 @@ punctuation closes a window, its panes are merged into it, and those of which it
 are given back.
 
 Panes and windows are regions of one directory: pane p has the id 2p, the window that begins with
-pane p has 2p + 1. A window has a region before it closes only for late rows: a straggler that some
+pane p has 2p + 1. A window has a region before it closes only for late rows: a late row that some
 window of its pane must leave out goes, as in WID, into each of the others by itself.
 """
 
@@ -71,11 +71,11 @@ class PaneTerminal(AggregateTerminal):
         writer, window = self.writer, self.node.window
         assert window is not None
         body, spans = writer.kernel.body, Spans(writer, window)
-        writer.mark_straggler()
+        writer.mark_late_row()
         writer.check_event_time(scope, t)
         body.line(f"pane = {spans.unit(t)} // {self._pane}")
         with body.block("if late_at >= 0:"):
-            self._own_watermark(window.wa or 0)
+            self._row_watermark(window.wa or 0)
             with body.block(f"if {self._first_end('pane')} <= own:"):
                 self._each_window(arguments)
         self._before_pane(arguments)

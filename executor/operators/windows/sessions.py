@@ -1,16 +1,16 @@
 """Session windows: rows of a group that follow each other by at most the gap.
 
-Rows come in any order, so that one row can extend a session or join two. A row that is a straggler
+Rows come in any order, so that one row can extend a session or join two. A row that is a late row
 must not reach into a session that may have left already, whatever the other inputs do. With the own
 watermark W of a row (design §2: the progress of its source just before it) and its time t:
 
 - a row is left out as late iff ``t + gap <= W``;
 - two rows of a group are *linked* iff their times differ by at most the gap, and neither lies more
-  than the gap behind the other's own watermark; sessions are the connected components;
+  than the gap behind the other's row watermark; sessions are the connected components;
 - a session leaves when the operator's watermark lies beyond its last row by more than the gap.
 
 Two linked rows meet: when the second comes, the first is at most the gap behind it and behind its
-own watermark, hence behind the operator's watermark, which is at most that. The sessions of a group
+row watermark, hence behind the operator's watermark, which is at most that. The sessions of a group
 do not overlap: a row between two linked ones is linked to one of them. A row in time t and with
 ``low = max(t, W) - gap`` is linked to a session iff ``s_reach <= t`` and ``low <= s_last``, where
 ``s_reach`` is the least ``low`` of its rows. At most one such session begins after the row.
@@ -79,7 +79,7 @@ class SessionTerminal(AggregateTerminal):
         return False
 
     @property
-    def asks_stragglers(self) -> Asks:
+    def asks_late_rows(self) -> Asks:
         return "each row"
 
     @property
@@ -127,7 +127,7 @@ class SessionTerminal(AggregateTerminal):
         body.line(f"low = T - {self._gap}")
         late = writer.kernel.counter("late_pairs")
         with body.block("if late_at >= 0:"):
-            self._own_watermark(node.window.wa)
+            self._row_watermark(node.window.wa)
             with body.block(f"if T + {self._gap} <= own:"):
                 body.lines(f"{late} += 1", "continue")
             body.line(f"low = max(low, own - {self._gap}) if own > NEVER else low")

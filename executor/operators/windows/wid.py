@@ -59,7 +59,7 @@ class AggregateTerminal(GroupingTerminal):
         return False
 
     @property
-    def asks_stragglers(self) -> Asks:
+    def asks_late_rows(self) -> Asks:
         if self.node.window is None:  # it ends at infinity: no row is late
             return None
         return "itself" if self._single_window else "each row"
@@ -117,9 +117,9 @@ class AggregateTerminal(GroupingTerminal):
         else:
             self._many_windows(scope, t, arguments)
 
-    def _own_watermark(self, wa: int) -> None:
-        """Of a straggler; sets ``own``."""
-        self.writer.own_watermark(self._attribute_of(wa))
+    def _row_watermark(self, wa: int) -> None:
+        """Of a late row; sets ``own``."""
+        self.writer.row_watermark(self._attribute_of(wa))
 
     def _attribute_of(self, wa: int) -> Origin:
         live = origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
@@ -128,7 +128,7 @@ class AggregateTerminal(GroupingTerminal):
 
     def each_row(self) -> None:
         """Runs of rows share a window: event times from ``low`` on, ``span`` of them. A row that is
-        elsewhere, is a straggler or has a new group leaves the inner loop, and comes again when its
+        elsewhere, is a late row or has a new group leaves the inner loop, and comes again when its
         window is open or its group is there. Without calls, that loop has its values in registers
         (7.4 -> 7.0 ns a row of a count and a sum by 1,000 keys)."""
         writer = self.writer
@@ -139,9 +139,9 @@ class AggregateTerminal(GroupingTerminal):
         body.lines("begin = first", "wanted = 0", "alone = 0")
         with body.block("while True:"):
             body.line("end = stop")
-            if self.asks_stragglers:
+            if self.asks_late_rows:
                 with body.block("if begin > next_late:"):
-                    writer.pass_stragglers()
+                    writer.pass_late_rows()
                 with body.block("if begin == next_late:"):
                     body.line("span = 0")
                 one = "begin == next_late or alone != 0"
@@ -184,7 +184,7 @@ class AggregateTerminal(GroupingTerminal):
             body.line("span = 1")
             return
         spans = Spans(writer, window)
-        writer.mark_straggler()
+        writer.mark_late_row()
         writer.check_event_time(scope, t)
         body.lines(f"w = {spans.last(t)}", f"low = {spans.start('w')}")
         body.line(f"we = {spans.end('w')}")
@@ -194,7 +194,7 @@ class AggregateTerminal(GroupingTerminal):
                 body.lines(f"{between} += 1", "continue")
         late = writer.kernel.counter("late_pairs")
         with body.block("if late_at >= 0:"):
-            self._own_watermark(window.wa or 0)
+            self._row_watermark(window.wa or 0)
             with body.block("if we <= own:"):
                 body.lines(f"{late} += 1", "continue")
         self._open_window(leave="break")
@@ -208,7 +208,7 @@ class AggregateTerminal(GroupingTerminal):
         spans = Spans(writer, window)
         body.line("own = NEVER")
         with body.block("if late_at >= 0:"):
-            self._own_watermark(window.wa or 0)
+            self._row_watermark(window.wa or 0)
         with body.block(f"if {t} < low or {t} >= high:"):
             writer.check_event_time(scope, t)
             body.line(f"w1 = {spans.last(t)}")

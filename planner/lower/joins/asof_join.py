@@ -9,7 +9,7 @@ from typing import TypeAlias
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.functions import registry
 from cql.planner.lower.joins.hints import length, names_of
-from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
+from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr, Literal, children, conjunction, conjuncts
 from cql.planner.nodes.logical import Join, Logical
@@ -43,7 +43,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     left, right = lower(node.left), lower(node.right)
     if is_table(node.right):
         right = read_ahead(right)
-    left, right = without_stragglers(left), without_stragglers(right)
+    left, right = without_late_rows(left), without_late_rows(right)
     if terms.left:
         left = FilterExec(left, conjunction(terms.left))
     if terms.right:

@@ -21,7 +21,7 @@ from cql.planner.lower.joins.pair_columns import (
     behind,
     runs_inside,
     with_columns,
-    without_stragglers,
+    without_late_rows,
 )
 from cql.planner.lower.ordering import in_order
 from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
@@ -138,7 +138,7 @@ class _Parts:
         for i, child in enumerate(asked.inputs):
             own = [(s, e) for s, terms in enumerate(asked.keys) for k, e in terms if k == i]
             exprs = [asked.times[i], *(e for _, e in own)]
-            made, places = with_columns(without_stragglers(child), exprs)
+            made, places = with_columns(without_late_rows(child), exprs)
             for (s, _), place in zip(own, places[1:], strict=True):
                 sets[s].append((i, place))
             self.times.append(places[0])

@@ -14,7 +14,7 @@ from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.asof_join import asof_join
 from cql.planner.lower.joins.hints import length, names_of, window
 from cql.planner.lower.joins.lookup_join import table_join
-from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
+from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.joins.time_bounds import followers
 from cql.planner.lower.ordering import in_order
@@ -54,7 +54,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     parts = [] if node.condition is None else conjuncts(node.condition)
     terms = take_apart(parts, list(_of_windows(node)), sides)
     _refuse_endless(node, left, right, terms)
-    left, right = without_stragglers(left), without_stragglers(right)
+    left, right = without_late_rows(left), without_late_rows(right)
     left, lefts = with_columns(left, [a for a, _ in terms.keys])
     right, rights = with_columns(right, [b for _, b in terms.keys])
     band, sliced, ordered = None, False, False

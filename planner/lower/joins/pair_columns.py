@@ -97,7 +97,7 @@ def behind(expr: Expr, width: int, more: int) -> Expr:
     return rebuild(expr, lambda e: behind(e, width, more))
 
 
-def without_stragglers(child: Physical) -> Physical:
+def without_late_rows(child: Physical) -> Physical:
     """``child`` without its late rows: rows that they would join with may have left."""
     for column in progressing(child):
         if not isinstance(
