@@ -66,11 +66,11 @@ class PassingWriter(ABC):
         full: 2 + twice the partner, + 1 if there was one before."""
         kernel, body, kind = self.kernel, self.kernel.body, self.node.kind
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
-        body.lines("late row = 0", f"late rows = u[{LATE_ROWS}]")
-        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late rows)")
+        body.lines("late_row = 0", f"late_rows = u[{LATE_ROWS}]")
+        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late_rows)")
         self._pass_late_rows("< first")
         with body.block("for i in range(first, n):"):
-            body.lines("r = uint64(i)", "late_from = late row")
+            body.lines("r = uint64(i)", "late_from = late_row")
             self._pass_late_rows("== i")
             self.find()
             with body.block("if sub == 0:"):
@@ -91,9 +91,9 @@ class PassingWriter(ABC):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
 
     def _pass_late_rows(self, condition: str) -> None:
-        record = f"late[{LATE_ROW_WORDS} * late row]"
-        with self.kernel.body.block(f"while late row < late rows and {record} {condition}:"):
-            self.kernel.body.line("late row += 1")
+        record = f"late[{LATE_ROW_WORDS} * late_row]"
+        with self.kernel.body.block(f"while late_row < late_rows and {record} {condition}:"):
+            self.kernel.body.line("late_row += 1")
 
     def _partners(self) -> None:
         """Gives the pairs of the row, or (semi and anti joins) looks whether there is one."""
@@ -139,7 +139,7 @@ class PassingWriter(ABC):
         live = node.passed(progressing(node.input))
         if live:
             kernel.declare("late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)")
-            with body.block("for l in range(late_from, late row):"):
+            with body.block("for l in range(late_from, late_row):"):
                 for column, origin in live.items():
                     with body.block(f"if late[{LATE_ROW_WORDS} * l + 1] == {origin}:"):
                         body.lines(

@@ -148,7 +148,7 @@ class RowTerminal:
             self.writer.each_row(self)
             return
         writer, body = self.writer, self.writer.kernel.body
-        body.line("passed = first == 0 and j == 0 and late rows == 0 and stop == n")
+        body.line("passed = first == 0 and j == 0 and late_rows == 0 and stop == n")
         with body.block("if passed:"), body.block("for i in range(n):"):
             body.line("r = uint64(i)")
             scope = RowScope(writer.kernel, "r")
@@ -188,7 +188,7 @@ class RowTerminal:
             out = writer.kernel.declare(
                 "late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)"
             )
-            with body.block("for e in range(late_at, late row):"):
+            with body.block("for e in range(late_at, late_row):"):
                 body.line(f"attribute = late[{LATE_ROW_WORDS} * e + 1]")
                 body.line(f"value = late[{LATE_ROW_WORDS} * e + 2]")
                 for column, origin in live.items():

@@ -58,7 +58,7 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.operators.stage.row_sink import RowTerminal
 
-_NEXT_LATE = f"next_late = late[{LATE_ROW_WORDS} * late row] if late row < late rows else n"
+_NEXT_LATE = f"next_late = late[{LATE_ROW_WORDS} * late_row] if late_row < late_rows else n"
 
 
 @dataclass(slots=True)
@@ -224,8 +224,8 @@ class StageWriter:
 
     def _first_late_row(self) -> None:
         body = self.kernel.body
-        body.lines("late row = 0", f"late rows = u[{LATE_ROWS}]")
-        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late rows)")
+        body.lines("late_row = 0", f"late_rows = u[{LATE_ROWS}]")
+        body.line(f"late = words(u[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * late_rows)")
         self._pass_late_rows("< first")
         body.line(_NEXT_LATE)
 
@@ -241,14 +241,14 @@ class StageWriter:
         body.line("late_at = -1")
         with body.block("if i >= next_late:"):
             self._pass_late_rows("< i")
-            body.line("late_at = late row")
+            body.line("late_at = late_row")
             self._pass_late_rows("== i")
-            body.lines("late_at = late_at if late row > late_at else -1", _NEXT_LATE)
+            body.lines("late_at = late_at if late_row > late_at else -1", _NEXT_LATE)
 
     def _pass_late_rows(self, condition: str) -> None:
-        record = f"late[{LATE_ROW_WORDS} * late row]"
-        with self.kernel.body.block(f"while late row < late rows and {record} {condition}:"):
-            self.kernel.body.line("late row += 1")
+        record = f"late[{LATE_ROW_WORDS} * late_row]"
+        with self.kernel.body.block(f"while late_row < late_rows and {record} {condition}:"):
+            self.kernel.body.line("late_row += 1")
 
     def _steps(
         self, steps: tuple[Step, ...], scope: StageScope, last: Callable[[StageScope], None]
@@ -317,7 +317,7 @@ class StageWriter:
         body = self.kernel.body
         body.line("own = NEVER")
         with (
-            body.block("for e in range(late_at, late row):"),
+            body.block("for e in range(late_at, late_row):"),
             body.block(f"if late[{LATE_ROW_WORDS} * e + 1] == {origin.attribute}:"),
         ):
             body.line(f"punct = late[{LATE_ROW_WORDS} * e + 2]")
