@@ -1,4 +1,4 @@
-"""What is simulated of the ordered runtime (``multicore_simulation``): pipelines of sections, and
+"""What is simulated of the ordered runtime (``multicore_simulation``): pipelines of tasks, and
 machines of any number of workers. All times are nanoseconds."""
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NEAR = "near"
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Task:
     """``cost`` are nanoseconds for an input, on average; they are drawn with that coefficient of
     ``variation`` (0: constant, 1: exponential). ``shares`` are those of partitions (partitioned
-    sections only): an input belongs to one of them (a tuple), or, ``scattered``, has rows of all (a
+    tasks only): an input belongs to one of them (a tuple), or, ``scattered``, has rows of all (a
     morsel of many rows), each of which takes ``fragment`` nanoseconds besides its share of the
     cost. ``fetch`` is what it takes to get an input from a worker at distance 1: it grows with the
-    size of a tuple. ``host``: Python runs it, one section at a time in all (serial sections only).
+    size of a tuple. ``host``: Python runs it, one task at a time in all (serial tasks only).
     ``shows``: its outputs show columns of its inputs, which stay for as long: a source has as many
-    morsels as ``places``, and a serial section as ``slots``."""
+    morsels as ``places``, and a serial task as ``slots``."""
 
     kind: int
     cost: float
@@ -48,7 +48,7 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Workers, settings, and nanoseconds for the steps of the runtime: ``choose`` for a look at the
-    scheduler, ``take`` for an input and ``contend`` for each other worker at the section (they
+    scheduler, ``take`` for an input and ``contend`` for each other worker at the task (they
     write the same words), ``send`` to hand an output downstream, ``lock`` to acquire a lock,
     ``handover`` from who leaves it to who waits for it, ``wake`` until a worker that found nothing
     looks again. After ``looks`` in vain it sleeps, until somebody's slice ends, a morsel comes or a
@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def depth(self) -> int:
-        """As of ``runtimes.tables.Sections``."""
+        """As of ``runtimes.tables.Tasks``."""
         return 1 << (2 * self.workers).bit_length()
 
     def distance(self, one: int, other: int) -> float:
@@ -100,7 +100,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Totals:
-    """Of a section: inputs and outputs, nanoseconds of workers, and what of them they waited for a
+    """Of a task: inputs and outputs, nanoseconds of workers, and what of them they waited for a
     lock or for a slot."""
 
     inputs: int = 0
@@ -119,13 +119,13 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """Times in nanoseconds. ``entered`` and ``left`` are those of the morsels that were admitted;
-    ``order`` says for each output of the last section from which input of that it came. Of each
-    worker, how long it was ``busy`` in sections and how long it found nothing to do (``idle``)."""
+    ``order`` says for each output of the last task from which input of that it came. Of each
+    worker, how long it was ``busy`` in tasks and how long it found nothing to do (``idle``)."""
 
     entered: Nanoseconds
     left: Nanoseconds
     order: list[int]
-    sections: list[Totals]
+    tasks: list[Totals]
     busy: list[float]
     idle: list[float]
     time: float
@@ -153,17 +153,17 @@ class Simulated:
 
 
 class Draws:
-    """Costs and partitions of the inputs of a section, by their numbers."""
+    """Costs and partitions of the inputs of a task, by their numbers."""
 
-    def __init__(self, section: Section, seed: int, number: int) -> None:
-        self._section = section
+    def __init__(self, task: Task, seed: int, number: int) -> None:
+        self._task = task
         self._rng = np.random.default_rng([seed, number])
         self._costs: list[float] = []
         self._parts: list[int] = []
-        self._bounds = np.cumsum(section.shares)
+        self._bounds = np.cumsum(task.shares)
 
     def cost(self, n: int) -> float:
-        s = self._section
+        s = self._task
         if not s.variation:
             return s.cost
         while n >= len(self._costs):
@@ -173,7 +173,7 @@ class Draws:
 
     def fragments(self, n: int) -> list[tuple[int, float]]:
         """The partitions of an input, and which share of it each has."""
-        s = self._section
+        s = self._task
         if s.scattered:
             return [(q, share) for q, share in enumerate(s.shares) if share > 0]
         while n >= len(self._parts):
@@ -182,5 +182,5 @@ class Draws:
         return [(self._parts[n], 1.0)]
 
     def outputs(self, n: int) -> int:
-        s = self._section.selectivity
+        s = self._task.selectivity
         return int((n + 1) * s + 1e-9) - int(n * s + 1e-9)

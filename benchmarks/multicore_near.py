@@ -12,7 +12,7 @@ from cql.executor.kernels.ordered import schedulers
 def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int) -> int:
     """CT for workers that are near to some and far from others (the paper's future work, §9).
     ``farther`` are nanoseconds that this worker takes longer than others do to fetch an input of
-    each section: the normalized throughput of one counts for more by their share of its cost, so
+    each task: the normalized throughput of one counts for more by their share of its cost, so
     that who is nearer comes first."""
     best, least = schedulers.NONE, 0.0
     for s in range(len(numbers)):

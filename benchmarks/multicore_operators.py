@@ -27,7 +27,7 @@ from benchmarks.multicore_model import (
     SERIAL,
     STATELESS,
     Machine,
-    Section,
+    Task,
 )
 from benchmarks.multicore_runs import (
     DEGREES,
@@ -115,25 +115,25 @@ def _step(made: Run) -> float:
 
 def _chain(
     made: Run, step: float, shares: Sequence[float] = (), variation: float = 0.0
-) -> list[Section]:
-    """The sections of a query with what they took, less the ``step`` that the simulation adds for
+) -> list[Task]:
+    """The tasks of a query with what they took, less the ``step`` that the simulation adds for
     an input and an output. What gets results at the end of the input only is left out: the chain
-    ends with a partitioned section, whose partitions have ``shares``."""
+    ends with a partitioned task, whose partitions have ``shares``."""
     used = [use for use in made.uses if use.inputs > 2]
-    chain: list[Section] = []
+    chain: list[Task] = []
     for k, use in enumerate(used):
         after = used[k + 1].inputs / use.inputs if k + 1 < len(used) else 1.0
         if use.kind == PARTITIONED:
             cost = use.busy / use.inputs - 2 * step
-            return [*chain, Section(use.kind, cost, 1.0, variation, shares)]
+            return [*chain, Task(use.kind, cost, 1.0, variation, shares)]
         cost = max(use.busy / use.inputs - step * (1 + after), 0.0)
-        chain.append(Section(use.kind, cost, after, variation, shows=use.borrows))
+        chain.append(Task(use.kind, cost, after, variation, shows=use.borrows))
     return chain
 
 
-def _work(chain: Sequence[Section], step: float) -> float:
+def _work(chain: Sequence[Task], step: float) -> float:
     """Nanoseconds for a tuple, where each gives one."""
-    return sum(section.cost + 2 * step for section in chain)
+    return sum(task.cost + 2 * step for task in chain)
 
 
 def _beyond_cores(values: Sequence[float], x: Sequence[float] = DEGREES) -> list[float]:
@@ -421,7 +421,7 @@ def _scaling(
     title: str,
     quote: str,
     measured: Mapping[str, Sequence[Run]],
-    chain: Sequence[Section],
+    chain: Sequence[Task],
     step: float,
     morsels: int,
     right: bool,
@@ -446,7 +446,7 @@ def _scaling(
             speedup[f"{scheme}, {label}"] = [
                 each.throughput / found[0].throughput for each in found
             ]
-            cost[f"{scheme}, {label}"] = [each.sections[0].cost / 1e3 for each in found]
+            cost[f"{scheme}, {label}"] = [each.tasks[0].cost / 1e3 for each in found]
     points = [f"{scheme}, measured" for scheme in SCHEMES]
     here, there, real = (
         [_ratio(values, NON_BLOCKING, LOCK_BASED, label) for values in (speedup, cost)]
@@ -503,7 +503,7 @@ def near(sizes: Sizes) -> Iterator[Figure]:
     late: dict[str, list[float]] = {}
     for share in FETCHES:
         chain = [
-            Section(kind, times * cost, shares=shares if kind == PARTITIONED else (),
+            Task(kind, times * cost, shares=shares if kind == PARTITIONED else (),
                     fetch=share * cost)
             for kind, times in kinds
         ]  # fmt: skip
@@ -513,7 +513,7 @@ def near(sizes: Sizes) -> Iterator[Figure]:
             speedup.setdefault(scheduler, []).append(found.throughput * total / 1e9)
             late.setdefault(scheduler, []).append(found.latency / 1e6)
     title = (
-        "Future work (§9), simulated: CT, LP, and CT that prefers sections whose inputs are near;"
+        "Future work (§9), simulated: CT, LP, and CT that prefers tasks whose inputs are near;"
         " 16 workers in groups of 4, distance 3 between groups"
     )
     for name, label, series in (("speedup", "speedup", speedup), ("latency", "ms", late)):

@@ -1,8 +1,8 @@
 """Figures 8, 11 and 14 of the ordered-multicore paper: TPCx-BB's streaming queries (``queries/
 tpcxbb``) under each heuristic, with each worklist, and with each reorder buffer.
 
-Each is *measured* on the cores that there are; *simulated*, the engine's sections and settings with
-the costs that one worker has; and simulated *as in the paper*: the same costs, but sections of the
+Each is *measured* on the cores that there are; *simulated*, the engine's tasks and settings with
+the costs that one worker has; and simulated *as in the paper*: the same costs, but tasks of the
 kinds of table 1 (the stateful one at the end is light, or Q1 could not scale to 16 cores as it does
 there), morsels of one partition each, worklists that are never full, and a stream that is a little
 faster than the machine.
@@ -32,8 +32,8 @@ from benchmarks.multicore_model import (
     SERIAL,
     STATELESS,
     Machine,
-    Section,
     Simulated,
+    Task,
 )
 from benchmarks.multicore_runs import (
     DEGREES,
@@ -70,7 +70,7 @@ _STATELESS_THERE = ("tablejoin", "unnest")
 #: How much faster the stream comes than all workers together could take it.
 _PRESSURE = 1.2
 _SLOTS, _PLACES = 256, 1_000_000
-#: Of the work, that of a stateful section at the end.
+#: Of the work, that of a stateful task at the end.
 _LIGHT_END = 0.02
 
 _FIGURE_8A = (
@@ -177,7 +177,7 @@ class Workload:
             self._simulated[key] = simulate(chain, machine, self.sizes.morsels * n)
         return self._simulated[key]
 
-    def chain(self, query: str, n: int, where: str, worklist: str = HYBRID) -> list[Section]:
+    def chain(self, query: str, n: int, where: str, worklist: str = HYBRID) -> list[Task]:
         """With the costs of one worker, in the partitions that ``n`` workers have."""
         step, few = Machine(1).send, self._few(query, n, where)
         if where != PAPER and n == 1:
@@ -200,11 +200,11 @@ class Workload:
         chain = self.chain(query, DEGREES[-1], where)
         whole, work = total(chain), works(chain)
         host = sum(w for s, w in zip(chain, work, strict=True) if s.host)
-        section = max([0.0, *(w for s, w in zip(chain, work, strict=True) if s.kind == SERIAL)])
+        task = max([0.0, *(w for s, w in zip(chain, work, strict=True) if s.kind == SERIAL)])
         reading = self._reading(query, DEGREES[-1]) if where != PAPER else 0.0
         serial, what = max(
-            (host, "is done in Python, one section at a time"),
-            (section, "is done in one serial section"),
+            (host, "is done in Python, one task at a time"),
+            (task, "is done in one serial task"),
             (reading, "is what worker 0 takes to read it"),
             key=lambda told: told[0],
         )
@@ -223,7 +223,7 @@ class Workload:
         one, most = (self.measured(query, Settings(n)) for n in (1, degrees()[-1]))
         grown = sum(u.busy for u in most.uses) / sum(u.busy for u in one.uses)
         return (
-            f"all workers together are in sections for {grown:.2f} times as long as one:"
+            f"all workers together are in tasks for {grown:.2f} times as long as one:"
             " morsels are split by key and merged again, which one worker does without; they share"
             f" caches, and wait while another one runs Python; {self.bound(query, SIMULATED)}"
         )
@@ -286,16 +286,16 @@ def _power(n: int) -> int:
     return min(1 << (n - 1).bit_length(), MOST_PARTITIONS)
 
 
-def works(chain: Sequence[Section]) -> list[float]:
-    """Nanoseconds for a morsel of the stream, of each section."""
+def works(chain: Sequence[Task]) -> list[float]:
+    """Nanoseconds for a morsel of the stream, of each task."""
     found, many = [], 1.0
-    for section in chain:
-        found.append(many * (section.cost + section.fragment * len(section.shares)))
-        many *= section.selectivity
+    for task in chain:
+        found.append(many * (task.cost + task.fragment * len(task.shares)))
+        many *= task.selectivity
     return found
 
 
-def total(chain: Sequence[Section]) -> float:
+def total(chain: Sequence[Task]) -> float:
     return sum(works(chain))
 
 
@@ -304,7 +304,7 @@ def query_name(query: str) -> str:
 
 
 def paper_kinds(query: str, made: Run) -> list[int]:
-    """Of the sections of a query, as table 1 has them."""
+    """Of the tasks of a query, as table 1 has them."""
     used = [use for use in made.path if use.inputs > 0]
     serial = [k for k, use in enumerate(used) if use.kind == SERIAL]
     kinds = [use.kind for use in used]

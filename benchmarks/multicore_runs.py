@@ -1,5 +1,5 @@
-"""Runs under the ordered runtime of which its sections tell what they did, and what they are
-simulated as. ``SET fuse = off`` makes every operator a section."""
+"""Runs under the ordered runtime of which its tasks tell what they did, and what they are
+simulated as. ``SET fuse = off`` makes every operator a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from numba import njit
 
 import cql
-from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
+from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Task
 from cql.executor.graph.graph import SINK
 from cql.executor.kernels.lib import condition
 from cql.executor.kernels.lib.atomics import fetch_add
@@ -29,7 +29,7 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.run.execution import Execution
-from cql.executor.runtimes.tables import Sections, looks
+from cql.executor.runtimes.tables import Tasks, looks
 
 #: The degrees of parallelism of the figures; those that this machine has cores for are measured.
 DEGREES = (1, 2, 4, 8, 12, 16)
@@ -38,8 +38,8 @@ MOST_PARTITIONS, FEW_PARTITIONS = 64, 8
 #: Morsels that are timed at most.
 _MARKED = 1 << 17
 K = TypeVar("K")
-#: Which sections a morsel is timed between.
-Ends = Callable[[Sections], tuple[int, int]]
+#: Which tasks a morsel is timed between.
+Ends = Callable[[Tasks], tuple[int, int]]
 
 
 def cores() -> int:
@@ -75,7 +75,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a section has done: morsels that it took and gave, and nanoseconds of workers. ``host``:
+    """What a task has done: morsels that it took and gave, and nanoseconds of workers. ``host``:
     Python runs it. ``borrows``: outputs show columns of inputs. ``parts``: the rows of each
     partition, ``fragments`` how many they came in."""
 
@@ -90,11 +90,11 @@ class Use:
     parts: Sequence[int] = ()
 
 
-def uses_of(sections: Sections) -> list[Use]:
-    """In the order of the sections."""
+def uses_of(tasks: Tasks) -> list[Use]:
+    """In the order of the tasks."""
     found = []
-    for s, k in enumerate(sections.order):
-        operator, words = sections.graph.operators[k], sections.section(s)
+    for s, k in enumerate(tasks.order):
+        operator, words = tasks.graph.operators[k], tasks.task(s)
         use = Use(
             operator.name,
             int(words[tables.KIND]),
@@ -111,14 +111,14 @@ def uses_of(sections: Sections) -> list[Use]:
     return found
 
 
-def mark(sections: Sections, first: int, last: int, marks: Words) -> None:
-    """From now on, morsels (by serial number) are timed on their way from section ``first`` to
-    where they are through with section ``last``, in records of ``markers.MARK`` words. To be called
+def mark(tasks: Tasks, first: int, last: int, marks: Words) -> None:
+    """From now on, morsels (by serial number) are timed on their way from task ``first`` to
+    where they are through with task ``last``, in records of ``markers.MARK`` words. To be called
     before the first morsel."""
-    plan = sections.plan
+    plan = tasks.plan
     plan[tables.MARKS], plan[tables.MARKED] = marks.ctypes.data, len(marks)
-    plan[tables.MARKED_FROM] = sections.section(first).ctypes.data
-    plan[tables.MARKED_TO] = sections.section(last).ctypes.data
+    plan[tables.MARKED_FROM] = tasks.task(first).ctypes.data
+    plan[tables.MARKED_TO] = tasks.task(last).ctypes.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Run:
     """``seconds`` from when the first morsel was begun until the last one had left. Of the morsels
     in the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
     latency in nanoseconds, and ``pace`` how many left in a second (NaN: too few). ``path`` are the
-    ``uses`` of the sections that the longest input comes to. ``reading``: nanoseconds, in all."""
+    ``uses`` of the tasks that the longest input comes to. ``reading``: nanoseconds, in all."""
 
     rows: int
     seconds: float
@@ -143,23 +143,23 @@ class Run:
         return self.rows / self.seconds
 
 
-def whole(sections: Sections) -> tuple[int, int]:
-    return 0, len(sections.order) - 1
+def whole(tasks: Tasks) -> tuple[int, int]:
+    return 0, len(tasks.order) - 1
 
 
-def first(sections: Sections) -> tuple[int, int]:
+def first(tasks: Tasks) -> tuple[int, int]:
     return 0, 0
 
 
-def partitions(sections: Sections) -> tuple[int, int]:
-    """The first partitioned section: a latency of its own, as of figure 10."""
-    kinds = [use.kind for use in uses_of(sections)]
+def partitions(tasks: Tasks) -> tuple[int, int]:
+    """The first partitioned task: a latency of its own, as of figure 10."""
+    kinds = [use.kind for use in uses_of(tasks)]
     return (kinds.index(PARTITIONED),) * 2
 
 
 class Observed:
-    """Looks at a run under the ordered runtime: morsels are timed between the sections ``ends``,
-    and what it did is kept when it ends. ``path`` are the ``uses`` of the sections that the longest
+    """Looks at a run under the ordered runtime: morsels are timed between the tasks ``ends``,
+    and what it did is kept when it ends. ``path`` are the ``uses`` of the tasks that the longest
     input comes to."""
 
     def __init__(self, ends: Ends = whole) -> None:
@@ -178,13 +178,13 @@ class Observed:
             yield from made.batches()
         assert self.uses, "it ran depth first"
 
-    def begun(self, sections: Sections) -> None:
-        mark(sections, *self._ends(sections), self.marks)
+    def begun(self, tasks: Tasks) -> None:
+        mark(tasks, *self._ends(tasks), self.marks)
 
-    def ended(self, sections: Sections) -> None:
-        self.uses = uses_of(sections)
+    def ended(self, tasks: Tasks) -> None:
+        self.uses = uses_of(tasks)
         self.reading = float(sum(feed.nanoseconds for feed in self._feeds))
-        self.path = _path(sections, self.uses)
+        self.path = _path(tasks, self.uses)
 
     def latencies(self) -> Words:
         """Nanoseconds that each of the morsels in the 20th to 80th percentile took."""
@@ -197,18 +197,18 @@ class Observed:
         return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
 
 
-def _path(sections: Sections, uses: Sequence[Use]) -> list[Use]:
-    firsts = [sections.place[edge.target] for edge in sections.entries]
+def _path(tasks: Tasks, uses: Sequence[Use]) -> list[Use]:
+    firsts = [tasks.place[edge.target] for edge in tasks.entries]
     reached = {max(firsts, key=lambda s: uses[s].inputs)}
-    for s, k in enumerate(sections.order):  # what feeds a section stands before it
+    for s, k in enumerate(tasks.order):  # what feeds a task stands before it
         if s in reached:
-            edges = sections.graph.edges[k]
-            reached |= {sections.place[e.target] for e in edges if e.target != SINK}
+            edges = tasks.graph.edges[k]
+            reached |= {tasks.place[e.target] for e in edges if e.target != SINK}
     return [use for s, use in enumerate(uses) if s in reached]
 
 
 def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settings: Any) -> Run:
-    """Runs a query under the ordered runtime, every operator a section."""
+    """Runs a query under the ordered runtime, every operator a task."""
     for name, value in {"runtime": "ordered", "fuse": "off", **settings}.items():
         session.set(name, value)
     query: Any = session.sql(text)
@@ -234,7 +234,7 @@ def in_turns(times: int, trials: Mapping[K, Callable[[], Run]]) -> dict[K, Run]:
 
 # -- the machine that is simulated -----------------------------------------------------------------
 
-#: Nanoseconds of a look in vain: through all sections, and 20 pauses.
+#: Nanoseconds of a look in vain: through all tasks, and 20 pauses.
 _LOOK = 500.0
 
 
@@ -281,13 +281,13 @@ def _wakes(bed: int, scratch: int) -> int:
 
 def chain_of(
     few: Run, many: Run, parts: int, step: float, kinds: Sequence[int] | None = None
-) -> list[Section]:
-    """The sections of a query as a chain (those of several branches one behind the other), with
+) -> list[Task]:
+    """The tasks of a query as a chain (those of several branches one behind the other), with
     what two runs of one worker took: one in few partitions, one in ``MOST_PARTITIONS``, so that the
     cost of a fragment by itself is known. They are simulated in ``parts`` partitions. ``step`` is
     what the simulation adds for an input, and for an output.
 
-    ``kinds`` takes the place of the sections' own: they are those of tuples then, each of which
+    ``kinds`` takes the place of the tasks' own: they are those of tuples then, each of which
     belongs to one partition, and nothing runs in Python."""
     used = [(u, fine) for u, fine in zip(few.path, many.path, strict=True) if u.inputs > 0]
     chain = []
@@ -299,16 +299,16 @@ def chain_of(
             fragment = max(fine.busy - use.busy, 0) / max(fine.fragments - use.fragments, 1)
             fragment = min(fragment, use.busy / max(use.fragments, 1))
             cost -= fragment * use.fragments / use.inputs
-        section = Section(kind, max(cost - step * (1 + selectivity), 0.0), selectivity)
+        task = Task(kind, max(cost - step * (1 + selectivity), 0.0), selectivity)
         if kind == PARTITIONED:
             shares = np.ones(parts)
             if use.kind == PARTITIONED:
                 shares = np.reshape(fine.parts, (parts, -1)).sum(axis=1)
-            section = replace(section, shares=tuple((shares / shares.sum()).tolist()))
+            task = replace(task, shares=tuple((shares / shares.sum()).tolist()))
         if kinds is None:
             scattered = kind == PARTITIONED
-            section = replace(
-                section, scattered=scattered, fragment=fragment, host=use.host, shows=use.borrows
+            task = replace(
+                task, scattered=scattered, fragment=fragment, host=use.host, shows=use.borrows
             )
-        chain.append(section)
+        chain.append(task)
     return chain

@@ -1,15 +1,15 @@
 """The ordered runtime under a virtual clock, for machines of any number of cores.
 
-A pipeline is a chain of sections, each with a cost, a selectivity and a degree of parallelism
+A pipeline is a chain of tasks, each with a cost, a selectivity and a degree of parallelism
 (ordered-multicore paper, section 2). Workers take the steps of
 ``cql.executor.kernels.ordered.worker``, ``reorder`` and ``fragments``, each of which takes some
-nanoseconds here; the section that a worker takes is picked by the engine's own function
+nanoseconds here; the task that a worker takes is picked by the engine's own function
 (``kernels.ordered.schedulers``). Between two yields nothing else happens, so that what is atomic
 there is atomic here. Draws depend on the seed and the number of an input alone: every runtime does
 the same work.
 
 A tuple is a morsel of one row. Latency is the paper's *processing latency* (§2.1): from when the
-first section begins with a morsel until all that came of it has left the last one.
+first task begins with a morsel until all that came of it has left the last one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from benchmarks.multicore_model import (
     STATELESS,
     Draws,
     Machine,
-    Section,
     Simulated,
+    Task,
     Totals,
 )
 from benchmarks.multicore_near import nearest
@@ -49,9 +49,9 @@ _SEEN = 16
 
 
 def simulate(
-    chain: Sequence[Section], machine: Machine, morsels: int, *, seed: int = 0, timed: int = 0
+    chain: Sequence[Task], machine: Machine, morsels: int, *, seed: int = 0, timed: int = 0
 ) -> Simulated:
-    """Runs so many morsels through the sections. They are timed from section ``timed`` on, before
+    """Runs so many morsels through the tasks. They are timed from task ``timed`` on, before
     which each is one input. RuntimeError if no worker can go on: with ``retries`` all may hold
     outputs that have to wait for an input that nobody works on."""
     return _Run(chain, machine, morsels, seed, timed).run()
@@ -67,16 +67,16 @@ class _Lock:
 
 
 class _State:
-    """A section of a run. Its words are those of ``kernels.ordered.tables``."""
+    """A task of a run. Its words are those of ``kernels.ordered.tables``."""
 
-    def __init__(self, section: Section, number: int, machine: Machine, seed: int) -> None:
-        self.section, self.number = section, number
-        self.draws = Draws(section, seed, number)
+    def __init__(self, task: Task, number: int, machine: Machine, seed: int) -> None:
+        self.task, self.number = task, number
+        self.draws = Draws(task, seed, number)
         self.places, self.slots = (machine.places or machine.depth, machine.slots or machine.depth)
-        parts = len(section.shares)
-        assert (section.kind == PARTITIONED) == (parts > 0)
+        parts = len(task.shares)
+        assert (task.kind == PARTITIONED) == (parts > 0)
         most = {STATELESS: machine.workers, SERIAL: 1, PARTITIONED: min(machine.workers, parts)}
-        self.most = most[section.kind]
+        self.most = most[task.kind]
         self.queue: deque[int] = deque()  # who made each input
         self.given = self.taken = self.next = 0
         self.buffer: dict[int, tuple[int, int]] = {}  # by input: outputs that are left, their maker
@@ -86,8 +86,8 @@ class _State:
         self.allotted = 0
         self.count, self.recent = 0, 0.0
         self.totals = Totals()
-        self.shown = 0  # outputs of a serial section that others still show
-        self.suspended: int | None = None  # outputs that are left of the input of a serial section
+        self.shown = 0  # outputs of a serial task that others still show
+        self.suspended: int | None = None  # outputs that are left of the input of a serial task
         self.lists: list[deque[tuple[int, float, int]]] = [deque() for _ in range(parts)]
         self.held = [0] * parts
         self.master: deque[int] = deque()
@@ -99,13 +99,13 @@ class _State:
 
 class _Run:
     def __init__(
-        self, chain: Sequence[Section], machine: Machine, morsels: int, seed: int, timed: int
+        self, chain: Sequence[Task], machine: Machine, morsels: int, seed: int, timed: int
     ) -> None:
         self.machine, self.morsels, self.timed = machine, morsels, timed
         self.states = [_State(s, k, machine, seed) for k, s in enumerate(chain)]
         self.now, self._ticket, self.admitted, self.done = 0.0, 0, 0, 0
         self.released = 0  # morsels, of which nothing shows columns any more
-        #: By section, the source (-1) included: behind which its outputs are not shown any more.
+        #: By task, the source (-1) included: behind which its outputs are not shown any more.
         self.until = {k: self._until(k) for k in range(-1, len(chain) - 1)}
         self.heap: list[tuple[float, int, int]] = []
         self.workers = [self._work(w) for w in range(machine.workers)]
@@ -198,7 +198,7 @@ class _Run:
         first, come = self.states[0], self.morsels
         if self.machine.interval:
             come = min(come, int(self.now / self.machine.interval + 1e-6) + 1)
-        inside = self.admitted - self.released if first.section.shows else len(first.queue)
+        inside = self.admitted - self.released if first.task.shows else len(first.queue)
         return min(first.places - inside, come - self.admitted)
 
     def _admit(self, most: int | None = None) -> None:
@@ -219,8 +219,8 @@ class _Run:
             self._admit()
 
     def _mark(self, token: int, k: int) -> None:
-        """The marker of a morsel comes to section ``k``, behind what has been given to it; or it
-        has left. One of an output of section n is -1 - n: it goes as far as the output is shown."""
+        """The marker of a morsel comes to task ``k``, behind what has been given to it; or it
+        has left. One of an output of task n is -1 - n: it goes as far as the output is shown."""
         while k < len(self.states):
             s = self.states[k]
             if s.next < s.given:
@@ -233,7 +233,7 @@ class _Run:
         self.done += 1
 
     def _ends(self, token: int, k: int) -> bool:
-        """A marker leaves section ``k``; whether that is as far as it goes."""
+        """A marker leaves task ``k``; whether that is as far as it goes."""
         if token < 0:
             if k < self.until[-1 - token]:
                 return False
@@ -250,7 +250,7 @@ class _Run:
 
     def _until(self, k: int) -> int:
         after = range(k + 1, len(self.states))
-        return next((j for j in after if not self.states[j].section.shows), after[-1])
+        return next((j for j in after if not self.states[j].task.shows), after[-1])
 
     def _passed(self, s: _State) -> None:
         """The outputs of the next input have left."""
@@ -275,9 +275,9 @@ class _Run:
                     self._admit(1)
                     yield machine.read
             for s in self.states:
-                if s.section.kind != SERIAL:
+                if s.task.kind != SERIAL:
                     yield from self._send_pending(s)  # what had no room may have some
-                if s.section.kind == PARTITIONED:
+                if s.task.kind == PARTITIONED:
                     self._dispatch(s)
             k = self._pick(w)
             began = self.now
@@ -292,7 +292,7 @@ class _Run:
             s.allotted += 1
             cost = s.totals.busy // max(s.count, 1)
             budget = max(int(machine.slice // max(cost, 1)), 1) if s.count else 1
-            done = yield from self.does[s.section.kind](w, s, budget)
+            done = yield from self.does[s.task.kind](w, s, budget)
             spent = self.now - began
             s.allotted -= 1
             s.count += done
@@ -337,19 +337,19 @@ class _Run:
     def _waits(self, s: _State) -> int:
         if s.allotted >= s.most:
             return 0
-        if s.section.kind == PARTITIONED:
+        if s.task.kind == PARTITIONED:
             return s.unclaimed
-        if s.section.kind == SERIAL:
+        if s.task.kind == SERIAL:
             can_give = self._room(s) > 0 and self._free_morsels(s) > 0
             return len(s.queue) + (s.suspended is not None) if can_give else 0
         return len(s.queue) if self.machine.retries else min(len(s.queue), self._free(s))
 
     def _expected(self) -> Iterator[tuple[int, int]]:
-        """``workers._expect`` for each section."""
+        """``workers._expect`` for each task."""
         inputs = self.states[0].given
         for s in self.states:
             outputs = round(inputs * (max(s.totals.outputs, 1) / s.next if s.next else 1.0))
-            many = s.split / s.taken if s.section.kind == PARTITIONED and s.taken else 1.0
+            many = s.split / s.taken if s.task.kind == PARTITIONED and s.taken else 1.0
             yield round(inputs * many), outputs
             inputs = outputs
 
@@ -361,7 +361,7 @@ class _Run:
         return s.next + s.slots - s.taken
 
     def _fetch(self, s: _State, maker: int, w: int) -> float:
-        return s.section.fetch * self.machine.distance(maker, w) if s.section.fetch else 0.0
+        return s.task.fetch * self.machine.distance(maker, w) if s.task.fetch else 0.0
 
     def _taking(self, s: _State) -> float:
         return self.machine.take + (s.allotted - 1) * self.machine.contend
@@ -374,7 +374,7 @@ class _Run:
         everyone = range(self.machine.workers)
         mean = sum(self.machine.distance(0, v) for v in everyone) / len(everyone)
         own = sum(self.machine.distance(maker, w) for maker in makers) / len(makers)
-        return s.section.fetch * (own - mean)
+        return s.task.fetch * (own - mean)
 
     def _take(self, s: _State) -> int:
         """The worker that made the next input."""
@@ -383,7 +383,7 @@ class _Run:
         s.taken += 1
         return s.queue.popleft()
 
-    # -- sections ----------------------------------------------------------------------------------
+    # -- tasks ----------------------------------------------------------------------------------
 
     def _stateless(self, w: int, s: _State, budget: int) -> Steps:
         for done in range(budget):
@@ -404,10 +404,10 @@ class _Run:
                     return done
                 ticket, maker = s.taken, self._take(s)
                 self._enters(s, ticket)
-                if s.section.host:
+                if s.task.host:
                     yield from self._acquire(w, self.interpreter, s.totals)
                 yield self._taking(s) + self._fetch(s, maker, w) + s.draws.cost(ticket)
-                if s.section.host:
+                if s.task.host:
                     self._release(self.interpreter)
                 s.totals.inputs += 1
                 s.suspended = s.draws.outputs(ticket)
@@ -438,7 +438,7 @@ class _Run:
             ticket, share, maker = s.lists[on].popleft()
             self._enters(s, ticket)
             moved = self._fetch(s, maker, w) + s.draws.cost(ticket)
-            yield self._taking(s) + s.section.fragment + moved * share
+            yield self._taking(s) + s.task.fragment + moved * share
             s.undone[ticket] -= 1
             if s.undone[ticket] == 0:
                 del s.undone[ticket]
@@ -450,10 +450,10 @@ class _Run:
                 on = schedulers.NONE
 
     def _is_shown(self, s: _State) -> bool:
-        return s.number + 1 < len(self.states) and self.states[s.number + 1].section.shows
+        return s.number + 1 < len(self.states) and self.states[s.number + 1].task.shows
 
     def _free_morsels(self, s: _State) -> int:
-        """A serial section has as many output morsels as its buffer would have slots."""
+        """A serial task has as many output morsels as its buffer would have slots."""
         return s.slots - s.shown if self._is_shown(s) else s.slots
 
     # -- partitions (``kernels.ordered.partitions``) -----------------------------------------------

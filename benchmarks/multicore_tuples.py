@@ -28,11 +28,11 @@ _PARAMETERS = (
     " selectivity can be varied by initializing these parametric operators with appropriate"
     ' parameters." (§7.1)'
 )
-#: Sections: the expensive one, two light ones (a projection, a count), the last projection.
+#: Tasks: the expensive one, two light ones (a projection, a count), the last projection.
 STATELESS_QUERY = f"""
 SELECT count(*) AS n FROM (SELECT ts, x FROM s WHERE {EXPENSIVE} > 0)
 [RANGE 1 DAY SLIDE 1 DAY WA ts]"""
-#: Sections: split by key, the expensive one, the last projection.
+#: Tasks: split by key, the expensive one, the last projection.
 PARTITIONED_QUERY = f"""
 SELECT k, sum({EXPENSIVE}) AS y FROM s [RANGE 1 DAY SLIDE 1 DAY WA ts] GROUP BY k"""
 #: Each row is given to ``SELECTIVITY`` windows, and so becomes as many rows: a morsel of as many

@@ -1,7 +1,7 @@
 """TPCx-BB's queries 1 to 4 on two workers, beside one worker, depth first, and bare kernels.
 
 What a second worker can give is known from the profile of one: the time at operators that several
-workers run is shared, all other time is not (reading, writing, operators that are one section, and
+workers run is shared, all other time is not (reading, writing, operators that are one task, and
 planning). That is Amdahl's bound, of a plan whose operators are split where they can be. Two
 workers should come to 1.8 times one where less than 8% is serial, else to 90% of the bound; they
 may come beyond it where the planner leaves operators whole, and a serial one runs beside another.

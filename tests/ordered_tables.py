@@ -11,7 +11,7 @@ from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.handover import PORT_BITS, push
 from cql.executor.kernels.ordered.reorder import SLOT
-from cql.executor.kernels.ordered.tables import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
+from cql.executor.kernels.ordered.tables import EDGE, INPUT, LANE, PLAN, PORT_WORDS, TASK, WORKER
 
 #: Words of a morsel, with three columns.
 MORSEL = of_morsel.HEADER + 6
@@ -22,18 +22,18 @@ def named(module: object, values: Mapping[str, int]) -> dict[int, int]:
 
 
 class Tables:
-    """``plan`` is the address of the header. Sections are added one after the other; words of a
+    """``plan`` is the address of the header. Tasks are added one after the other; words of a
     record are given by their names."""
 
     def __init__(self, model: Model, count: int, *, workers: int = 0, **header: int) -> None:
         self.model = model
         self.plan = model.words(PLAN)
-        self._sections, self._count = model.words(SECTION * count), 0
+        self._tasks, self._count = model.words(TASK * count), 0
         self._workers = model.words(WORKER * workers)
         model.run(open_ring, self.plan + 8 * of.SINK, model.words(CELL * 16), 16)
         values = {
-            "SECTIONS": count,
-            "FIRST_SECTION": self._sections,
+            "TASKS": count,
+            "FIRST_TASK": self._tasks,
             "FIRST_WORKER": self._workers,
             "WORKERS": workers,
             "WANTED": workers,
@@ -43,7 +43,7 @@ class Tables:
         for w in range(workers):
             model.put(self.worker(w), {of.AT: -1})
 
-    def section(
+    def task(
         self,
         kind: int,
         *,
@@ -55,11 +55,11 @@ class Tables:
         parts: int = 0,
         views: int = 0,
     ) -> int:
-        """The address of one more section. ``ports``: the section that feeds each; ``edges``:
-        section, port, and what it adds to a way; ``queue``: places of a port; ``views``: free views
+        """The address of one more task. ``ports``: the task that feeds each; ``edges``:
+        task, port, and what it adds to a way; ``queue``: places of a port; ``views``: free views
         of each edge."""
         model = self.model
-        address = self._sections + 8 * SECTION * self._count
+        address = self._tasks + 8 * TASK * self._count
         values = {
             "KIND": kind,
             "NUMBER": self._count,
@@ -85,14 +85,14 @@ class Tables:
             }
             model.put(self.port(address, k), named(of, port))
         for k, (target, port_number, *adds) in enumerate(edges):
-            edge = {"TO_SECTION": target, "TO_PORT": port_number, "VIEWS": self.pool(views)}
+            edge = {"TO_TASK": target, "TO_PORT": port_number, "VIEWS": self.pool(views)}
             edge["ADDS_WAY"] = sum(adds)
             model.put(values["FIRST_EDGE"] + 8 * EDGE * k, named(of, edge))
         if parts:
             self._parts(address, size, parts)
         return address
 
-    def _parts(self, section: int, size: int, parts: int) -> None:
+    def _parts(self, task: int, size: int, parts: int) -> None:
         model, master = self.model, 1 << (parts * size - 1).bit_length()  # as few as will do
         values = {
             "PARTS": parts,
@@ -104,21 +104,21 @@ class Tables:
             "UNDONE": model.words(size),
             "OUTPUTS": model.words(size * parts),
         }
-        model.put(section, named(of, values))
+        model.put(task, named(of, values))
 
-    def port(self, section: int, port: int = 0) -> int:
-        return self.model.get(section, of.FIRST_PORT) + 8 * PORT_WORDS * port
+    def port(self, task: int, port: int = 0) -> int:
+        return self.model.get(task, of.FIRST_PORT) + 8 * PORT_WORDS * port
 
-    def lane(self, section: int, lane: int = 0) -> int:
-        return self.model.get(section, of.FIRST_LANE) + 8 * LANE * lane
+    def lane(self, task: int, lane: int = 0) -> int:
+        return self.model.get(task, of.FIRST_LANE) + 8 * LANE * lane
 
-    def part(self, section: int, part: int) -> int:
+    def part(self, task: int, part: int) -> int:
         """The queue of a partition."""
-        size = self.model.get(section, of.SIZE)
-        return self.model.get(section, of.LISTS) + 8 * (of.FIRST_SERIAL + size) * part
+        size = self.model.get(task, of.SIZE)
+        return self.model.get(task, of.LISTS) + 8 * (of.FIRST_SERIAL + size) * part
 
-    def views(self, section: int, edge: int) -> int:
-        return self.model.get(self.model.get(section, of.FIRST_EDGE) + 8 * EDGE * edge, of.VIEWS)
+    def views(self, task: int, edge: int) -> int:
+        return self.model.get(self.model.get(task, of.FIRST_EDGE) + 8 * EDGE * edge, of.VIEWS)
 
     def worker(self, w: int) -> int:
         return self._workers + 8 * WORKER * w
@@ -154,21 +154,21 @@ class Tables:
         self.model.put(address, {of_morsel.data_word(1): self.list_of(offsets)})
         return address
 
-    def give(self, section: int, morsels: Sequence[int], port: int = 0) -> None:
+    def give(self, task: int, morsels: Sequence[int], port: int = 0) -> None:
         """Morsels that wait before anything begins."""
         for morsel in morsels:
-            self.model.run(push, self.plan, self.port(section, port), morsel)
+            self.model.run(push, self.plan, self.port(task, port), morsel)
 
-    def turns(self, section: int, turns: Sequence[tuple[int, int]]) -> None:
-        """Whose turn it is at a section with several ports: pairs of place and port."""
-        at = self.model.get(section, of.TURNS)
+    def turns(self, task: int, turns: Sequence[tuple[int, int]]) -> None:
+        """Whose turn it is at a task with several ports: pairs of place and port."""
+        at = self.model.get(task, of.TURNS)
         self.model.put(at, [place << PORT_BITS | port for place, port in turns])
-        self.model.put(section, {of.TURN_PUT: len(turns)})
+        self.model.put(task, {of.TURN_PUT: len(turns)})
 
     def input(
         self, k: int, target: int, port: int, path: Sequence[tuple[int, int]], pool: int
     ) -> None:
-        """``path``: section and port."""
+        """``path``: task and port."""
         values = {
             "ENTRY_POOL": pool,
             "PATH": self.list_of([word for port in path for word in (*port, 0)]),

@@ -40,7 +40,7 @@ from cql.errors import CqlError
 from cql.executor.codegen import module
 from cql.executor.kernels.ordered.tables import CALM, STALLING, YIELDING
 from cql.executor.runtimes.ordered import Ordered
-from cql.executor.runtimes.tables import Sections
+from cql.executor.runtimes.tables import Tasks
 
 TOGETHER = 5
 #: Plans of a process.
@@ -128,8 +128,8 @@ def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
         wanted = outcome(replace(base, settings={**own, "runtime": "depth_first"}))
         for _ in range(TOGETHER):
             settings = {**own, **drawn(rng)}
-            Ordered.stress, Sections.slots = rng.choice(STRESS), rng.choice(SLOTS)
-            what = f"{name}:{seed} {settings} stress {Ordered.stress} slots {Sections.slots}"
+            Ordered.stress, Tasks.slots = rng.choice(STRESS), rng.choice(SLOTS)
+            what = f"{name}:{seed} {settings} stress {Ordered.stress} slots {Tasks.slots}"
             watch = Timer(HANGS, hung, [what])
             watch.start()
             found = outcome(replace(base, settings=settings))
@@ -140,7 +140,7 @@ def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
             counts["forked"] += base.shape.text.startswith("WITH u AS")
             if not same:
                 tell(what)
-    Ordered.stress, Sections.slots = CALM, 0
+    Ordered.stress, Tasks.slots = CALM, 0
     return counts
 
 

@@ -16,7 +16,7 @@ from test_ordered import left_over
 from test_runtimes import stream
 
 from cql.errors import CatalogError, RunError
-from cql.executor.runtimes.tables import Sections
+from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
 
 
@@ -134,7 +134,7 @@ def test_a_run_that_is_over_is_let_go(ending: str) -> None:
 
 def tables() -> int:
     """The tables, with their units, of how many runs are kept."""
-    return sum(type(found) is Sections for found in gc.get_objects())  # no proxy is asked
+    return sum(type(found) is Tasks for found in gc.get_objects())  # no proxy is asked
 
 
 def resident() -> int:

@@ -200,27 +200,27 @@ def gives(plan: int, port: int, morsels: int, n: int) -> None:
         push(plan, port, words(morsels, n)[k])
 
 
-def takes(section: int, lane: int, seen: int, total: int) -> None:
-    while load_acquire(section + 8 * NEXT) < total:
-        morsel = _take_input(section, lane)
+def takes(task: int, lane: int, seen: int, total: int) -> None:
+    while load_acquire(task + 8 * NEXT) < total:
+        morsel = _take_input(task, lane)
         if morsel == 0:
             pause()
             continue
         words(seen, total)[words(lane, TICKET + 1)[TICKET]] = morsel
-        fetch_add(section + 8 * NEXT, 1)
+        fetch_add(task + 8 * NEXT, 1)
 
 
 def worklist(threads: int, total: int, places: int, **options: Any) -> Scenario:
-    """Workers of a stateless section whose worklist has few places. Each output is told by its
+    """Workers of a stateless task whose worklist has few places. Each output is told by its
     ticket; that of input k is the k-th morsel."""
     model = Model(**options)
     tables = Tables(model, 1)
-    section = tables.section(of.STATELESS, size=2, queue=places, lanes=threads)
+    task = tables.task(of.STATELESS, size=2, queue=places, lanes=threads)
     morsels = tables.list_of([tables.morsel(k) for k in range(total)])
     seen = model.words(total)
-    model.start(gives, tables.plan, tables.port(section), morsels, total)
+    model.start(gives, tables.plan, tables.port(task), morsels, total)
     for k in range(threads):
-        model.start(takes, section, tables.lane(section, k), seen, total)
+        model.start(takes, task, tables.lane(task, k), seen, total)
 
     def final() -> None:
         require(tables.values(seen, total) == tables.values(morsels, total), "lost or doubled")
@@ -267,23 +267,23 @@ def test_mistakes_of_worklists(mistake: str) -> None:
 # -- a morsel that several read is free when none does ---------------------------------------------
 
 
-def fills(plan: int, section: int, total: int) -> None:
+def fills(plan: int, task: int, total: int) -> None:
     """As ``advance``: outputs are written to free morsels."""
-    pool = words(section, of.SECTION)[of.POOL]
+    pool = words(task, of.TASK)[of.POOL]
     for k in range(total):
         morsel = poll(pool)
         while morsel == 0:
             pause()
             morsel = poll(pool)
         words(morsel, HEADER + 1)[HEADER] = k
-        while push_downstream(plan, section, morsel) == 0:
+        while push_downstream(plan, task, morsel) == 0:
             pause()
 
 
-def reads(plan: int, section: int, seen: int, n: int) -> None:
+def reads(plan: int, task: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = next_input(plan, section)
+        morsel = next_input(plan, task)
         if morsel == 0:
             pause()
         else:
@@ -293,17 +293,17 @@ def reads(plan: int, section: int, seen: int, n: int) -> None:
 
 
 def two_readers(total: int, morsels: int, views: int, **options: Any) -> Scenario:
-    """Outputs of a section that two others read, each through views of its own."""
+    """Outputs of a task that two others read, each through views of its own."""
     model = Model(**options)
     tables = Tables(model, 3)
-    above = tables.section(of.SERIAL_ONE, edges=[(1, 0), (2, 0)], views=views)
-    below = [tables.section(of.SERIAL_ONE, ports=[0]) for _ in range(2)]
+    above = tables.task(of.SERIAL_ONE, edges=[(1, 0), (2, 0)], views=views)
+    below = [tables.task(of.SERIAL_ONE, ports=[0]) for _ in range(2)]
     pool = tables.pool(morsels)
     model.put(above, {of.POOL: pool})
     model.start(fills, tables.plan, above, total)
     seen = [model.words(total) for _ in below]
-    for section, at in zip(below, seen, strict=True):
-        model.start(reads, tables.plan, section, at, total)
+    for task, at in zip(below, seen, strict=True):
+        model.start(reads, tables.plan, task, at, total)
 
     def final() -> None:
         for at in seen:

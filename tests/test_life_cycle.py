@@ -149,7 +149,7 @@ def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
     batches = query.batches()
     next(batches)
     runtime = ordered_of(query)
-    table, used = runtime._sections, execution_of(query).workspace
+    table, used = runtime._tasks, execution_of(query).workspace
 
     def views() -> int:
         return sum(1 for u in table.morsels.values() if all(d is None for d in u.data))
@@ -165,7 +165,7 @@ def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
     assert len(left_over()) == MOST_WORKERS - 1
     runtime.change(1)
     assert views() == few
-    assert {int(table.section(s)[tables.SIZE]) for s in range(len(table.order))} == {depth(1)}
+    assert {int(table.task(s)[tables.SIZE]) for s in range(len(table.order))} == {depth(1)}
     assert left_over() == []
     batches.close()  # type: ignore[attr-defined]
 
@@ -474,7 +474,7 @@ def test_outputs_of_more_morsels_than_a_pool_has_cells(
     for batch in query.batches():
         found.append(batch)
         if execution_of(query).graph is not None:
-            morsels.append(len(ordered_of(query)._sections.morsels))
+            morsels.append(len(ordered_of(query)._tasks.morsels))
     assert pa.Table.from_batches(found).equals(expected)
     assert groups < morsels[-1] < 1.2 * morsels[len(morsels) // 2]
     session.close()
@@ -630,9 +630,7 @@ def test_who_takes_no_results_holds_back_the_source(
         if not isinstance(runtime, Ordered):
             break  # all of it has been read
         inside = int(runtime._plan[tables.INSIDE])
-        places = sum(
-            len(runtime._sections.ports(s)) + 2 for s in range(len(runtime._sections.order))
-        )
+        places = sum(len(runtime._tasks.ports(s)) + 2 for s in range(len(runtime._tasks.order)))
         assert inside <= places * depth(workers) + len(execution._results)
         assert scheduler is not None
         if shape == "filter and project" and given > 1:

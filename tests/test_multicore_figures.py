@@ -35,7 +35,7 @@ def made() -> dict[tuple[int, str], Run]:
         }
 
 
-def test_sections_tell_what_they_did(made: dict[tuple[int, str], Run]) -> None:
+def test_tasks_tell_what_they_did(made: dict[tuple[int, str], Run]) -> None:
     tuples_in = sum(COUNTS)
     for each in made.values():
         assert each.answer.equals(made[1, HYBRID].answer)
@@ -58,8 +58,8 @@ def test_morsels_are_timed_on_their_way(made: dict[tuple[int, str], Run]) -> Non
         assert each.throughput == pytest.approx(4 * sum(COUNTS) / each.seconds)
 
 
-def test_morsels_are_timed_between_any_sections(made: dict[tuple[int, str], Run]) -> None:
-    """All morsels leave the first section before the others come to the end."""
+def test_morsels_are_timed_between_any_tasks(made: dict[tuple[int, str], Run]) -> None:
+    """All morsels leave the first task before the others come to the end."""
     table = tuples(np.repeat(keys_of(8), COUNTS), 4)
     with session_of(table) as session:
         at_first, at_last = (
@@ -72,14 +72,14 @@ def test_morsels_are_timed_between_any_sections(made: dict[tuple[int, str], Run]
 def test_what_is_simulated_takes_what_was_measured(made: dict[tuple[int, str], Run]) -> None:
     one = made[1, HYBRID]
     chain = chain_of(one, one, 8, 0.0)
-    assert [section.kind for section in chain] == [STATELESS, PARTITIONED, STATELESS]
-    assert [section.shows for section in chain] == [True, False, True]
+    assert [task.kind for task in chain] == [STATELESS, PARTITIONED, STATELESS]
+    assert [task.shows for task in chain] == [True, False, True]
     assert chain[1].shares == pytest.approx(np.array(COUNTS) / sum(COUNTS))
     assert chain[0].selectivity == 1
     alone = sum(use.busy for use in one.uses) / one.uses[0].inputs
     assert total(chain) == pytest.approx(alone, rel=0.01)
     kinds = [STATELESS, PARTITIONED, SERIAL]
-    assert [section.kind for section in chain_of(one, one, 4, 0.0, kinds)] == kinds
+    assert [task.kind for task in chain_of(one, one, 4, 0.0, kinds)] == kinds
 
 
 def test_ranges_of_a_gaussian() -> None:

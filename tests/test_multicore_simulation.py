@@ -20,8 +20,8 @@ from benchmarks.multicore_model import (
     SHARED,
     STATELESS,
     Machine,
-    Section,
     Simulated,
+    Task,
 )
 from benchmarks.multicore_near import nearest
 from benchmarks.multicore_simulation import simulate
@@ -33,19 +33,19 @@ EIGHT = (0.125,) * 8
 SKEWED = (0.6, 0.2, 0.1, 0.1)
 
 
-def drawn(rng: random.Random) -> list[Section]:
-    """A chain of sections of all kinds."""
-    chain: list[Section] = []
+def drawn(rng: random.Random) -> list[Task]:
+    """A chain of tasks of all kinds."""
+    chain: list[Task] = []
     for _ in range(rng.randint(1, 5)):
         kind = rng.choice((STATELESS, SERIAL, PARTITIONED))
         shares = rng.choice((EIGHT, SKEWED)) if kind == PARTITIONED else ()
         many = all(s.selectivity <= 1 for s in chain)
         selectivity = rng.choice((0, 0.3, 1, 1, 2.5, 7) if many else (0, 0.3, 1, 1))
         cost = rng.choice((100.0, 2e4))
-        section = Section(kind, cost, selectivity, rng.choice((0, 1)), shares)
+        task = Task(kind, cost, selectivity, rng.choice((0, 1)), shares)
         if kind == PARTITIONED:
-            section = replace(section, scattered=rng.random() < 0.5, fragment=10.0)
-        chain.append(replace(section, fetch=rng.choice((0, 500)), host=kind == SERIAL))
+            task = replace(task, scattered=rng.random() < 0.5, fragment=10.0)
+        chain.append(replace(task, fetch=rng.choice((0, 500)), host=kind == SERIAL))
     return chain
 
 
@@ -68,29 +68,29 @@ def machines(rng: random.Random, n: int) -> list[Machine]:
     return made
 
 
-def outputs(chain: list[Section], morsels: int) -> list[int]:
-    """Inputs of each section, and outputs of the last."""
+def outputs(chain: list[Task], morsels: int) -> list[int]:
+    """Inputs of each task, and outputs of the last."""
     counts = [morsels]
-    for section in chain:
-        counts.append(int(counts[-1] * section.selectivity + 1e-9))
+    for task in chain:
+        counts.append(int(counts[-1] * task.selectivity + 1e-9))
     return counts
 
 
-def check(chain: list[Section], machine: Machine, morsels: int, found: Simulated) -> None:
+def check(chain: list[Task], machine: Machine, morsels: int, found: Simulated) -> None:
     counts = outputs(chain, morsels)
-    assert [t.inputs for t in found.sections] == counts[:-1]
-    assert [t.outputs for t in found.sections] == counts[1:]
+    assert [t.inputs for t in found.tasks] == counts[:-1]
+    assert [t.outputs for t in found.tasks] == counts[1:]
     assert len(found.order) == counts[-1]
     assert found.order == sorted(found.order)  # the order of the inputs
     assert not np.isnan(found.left).any()
     assert (np.diff(found.left) >= 0).all()  # markers do not overtake each other
     assert (found.left > found.entered).all()
-    # a worker is in a section, finds nothing, or looks
+    # a worker is in a task, finds nothing, or looks
     assert len(found.busy) == machine.workers
     for busy, idle in zip(found.busy, found.idle, strict=True):
         assert busy + idle <= found.time * (1 + 1e-9)
-    # workers that are still in a section at the end are not told of
-    assert sum(t.busy for t in found.sections) == pytest.approx(sum(found.busy))
+    # workers that are still in a task at the end are not told of
+    assert sum(t.busy for t in found.tasks) == pytest.approx(sum(found.busy))
 
 
 @pytest.mark.parametrize("case", range(12))
@@ -105,24 +105,24 @@ def test_nothing_is_lost_and_all_leaves_in_order(case: int, seed: int) -> None:
         again = simulate(chain, machine, morsels, seed=seed)
         assert found.time == again.time
         assert np.array_equal(found.left, again.left)
-        assert (found.order, found.sections, found.busy) == (
+        assert (found.order, found.tasks, found.busy) == (
             again.order,
-            again.sections,
+            again.tasks,
             again.busy,
         )
     assert len(answers) == 1  # the settings decide when, not what
 
 
 def test_another_seed_is_another_run() -> None:
-    chain = [Section(STATELESS, 1000, variation=1)]
+    chain = [Task(STATELESS, 1000, variation=1)]
     one, other = (simulate(chain, FREE, 50, seed=s).time for s in (1, 2))
     assert one != other
 
 
 CHAIN = [
-    Section(STATELESS, 4000),
-    Section(PARTITIONED, 3000, shares=EIGHT),
-    Section(SERIAL, 1000),
+    Task(STATELESS, 4000),
+    Task(PARTITIONED, 3000, shares=EIGHT),
+    Task(SERIAL, 1000),
 ]
 
 
@@ -134,13 +134,13 @@ def test_one_worker_takes_the_sum_of_the_costs(scheduler: str, worklist: str, re
     found = simulate(CHAIN, machine, 200)
     assert found.time == pytest.approx(200 * 8000)
     assert found.throughput == pytest.approx(1e9 / 8000)
-    assert [t.cost for t in found.sections] == pytest.approx([4000, 3000, 1000])
+    assert [t.cost for t in found.tasks] == pytest.approx([4000, 3000, 1000])
 
 
 def test_every_step_has_its_cost() -> None:
     """Of one worker: looks are few with long slices, and each input is taken and its output
     sent."""
-    chain = [Section(STATELESS, 1000, selectivity=3), Section(SERIAL, 100)]
+    chain = [Task(STATELESS, 1000, selectivity=3), Task(SERIAL, 100)]
     machine = replace(FREE, take=10, send=20)
     found = simulate(chain, machine, 90)
     assert found.time == pytest.approx(90 * (1000 + 10 + 3 * (20 + 100 + 10 + 20)))
@@ -149,33 +149,31 @@ def test_every_step_has_its_cost() -> None:
     assert looks % 7 == pytest.approx(0)
 
 
-@pytest.mark.parametrize(
-    "section", [Section(STATELESS, 5000), Section(PARTITIONED, 5000, shares=EIGHT)]
-)
+@pytest.mark.parametrize("task", [Task(STATELESS, 5000), Task(PARTITIONED, 5000, shares=EIGHT)])
 @pytest.mark.parametrize("workers", [2, 4])
-def test_independent_work_is_shared(section: Section, workers: int) -> None:
-    found = simulate([section], replace(FREE, workers=workers), 800)
+def test_independent_work_is_shared(task: Task, workers: int) -> None:
+    found = simulate([task], replace(FREE, workers=workers), 800)
     assert found.time == pytest.approx(800 * 5000 / workers, rel=0.06)
 
 
-def test_a_serial_section_bounds_the_speedup() -> None:
-    """Amdahl's law: the serial section works all the time, however many workers there are."""
+def test_a_serial_task_bounds_the_speedup() -> None:
+    """Amdahl's law: the serial task works all the time, however many workers there are."""
     for workers in (1, 2, 4, 8, 16):
         found = simulate(CHAIN, replace(FREE, workers=workers), 800)
         assert found.time * min(workers, 8) * 1.001 >= 800 * 8000
         assert 800 * 8000 / found.time == pytest.approx(min(workers, 8), rel=0.12)
 
 
-def test_python_runs_one_section_at_a_time() -> None:
-    chain = [Section(SERIAL, 1000, host=True), Section(SERIAL, 1000, host=True)]
+def test_python_runs_one_task_at_a_time() -> None:
+    chain = [Task(SERIAL, 1000, host=True), Task(SERIAL, 1000, host=True)]
     both = simulate(chain, replace(FREE, workers=2), 100)
     assert both.time == pytest.approx(100 * 2000)
-    free = [replace(section, host=False) for section in chain]
+    free = [replace(task, host=False) for task in chain]
     assert simulate(free, replace(FREE, workers=2), 100).time == pytest.approx(101 * 1000)
 
 
 def test_a_partition_is_worked_on_by_one() -> None:
-    chain = [Section(PARTITIONED, 1000, shares=(1.0, 0.0))]
+    chain = [Task(PARTITIONED, 1000, shares=(1.0, 0.0))]
     for worklist in (HYBRID, QUEUES, SHARED):
         found = simulate(chain, replace(FREE, workers=4, worklist=worklist), 100)
         assert found.time == pytest.approx(100 * 1000)
@@ -184,8 +182,8 @@ def test_a_partition_is_worked_on_by_one() -> None:
 def test_skew_holds_up_queues_without_an_order() -> None:
     """Figure 9: as many queues as workers, one of which has most; against finer partitions."""
     fine = (0.6 / 8,) * 8 + (0.4 / 24,) * 24
-    hybrid = simulate([Section(PARTITIONED, 1e4, shares=fine)], Machine(4), 400)
-    queues = [Section(PARTITIONED, 1e4, shares=SKEWED)]
+    hybrid = simulate([Task(PARTITIONED, 1e4, shares=fine)], Machine(4), 400)
+    queues = [Task(PARTITIONED, 1e4, shares=SKEWED)]
     partitioned = simulate(queues, Machine(4, worklist=QUEUES), 400)
     assert hybrid.throughput > 1.5 * partitioned.throughput
     assert hybrid.latency < partitioned.latency
@@ -193,7 +191,7 @@ def test_skew_holds_up_queues_without_an_order() -> None:
 
 def test_who_waits_for_whom() -> None:
     """Nobody waits without locks, unless it holds an output that has no slot (figure 4)."""
-    chain = [Section(STATELESS, 1000, 10, variation=1), Section(STATELESS, 100)]
+    chain = [Task(STATELESS, 1000, 10, variation=1), Task(STATELESS, 100)]
     machine = Machine(8, places=10_000, slots=64)
     waits = {}
     for name, settings in {
@@ -202,7 +200,7 @@ def test_who_waits_for_whom() -> None:
         "slot": {"slots": 8, "retries": True},
         "taken": {"slots": 8},
     }.items():
-        totals = simulate(chain, replace(machine, **settings), 300).sections[0]
+        totals = simulate(chain, replace(machine, **settings), 300).tasks[0]
         waits[name] = totals.lock_wait > 0, totals.slot_wait > 0
     assert waits == {
         "none": (False, False),
@@ -215,7 +213,7 @@ def test_who_waits_for_whom() -> None:
 def test_workers_can_wait_for_each_other() -> None:
     """Each holds an output that has to wait for one in a queue that nobody works on: why the engine
     takes no input for which there is no slot."""
-    chain = [Section(PARTITIONED, 1000, shares=EIGHT)]
+    chain = [Task(PARTITIONED, 1000, shares=EIGHT)]
     machine = Machine(2, worklist=QUEUES, slots=2, places=1000, retries=True)
     with pytest.raises(RuntimeError, match="no worker can go on"):
         simulate(chain, machine, 400)
@@ -224,7 +222,7 @@ def test_workers_can_wait_for_each_other() -> None:
 
 def test_a_stream_comes_at_its_pace() -> None:
     machine = replace(FREE, workers=2, interval=5000)
-    found = simulate([Section(STATELESS, 1000)], machine, 50)
+    found = simulate([Task(STATELESS, 1000)], machine, 50)
     assert found.entered.tolist() == [5000 * k for k in range(50)]
     assert found.latency == 1000
 
@@ -233,21 +231,21 @@ def test_a_stream_comes_at_its_pace() -> None:
 def test_who_finds_nothing_for_long_sleeps(looks: float, waits: float) -> None:
     """A morsel comes every 5 µs and takes one: it is seen at once, or has to rouse somebody."""
     machine = replace(FREE, interval=5000, wake=20, looks=looks, rouse=700)
-    found = simulate([Section(STATELESS, 1000)], machine, 50)
+    found = simulate([Task(STATELESS, 1000)], machine, 50)
     assert found.entered[1:].tolist() == [5000 * k + waits for k in range(1, 50)]
 
 
-def test_morsels_are_timed_from_any_section() -> None:
+def test_morsels_are_timed_from_any_task() -> None:
     found = simulate(CHAIN, FREE, 50, timed=2)
     assert (found.left - found.entered == 1000).all()
 
 
 def test_what_others_made_is_fetched() -> None:
-    chain = [Section(STATELESS, 1000), Section(STATELESS, 1000, fetch=300)]
+    chain = [Task(STATELESS, 1000), Task(STATELESS, 1000, fetch=300)]
     near = simulate(chain, replace(FREE, workers=4), 400)
     far = simulate(chain, replace(FREE, workers=4, group=2, far=9), 400)
-    assert astuple(simulate(chain, FREE, 10).sections[1])[:3] == (10, 10, 10_000)
-    assert 1000 < near.sections[1].cost <= 1300 < far.sections[1].cost
+    assert astuple(simulate(chain, FREE, 10).tasks[1])[:3] == (10, 10, 10_000)
+    assert 1000 < near.tasks[1].cost <= 1300 < far.tasks[1].cost
 
 
 def test_the_nearest() -> None:

@@ -16,7 +16,7 @@ from test_runtimes import QUERIES, stream
 from cql.errors import RunError
 from cql.executor.kernels.ordered import worker
 from cql.executor.runtimes.ordered import Ordered
-from cql.executor.runtimes.tables import Sections
+from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
 
 JOINED = {
@@ -141,7 +141,7 @@ def test_the_output_of_depth_first(
 def test_buffers_of_one_slot(
     session: Session, stress: None, monkeypatch: pytest.MonkeyPatch, query: str, seed: int
 ) -> None:
-    monkeypatch.setattr(Sections, "slots", 1)
+    monkeypatch.setattr(Tasks, "slots", 1)
     compare(session, ALL[query], pairwise(seed)[1::7])
 
 

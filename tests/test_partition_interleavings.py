@@ -50,19 +50,19 @@ SCHEMES = {
 EVEN, SKEWED, LAST = [[1, 1], [1, 1]], [[1, 0], [1, 1], [1, 0]], [[1, 0], [1, 1]]
 
 
-def works_on_parts(plan: int, worker: int, section: int, total: int, budget: int) -> None:
+def works_on_parts(plan: int, worker: int, task: int, total: int, budget: int) -> None:
     """As a worker that comes back through ``choose`` until all has left."""
     me = words(worker, WORKER)
-    while load_acquire(section + 8 * NEXT) < total:
-        dispatch(plan, section)
+    while load_acquire(task + 8 * NEXT) < total:
+        dispatch(plan, task)
         me[BUDGET], me[DONE_HERE], me[ON] = budget, 0, NOBODY
-        _work_on_parts(plan, worker, section)
+        _work_on_parts(plan, worker, task)
         pause()
 
 
-def notes(plan: int, section: int, lane: int) -> int:
+def notes(plan: int, task: int, lane: int) -> int:
     """``advance`` of an operator without outputs: notes which inputs its partition has seen."""
-    s, at = words(section, of.SECTION), words(lane, of.LANE)
+    s, at = words(task, of.TASK), words(lane, of.LANE)
     part = (lane - s[of.FIRST_LANE]) // (8 * of.LANE)
     log = words(s[of.COLUMNS], 16 * s[of.PARTS])[16 * part :]
     log[0] += 1
@@ -83,21 +83,21 @@ def partitions(
     model = Model(replaced={id(workers.advance): notes}, **options)
     parts, total = len(inputs[0]), len(inputs)
     tables = Tables(model, 1, workers=threads, SCHEME=SCHEMES[scheme])
-    section = tables.section(of.PARTITIONED, size=size, queue=4, parts=parts)
+    task = tables.task(of.PARTITIONED, size=size, queue=4, parts=parts)
     home = tables.ring(4)
     morsels = [tables.split_morsel(k, rows, home) for k, rows in enumerate(inputs)]
-    tables.give(section, morsels)
+    tables.give(task, morsels)
     log = model.words(16 * parts)
-    model.put(section, {of.COLUMNS: log})
+    model.put(task, {of.COLUMNS: log})
     for w in range(threads):
-        model.start(works_on_parts, tables.plan, tables.worker(w), section, total, budget)
+        model.start(works_on_parts, tables.plan, tables.worker(w), task, total, budget)
 
     def final() -> None:
         for part in range(parts):
             wanted = [k + 1 for k, rows in enumerate(inputs) if rows[part] > 0]
             done = tables.values(log + 8 * 16 * part, 16)
             require(done[: done[0] + 1] == [len(wanted), *wanted], f"{part}: {done}")
-            held = model.get(tables.part(section, part), of.HELD)
+            held = model.get(tables.part(task, part), of.HELD)
             require(held == 0, f"{part} is not given up")
         freed = sorted(model.run(poll, home) for _ in morsels)
         require(freed == sorted(morsels), "morsels are not free")
@@ -120,7 +120,7 @@ def test_partitions_are_worked_on_in_order(scheme: str, full: bool) -> None:
         explored(partitions(3, EVEN, scheme, mode="values"))
 
 
-HYBRID_CLAIM = "fetch_add(list_at(section, q) + 8 * HELD, 1) == 0"
+HYBRID_CLAIM = "fetch_add(list_at(task, q) + 8 * HELD, 1) == 0"
 MISTAKES = {
     "figure 7, line 10: whoever comes": ("hybrid", claim, HYBRID_CLAIM, HYBRID_CLAIM[:-4] + ">= 0"),
     "figure 7, line 14: one too many": ("hybrid", keeps, "-1) > 1", "-1) >= 1"),
@@ -129,20 +129,20 @@ MISTAKES = {
         "hybrid",
         _add_input,
         "        waiting[FIRST_SERIAL + (put & (s[SIZE] - 1))] = serial\n",
-        "        store_release(section + 8 * MASTER_PUT, s[MASTER_PUT] + 1)\n"
+        "        store_release(task + 8 * MASTER_PUT, s[MASTER_PUT] + 1)\n"
         "        waiting[FIRST_SERIAL + (put & (s[SIZE] - 1))] = serial\n",
     ),
     "two take one": (
         "hybrid",
         from_master,
-        "compare_and_swap(section + 8 * MASTER_TAKEN, at, at + 1) == at",
-        "exchange(section + 8 * MASTER_TAKEN, at + 1) >= 0",
+        "compare_and_swap(task + 8 * MASTER_TAKEN, at, at + 1) == at",
+        "exchange(task + 8 * MASTER_TAKEN, at + 1) >= 0",
     ),
     "two dispatch": (
         "hybrid",
         dispatch,
-        "if exchange(section + 8 * DISPATCHING, 1) != 0:",
-        "if load(section + 8 * DISPATCHING) != 0:",
+        "if exchange(task + 8 * DISPATCHING, 1) != 0:",
+        "if load(task + 8 * DISPATCHING) != 0:",
     ),
     "a queue that became empty": (
         "partitioned",
@@ -160,13 +160,13 @@ MISTAKES = {
     "a lock that is not taken": (
         "shared",
         claim,
-        "_lock(plan, list_at(section, q) + 8 * HELD) == 0",
-        "section == 0",
+        "_lock(plan, list_at(task, q) + 8 * HELD) == 0",
+        "task == 0",
     ),
     "more inputs than slots": (
         "hybrid",
         dispatch,
-        "while s[PUT] < load_acquire(section + 8 * NEXT) + s[SIZE]:",
+        "while s[PUT] < load_acquire(task + 8 * NEXT) + s[SIZE]:",
         "while s[PUT] < 3:",
     ),
     "done before the last": ("hybrid", finish_fragment, "-1) == 1", "-1) == 2"),
@@ -183,32 +183,32 @@ def test_mistakes(mistake: str) -> None:
 # -- no input is left behind -----------------------------------------------------------------------
 
 
-def gives_one(plan: int, section: int, morsel: int) -> None:
-    push(plan, port_at(section, 0), morsel)
-    dispatch(plan, section)
+def gives_one(plan: int, task: int, morsel: int) -> None:
+    push(plan, port_at(task, 0), morsel)
+    dispatch(plan, task)
 
 
-def frees_one(plan: int, section: int) -> None:
-    store_release(section + 8 * NEXT, 1)
-    dispatch(plan, section)
+def frees_one(plan: int, task: int) -> None:
+    store_release(task + 8 * NEXT, 1)
+    dispatch(plan, task)
 
 
 def dispatching(given: int, **options: Any) -> Scenario:
-    """Of a section with one slot: an input comes when ``given`` (0 or 1) others have come, and
+    """Of a task with one slot: an input comes when ``given`` (0 or 1) others have come, and
     their slot becomes free."""
     model = Model(**options)
     tables = Tables(model, 1, SCHEME=of.HYBRID)
-    section = tables.section(of.PARTITIONED, size=1, queue=2, parts=1)
+    task = tables.task(of.PARTITIONED, size=1, queue=2, parts=1)
     morsels = [tables.split_morsel(k, [1], 0) for k in range(2)]
-    tables.give(section, morsels[:given])
-    model.run(dispatch, tables.plan, section)
-    model.start(gives_one, tables.plan, section, morsels[given])
+    tables.give(task, morsels[:given])
+    model.run(dispatch, tables.plan, task)
+    model.start(gives_one, tables.plan, task, morsels[given])
     if given:
-        model.start(frees_one, tables.plan, section)
-    model.start(dispatch, tables.plan, section)
+        model.start(frees_one, tables.plan, task)
+    model.start(dispatch, tables.plan, task)
 
     def final() -> None:
-        require(model.get(section, of.PUT) == given + 1, "one stays behind")
+        require(model.get(task, of.PUT) == given + 1, "one stays behind")
 
     return model, final
 
@@ -217,7 +217,7 @@ def dispatching(given: int, **options: Any) -> Scenario:
 @pytest.mark.parametrize("given", [0, 1])
 def test_dispatch_leaves_nothing(given: int, mode: str) -> None:
     explored(dispatching(given, mode=mode))
-    again = "if full or ready_inputs(plan, section) == 0:\n            return"
+    again = "if full or ready_inputs(plan, task) == 0:\n            return"
     change = Change(dispatch, again, "return")
     assert problem(dispatching(given, mode=mode, changes=[change])) == "one stays behind"
 
@@ -225,8 +225,8 @@ def test_dispatch_leaves_nothing(given: int, mode: str) -> None:
 # -- the end of a query ----------------------------------------------------------------------------
 
 
-def holds_for_ever(plan: int, section: int) -> None:
-    claim(plan, section, 0)
+def holds_for_ever(plan: int, task: int) -> None:
+    claim(plan, task, 0)
 
 
 def ends(plan: int) -> None:
@@ -236,11 +236,11 @@ def ends(plan: int) -> None:
 def held(**options: Any) -> Scenario:
     model = Model(**options)
     tables = Tables(model, 1, SCHEME=of.SHARED_QUEUE)
-    section = tables.section(of.PARTITIONED, size=2, parts=1)
-    tables.give(section, [tables.split_morsel(k, [1], 0) for k in range(2)])
-    model.run(dispatch, tables.plan, section)
+    task = tables.task(of.PARTITIONED, size=2, parts=1)
+    tables.give(task, [tables.split_morsel(k, [1], 0) for k in range(2)])
+    model.run(dispatch, tables.plan, task)
     for _ in range(2):
-        model.start(holds_for_ever, tables.plan, section)
+        model.start(holds_for_ever, tables.plan, task)
     model.start(ends, tables.plan)
     return model, lambda: None
 

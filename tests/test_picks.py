@@ -1,4 +1,4 @@
-"""Which section a worker takes: each policy against a plain reading of the ordered-multicore
+"""Which task a worker takes: each policy against a plain reading of the ordered-multicore
 paper's section 6 (equations 1-3), on random tables, and the cases that its text describes."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from interleave import Model
 from ordered_tables import Tables
 
 from cql.executor.kernels.ordered import schedulers
-from cql.executor.kernels.ordered import tables as sections
+from cql.executor.kernels.ordered import tables as tasks
 from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     COUNT,
@@ -50,8 +50,8 @@ def pick(policy: int, numbers: Any, *, least: int = 1, admitted: int = 1) -> int
 
 
 def pipeline(rng: random.Random) -> tuple[Any, int]:
-    """Sections one after the other, each of which has read all that the one before has made; and
-    how many morsels were admitted. One section in four cannot be scheduled."""
+    """Tasks one after the other, each of which has read all that the one before has made; and
+    how many morsels were admitted. One task in four cannot be scheduled."""
     count = admitted = rng.randint(1_000_000, 9_000_000)
     rows = []
     for _ in range(rng.randint(1, 6)):
@@ -99,12 +99,12 @@ def threshold(numbers: Any, s: int) -> Fraction:
 
 
 def priority(numbers: Any, s: int) -> Fraction:
-    """Equation 2, of a section that can be scheduled."""
+    """Equation 2, of a task that can be scheduled."""
     return int(numbers[s, WAITING]) * cost(numbers, s) / int(numbers[s, WORKERS] + 1)
 
 
 def effective(numbers: Any, s: int) -> Fraction:
-    """Equation 3: the morsels from outside that a section has worked for."""
+    """Equation 3: the morsels from outside that a task has worked for."""
     time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
     return time / (cost(numbers, s) * cumulative(numbers, s - 1))
 
@@ -193,7 +193,7 @@ def test_lp_goes_upstream_where_worklists_are_shorter_than_the_minimum() -> None
 
 
 def test_qst_stops_at_the_threshold() -> None:
-    """Two sections of equal selectivity: each has half the capacity."""
+    """Two tasks of equal selectivity: each has half the capacity."""
     known = {WAITING: 1, COUNT: 10, OUTPUTS: 10}
     for ahead, picked in ((0, 0), (CAPACITY // 2 - 1, 0), (CAPACITY // 2, 1)):
         assert pick(QST, table({**known, AHEAD: ahead}, known), admitted=10) == picked
@@ -241,7 +241,7 @@ def test_ct_goes_by_what_an_operator_has_to_do_and_not_by_what_comes_of_it() -> 
 
 
 def test_ct_goes_back_to_what_it_left_behind() -> None:
-    """Inputs that wait count as work: a section has taken a tenth of them."""
+    """Inputs that wait count as work: a task has taken a tenth of them."""
     level = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, RECENT: 3 * SLICE}
     behind = {**level, WAITING: 9 * 10**5, COUNT: 10**5, TIME: 10**8}
     assert pick(CT, table(level, behind), admitted=10**6) == 0
@@ -250,7 +250,7 @@ def test_ct_goes_back_to_what_it_left_behind() -> None:
 
 @pytest.mark.parametrize("count", [9, 999])
 def test_the_printed_equation_divides_by_no_zero(count: int) -> None:
-    """A section that has emitted nothing counts as if the next input gave its first output."""
+    """A task that has emitted nothing counts as if the next input gave its first output."""
     other = {WAITING: 1, COUNT: 999, TIME: 999_000, OUTPUTS: 999}
     silent = {WAITING: 1, COUNT: count, TIME: 1000 * count, OUTPUTS: 0, RECENT: SLICE}
     once = {WAITING: 1, COUNT: count + 1, TIME: 1000 * (count + 1), OUTPUTS: 1, RECENT: SLICE}
@@ -266,25 +266,25 @@ def test_the_printed_equation_divides_by_no_zero(count: int) -> None:
 
 
 def test_what_comes_of_all_that_was_admitted() -> None:
-    """A section for each of two inputs, a join of both in three partitions, and two sections that
+    """A task for each of two inputs, a join of both in three partitions, and two tasks that
     see all of that, one of which has given nothing yet."""
     model = Model()
     tables = Tables(model, 5)
     made = [
-        tables.section(sections.STATELESS, edges=[(2, 0)]),
-        tables.section(sections.STATELESS, edges=[(2, 1)]),
-        tables.section(sections.PARTITIONED, ports=(0, 1), edges=[(3, 0), (4, 0)], parts=3),
-        tables.section(sections.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
-        tables.section(sections.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
+        tables.task(tasks.STATELESS, edges=[(2, 0)]),
+        tables.task(tasks.STATELESS, edges=[(2, 1)]),
+        tables.task(tasks.PARTITIONED, ports=(0, 1), edges=[(3, 0), (4, 0)], parts=3),
+        tables.task(tasks.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
+        tables.task(tasks.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
     ]
-    for section, given in zip(made, ([100], [60], [25, 600], [2], [2]), strict=True):
+    for task, given in zip(made, ([100], [60], [25, 600], [2], [2]), strict=True):
         for port, n in enumerate(given):
-            model.put(tables.port(section, port), {sections.GIVEN: n})
-    model.put(made[0], {sections.NEXT: 50})  # as many wait; half an output for each
-    model.put(made[1], {sections.NEXT: 60})  # ten
-    model.put(made[2], {sections.NEXT: 8, sections.PUT: 10, sections.MASTER_PUT: 25})
-    model.put(made[3], {sections.NEXT: 1, sections.MADE: 3})
-    model.put(made[4], {sections.NEXT: 2})
+            model.put(tables.port(task, port), {tasks.GIVEN: n})
+    model.put(made[0], {tasks.NEXT: 50})  # as many wait; half an output for each
+    model.put(made[1], {tasks.NEXT: 60})  # ten
+    model.put(made[2], {tasks.NEXT: 8, tasks.PUT: 10, tasks.MASTER_PUT: 25})
+    model.put(made[3], {tasks.NEXT: 1, tasks.MADE: 3})
+    model.put(made[4], {tasks.NEXT: 2})
     numbers = np.zeros((len(made), schedulers.OF), np.int64)
     for k in range(len(made)):
         model.run(_expect, tables.plan, k, numbers)
@@ -298,15 +298,15 @@ def test_what_comes_of_all_that_was_admitted() -> None:
 # -- what can be scheduled -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [sections.STATELESS, sections.SERIAL_ONE, sections.PARTITIONED])
-def test_a_section_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
+@pytest.mark.parametrize("kind", [tasks.STATELESS, tasks.SERIAL_ONE, tasks.PARTITIONED])
+def test_a_task_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
     """w < M of equation 2 (M is 1, the partitions, or the workers)."""
-    most = 1 if kind == sections.SERIAL_ONE else 3
+    most = 1 if kind == tasks.SERIAL_ONE else 3
     for at_it in range(most + 1):
         model = Model()
         tables = Tables(model, 1)
-        section = tables.section(kind, parts=3 if kind == sections.PARTITIONED else 0)
-        limits = {sections.MOST: most, sections.ALLOTTED: at_it}
-        model.put(section, {**limits, sections.MASTER_PUT: 1, sections.POOL: tables.pool(1)})
-        tables.give(section, [tables.morsel(0)])
-        assert model.run(_waits, tables.plan, section) == (1 if at_it < most else 0)
+        task = tables.task(kind, parts=3 if kind == tasks.PARTITIONED else 0)
+        limits = {tasks.MOST: most, tasks.ALLOTTED: at_it}
+        model.put(task, {**limits, tasks.MASTER_PUT: 1, tasks.POOL: tables.pool(1)})
+        tables.give(task, [tables.morsel(0)])
+        assert model.run(_waits, tables.plan, task) == (1 if at_it < most else 0)

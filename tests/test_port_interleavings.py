@@ -1,4 +1,4 @@
-"""A section with several ports reads morsels in the order in which they were admitted, under all
+"""A task with several ports reads morsels in the order in which they were admitted, under all
 schedules of those that fill its ports (``interleave``). Each check is also made on a source with a
 mistake, which it must find; ``--full`` has more workers and morsels."""
 
@@ -32,21 +32,21 @@ from cql.executor.kernels.ordered.worker import _take_input
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 
 
-# -- both ports come from sections -----------------------------------------------------------------
+# -- both ports come from tasks -----------------------------------------------------------------
 
 
-def sends_of_port(plan: int, section: int, lane: int, outputs: int, port: int) -> None:
-    """A worker of a stateless section, of whose inputs the serial numbers are even or odd."""
-    while _take_input(section, lane) != 0:
+def sends_of_port(plan: int, task: int, lane: int, outputs: int, port: int) -> None:
+    """A worker of a stateless task, of whose inputs the serial numbers are even or odd."""
+    while _take_input(task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
         place = (2 * ticket + port) << WAY_BITS
-        send(plan, section, ticket, words(outputs, ticket + 1)[ticket], place)
+        send(plan, task, ticket, words(outputs, ticket + 1)[ticket], place)
 
 
-def reads(plan: int, section: int, seen: int, n: int) -> None:
+def reads(plan: int, task: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = next_input(plan, section)
+        morsel = next_input(plan, task)
         if morsel == 0:
             pause()
         else:
@@ -55,14 +55,12 @@ def reads(plan: int, section: int, seen: int, n: int) -> None:
 
 
 def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
-    """Two stateless sections, whose inputs were admitted in turns, feed a section with two ports;
+    """Two stateless tasks, whose inputs were admitted in turns, feed a task with two ports;
     input k has so many ``outputs``. ``senders``: workers of each."""
     model = Model(**options)
     tables = Tables(model, 3)
-    above = [
-        tables.section(of.STATELESS, size=2, edges=[(2, port)], lanes=senders) for port in (0, 1)
-    ]
-    below = tables.section(of.SERIAL_ONE, ports=[0, 1])
+    above = [tables.task(of.STATELESS, size=2, edges=[(2, port)], lanes=senders) for port in (0, 1)]
+    below = tables.task(of.SERIAL_ONE, ports=[0, 1])
     firsts: list[list[int]] = [[], []]
     expected = []
     for k, n in enumerate(outputs):
@@ -108,8 +106,8 @@ MISTAKES = {
     "through when its last output is not": (is_through, ") > place", ") >= place"),
     "through while inputs wait": (
         is_through,
-        "return 1 if load_acquire(section + 8 * NEXT) == given else 0",
-        "return 1 if load_acquire(section + 8 * NEXT) <= given else 0",
+        "return 1 if load_acquire(task + 8 * NEXT) == given else 0",
+        "return 1 if load_acquire(task + 8 * NEXT) <= given else 0",
     ),
 }
 
@@ -123,11 +121,11 @@ def test_mistakes(mistake: str) -> None:
 
 
 def forked(n: int, **options: Any) -> Scenario:
-    """A section that feeds both ports of another one is given each serial number on two ways."""
+    """A task that feeds both ports of another one is given each serial number on two ways."""
     model = Model(**options)
     tables = Tables(model, 2)
-    above = tables.section(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
-    below = tables.section(of.SERIAL_ONE, ports=[0, 0])
+    above = tables.task(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
+    below = tables.task(of.SERIAL_ONE, ports=[0, 0])
     morsels = [tables.morsel(k // 2, WAY=k % 2 * 2) for k in range(n)]
     places = [k // 2 << WAY_BITS | k % 2 * 2 for k in range(n)]
     tables.give(above, morsels)
@@ -163,21 +161,21 @@ def admits(plan: int, morsels: int, n: int) -> None:
             pause()
 
 
-def passes_on(plan: int, section: int, lane: int, n: int) -> None:
+def passes_on(plan: int, task: int, lane: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = _take_input(section, lane)
+        morsel = _take_input(task, lane)
         if morsel == 0:
             pause()
         else:
-            send(plan, section, k, morsel, place_of(morsel))
+            send(plan, task, k, morsel, place_of(morsel))
             k += 1
 
 
-def reads_serials(plan: int, section: int, seen: int, n: int) -> None:
+def reads_serials(plan: int, task: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = next_input(plan, section)
+        morsel = next_input(plan, task)
         if morsel == 0:
             pause()
         else:
@@ -187,12 +185,12 @@ def reads_serials(plan: int, section: int, seen: int, n: int) -> None:
 
 
 def admitting(n: int, **options: Any) -> Scenario:
-    """Morsels of two inputs are admitted in turns: one comes at once, the other through a section
+    """Morsels of two inputs are admitted in turns: one comes at once, the other through a task
     that passes what it is given."""
     model = Model(**options)
     tables = Tables(model, 2)
-    above = tables.section(of.STATELESS, edges=[(1, 1)])
-    below = tables.section(of.SERIAL_ONE, ports=[-1, 0])
+    above = tables.task(of.STATELESS, edges=[(1, 1)])
+    below = tables.task(of.SERIAL_ONE, ports=[-1, 0])
     for k, (target, port, path) in enumerate(((1, 0, [(1, 0)]), (0, 0, [(1, 1)]))):
         tables.input(k, target, port, path, tables.pool(2))
     morsels = tables.list_of([tables.morsel(k) for k in range(n)])
@@ -213,7 +211,7 @@ def test_ports_of_inputs_are_read_in_turn(mode: str, full: bool) -> None:
 
 
 def test_a_turn_is_told_after_its_morsel_has_come() -> None:
-    comes = "    push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)\n"
+    comes = "    push(plan, port_at(task_at(plan, i[TARGET]), i[TARGET_PORT]), entry)\n"
     told = "    fetch_add(plan + 8 * ADMITTED, 1)\n"
     changes = [Change(admit, comes, ""), Change(admit, told, comes + told)]
     assert problem(admitting(3, changes=changes))

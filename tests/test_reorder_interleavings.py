@@ -23,30 +23,30 @@ from cql.executor.kernels.ordered.tables import FLAG, NEXT, TICKET
 from cql.executor.kernels.ordered.worker import _take_input
 
 
-def sends(plan: int, section: int, lane: int, outputs: int) -> None:
-    """A worker of a stateless section until nothing can be taken."""
-    while _take_input(section, lane) != 0:
+def sends(plan: int, task: int, lane: int, outputs: int) -> None:
+    """A worker of a stateless task until nothing can be taken."""
+    while _take_input(task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
-        send(plan, section, ticket, words(outputs, ticket + 1)[ticket], ticket)
+        send(plan, task, ticket, words(outputs, ticket + 1)[ticket], ticket)
 
 
-def sends_and_looks_again(plan: int, section: int, lane: int, outputs: int, total: int) -> None:
+def sends_and_looks_again(plan: int, task: int, lane: int, outputs: int, total: int) -> None:
     """As a worker that comes back through ``choose`` until all has left."""
-    while load_acquire(section + 8 * NEXT) < total:
-        if load_acquire(section + 8 * FLAG) == 0:
-            send_pending(plan, section)
-        sends(plan, section, lane, outputs)
+    while load_acquire(task + 8 * NEXT) < total:
+        if load_acquire(task + 8 * FLAG) == 0:
+            send_pending(plan, task)
+        sends(plan, task, lane, outputs)
         pause()
 
 
-def sends_one(plan: int, section: int, ticket: int, outputs: int) -> None:
-    send(plan, section, ticket, words(outputs, ticket + 1)[ticket], ticket)
+def sends_one(plan: int, task: int, ticket: int, outputs: int) -> None:
+    send(plan, task, ticket, words(outputs, ticket + 1)[ticket], ticket)
 
 
-def reads(plan: int, section: int, seen: int, n: int) -> None:
+def reads(plan: int, task: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = next_input(plan, section)
+        morsel = next_input(plan, task)
         if morsel != 0:
             words(seen, n)[k] = morsel
             k += 1
@@ -65,14 +65,14 @@ def reordering(
     **options: Any,
 ) -> Scenario:
     """Workers give the outputs of some inputs (so many of each) through a buffer of ``size`` slots
-    to a section whose worklist has ``room``. ``taken``: worker k has taken input k already."""
+    to a task whose worklist has ``room``. ``taken``: worker k has taken input k already."""
     model = Model(**options)
     inside = len(outputs) if taken else 0
     tables = Tables(model, 2, LOCKED=locked, INSIDE=inside, TIMED=1)
-    section = tables.section(of.STATELESS, size=size, edges=[(1, 0)], queue=4, lanes=threads)
-    below = tables.section(of.SERIAL_ONE, ports=[0], queue=room)
+    task = tables.task(of.STATELESS, size=size, edges=[(1, 0)], queue=4, lanes=threads)
+    below = tables.task(of.SERIAL_ONE, ports=[0], queue=room)
     if not taken:
-        tables.give(section, [tables.morsel(k) for k in range(len(outputs))])
+        tables.give(task, [tables.morsel(k) for k in range(len(outputs))])
     chains = [[tables.morsel(k) for _ in range(n)] for k, n in enumerate(outputs)]
     for chain in chains:
         for one, other in pairwise(chain):
@@ -82,13 +82,13 @@ def reordering(
     seen = model.words(len(expected))
     narrow = room < len(expected)
     for k in range(threads):
-        lane = tables.lane(section, k)
+        lane = tables.lane(task, k)
         if taken:
-            model.start(sends_one, tables.plan, section, k, firsts)
+            model.start(sends_one, tables.plan, task, k, firsts)
         elif narrow:
-            model.start(sends_and_looks_again, tables.plan, section, lane, firsts, len(outputs))
+            model.start(sends_and_looks_again, tables.plan, task, lane, firsts, len(outputs))
         else:
-            model.start(sends, tables.plan, section, lane, firsts)
+            model.start(sends, tables.plan, task, lane, firsts)
     if narrow:
         model.start(reads, tables.plan, below, seen, len(expected))
 
@@ -126,7 +126,7 @@ def test_outputs_leave_in_order(mode: str, locked: int, full: bool) -> None:
         explored(reordering(**NO_ROOM_FOR_TWO, locked=locked, mode=mode))
 
 
-AGAIN = "if now == 0 and load(section + 8 * NEXT) == n:\n            return sent"
+AGAIN = "if now == 0 and load(task + 8 * NEXT) == n:\n            return sent"
 MISTAKES = {
     "no second look": ("two slots", "values", send_pending, AGAIN, "return sent"),
     "a stamp that waits in the buffer": (
@@ -148,26 +148,26 @@ MISTAKES = {
         "three at once",
         "values",
         send_pending,
-        "if exchange(section + 8 * FLAG, 1) != 0:\n            return sent",
-        "if load(section + 8 * FLAG) != 0:\n            return sent\n"
-        "        store(section + 8 * FLAG, 1)",
+        "if exchange(task + 8 * FLAG, 1) != 0:\n            return sent",
+        "if load(task + 8 * FLAG) != 0:\n            return sent\n"
+        "        store(task + 8 * FLAG, 1)",
     ),
     "the slot is given up before its outputs left": (
         "two slots",
         "races",
         _send_ready,
-        "while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, section, _slot(s, n)) != 0:",
+        "while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, task, _slot(s, n)) != 0:",
         "while load_acquire(_slot(s, n)) == n + 1:\n"
-        "        store_release(section + 8 * NEXT, n + 1)\n"
-        "        _leave(plan, section, _slot(s, n))",
+        "        store_release(task + 8 * NEXT, n + 1)\n"
+        "        _leave(plan, task, _slot(s, n))",
     ),
     "more are taken than there are slots": ("one slot", "values", _take_input, "+ s[SIZE]", "+ 2"),
     "what had no room is forgotten": (
         "no room",
         "values",
         _leave,
-        "if push_downstream(plan, section, morsel) == 0:\n            return 0",
-        "push_downstream(plan, section, morsel)",
+        "if push_downstream(plan, task, morsel) == 0:\n            return 0",
+        "push_downstream(plan, task, morsel)",
     ),
     "what has left leaves again": (
         "no room",
@@ -186,5 +186,5 @@ def test_mistakes(mistake: str) -> None:
 
 
 def test_the_lock_of_figure_2_is_needed() -> None:
-    change = Change(send, "lock(section + 8 * FLAG)", "pass")
+    change = Change(send, "lock(task + 8 * FLAG)", "pass")
     assert problem(reordering(**CASES["three at once"], locked=1, changes=[change]))

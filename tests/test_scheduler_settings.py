@@ -14,7 +14,7 @@ import cql
 from cql.errors import SettingError
 from cql.executor.kernels.ordered import tables
 from cql.executor.run.execution import Execution
-from cql.executor.runtimes.tables import Sections
+from cql.executor.runtimes.tables import Tasks
 
 ROWS, MORSEL = 20_000, 64
 TEXT = (
@@ -30,10 +30,10 @@ class Sizes:
 
     found: tuple[int, ...] = ()
 
-    def begun(self, made: Sections) -> None:
-        self.found = tuple(int(made.section(s)[tables.SIZE]) for s in range(len(made.order)))
+    def begun(self, made: Tasks) -> None:
+        self.found = tuple(int(made.task(s)[tables.SIZE]) for s in range(len(made.order)))
 
-    def ended(self, made: Sections) -> None:
+    def ended(self, made: Tasks) -> None:
         pass
 
 

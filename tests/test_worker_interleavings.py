@@ -1,4 +1,4 @@
-"""Workers choose sections, of which none has more workers than it may; who finds nothing sleeps,
+"""Workers choose tasks, of which none has more workers than it may; who finds nothing sleeps,
 and nobody is forgotten. Under all schedules (``interleave``); each check is also made on a source
 with a mistake, which it must find. ``--full`` has more workers."""
 
@@ -35,52 +35,52 @@ from cql.executor.kernels.ordered.worker import (
     work,
 )
 
-# -- which section ---------------------------------------------------------------------------------
+# -- which task ---------------------------------------------------------------------------------
 
 
-def chooses(plan: int, worker: int, section: int, times: int, busy: int) -> None:
+def chooses(plan: int, worker: int, task: int, times: int, busy: int) -> None:
     for _ in range(times):
         if choose(plan, worker) != NONE:
-            s = words(section, of.SECTION)
+            s = words(task, of.TASK)
             require(fetch_add(busy, 1) < s[of.MOST], "more workers than there may be")
             fetch_add(busy, -1)
             _leave(plan, worker)
 
 
 def choosing(threads: int, most: int, times: int, **options: Any) -> Scenario:
-    """Workers ask for a section, where morsels wait, and come back."""
+    """Workers ask for a task, where morsels wait, and come back."""
     model = Model("values", replaced={id(_has_room): always}, **options)
     tables = Tables(model, 1, workers=threads, POLICY=LP, LEAST=1)
     kind = of.SERIAL_ONE if most == 1 else of.STATELESS
-    section = tables.section(kind, lanes=most)
-    model.put(section, {of.MOST: most, of.MORSELS: 0})
-    tables.give(section, [tables.morsel(k) for k in range(2)])
-    model.put(section, {of.POOL: tables.pool(1)})
+    task = tables.task(kind, lanes=most)
+    model.put(task, {of.MOST: most, of.MORSELS: 0})
+    tables.give(task, [tables.morsel(k) for k in range(2)])
+    model.put(task, {of.POOL: tables.pool(1)})
     busy = model.words(1)
     for w in range(threads):
-        model.start(chooses, tables.plan, tables.worker(w), section, times, busy)
+        model.start(chooses, tables.plan, tables.worker(w), task, times, busy)
 
     def final() -> None:
-        require(model.get(section, of.ALLOTTED) == 0, "who has left is still counted")
+        require(model.get(task, of.ALLOTTED) == 0, "who has left is still counted")
         at = model.run(choose, tables.plan, tables.worker(0))
         require(at == 0, "nobody can come any more")
 
     return model, final
 
 
-def always(plan: int, section: int) -> int:
+def always(plan: int, task: int) -> int:
     return 1
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_no_section_has_more_workers_than_it_may(most: int, full: bool) -> None:
+def test_no_task_has_more_workers_than_it_may(most: int, full: bool) -> None:
     explored(choosing(most + 1, most, 2 if full or most == 1 else 1))
 
 
 BAD_CHOICES = {
     "one too many": (choose, "< s[MOST]", "<= s[MOST]"),
-    "who comes in vain stays counted": (choose, "fetch_add(section + 8 * ALLOTTED, -1)", "pass"),
-    "who leaves stays counted": (_leave, "fetch_add(section + 8 * ALLOTTED, -1)", "pass"),
+    "who comes in vain stays counted": (choose, "fetch_add(task + 8 * ALLOTTED, -1)", "pass"),
+    "who leaves stays counted": (_leave, "fetch_add(task + 8 * ALLOTTED, -1)", "pass"),
 }
 
 

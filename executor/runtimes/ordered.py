@@ -24,7 +24,7 @@ from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
-from cql.executor.runtimes.tables import Sections
+from cql.executor.runtimes.tables import Tasks
 from cql.executor.runtimes.times import Times
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
 
@@ -47,11 +47,11 @@ POLICIES = {
 class Observer(Protocol):
     """Who looks at a run (benchmarks do)."""
 
-    def begun(self, sections: Sections) -> None:
+    def begun(self, tasks: Tasks) -> None:
         """Before the first morsel."""
         ...
 
-    def ended(self, sections: Sections) -> None:
+    def ended(self, tasks: Tasks) -> None:
         """When all threads have left, before operators are let go."""
         ...
 
@@ -63,10 +63,10 @@ class Ordered:
     so many microseconds of work, more where Python has to do something for each (``admission``), at
     most ``morsel_rows``; 0: they have as many rows as that. ``least`` is LP's threshold,
     ``capacity`` that of QST, ``window_us`` what CT looks over (0: 100 slices), ``slots`` the size
-    of reorder buffers (0: as ``sections.depth`` says). ``timed``: how long worklists are and
+    of reorder buffers (0: as ``tasks.depth`` says). ``timed``: how long worklists are and
     outputs wait is measured, too."""
 
-    #: Of tests (``sections.CALM``).
+    #: Of tests (``tasks.CALM``).
     stress: ClassVar[int] = tables.CALM
 
     def __init__(
@@ -97,7 +97,7 @@ class Ordered:
         self.handler = handler
         #: Held while results are given, bad rows told, and functions of users called.
         self._lock = threading.Lock()
-        self._sections = Sections(
+        self._tasks = Tasks(
             graph,
             inputs,
             ones=ones,
@@ -109,7 +109,7 @@ class Ordered:
             timed=timed,
             slots=slots,
         )
-        plan = self._plan = self._sections.plan
+        plan = self._plan = self._tasks.plan
         plan[tables.POLICY] = POLICIES[policy]
         plan[tables.LOCKED], plan[tables.RANDOM] = locked, self.stress
         plan[tables.SCHEME] = WORKLISTS[worklist]
@@ -122,7 +122,7 @@ class Ordered:
             morsel_rows,
         )
         self._process = os.getpid()
-        self._address = self._sections.address
+        self._address = self._tasks.address
         self._bed = int(plan[tables.SLEEPING :].ctypes.data)
         self.workers = workers
         self._crew: Crew | None = None
@@ -132,20 +132,20 @@ class Ordered:
         self._ranks = depth_first_ranks(graph)
         self._observer = observer
         if observer is not None:
-            observer.begun(self._sections)
+            observer.begun(self._tasks)
 
     # -- runtimes.protocol.Runtime -----------------------------------------------------------------
 
     @property
     def calls(self) -> int:
-        order = self._sections.order
-        return sum(int(self._sections.section(s)[tables.CALLS]) for s in range(len(order)))
+        order = self._tasks.order
+        return sum(int(self._tasks.task(s)[tables.CALLS]) for s in range(len(order)))
 
     def times(self) -> Times | None:
-        return self._sections.times()
+        return self._tasks.times()
 
     def admit(self, morsel: Morsel, edge: Edge) -> None:
-        k = self._sections.entries.index(edge)
+        k = self._tasks.entries.index(edge)
         while not admission.admit(self._address, k, morsel.address, 0):
             self._lead(0)
 
@@ -177,17 +177,17 @@ class Ordered:
 
     def drain(self) -> None:
         self.settle()
-        for operator, edge in self._sections.collecting:
+        for operator, edge in self._tasks.collecting:
             if address := int(edge[tables.COLLECTING]):
-                morsel = self._sections.morsels[address]
+                morsel = self._tasks.morsels[address]
                 self.handler.deliver(morsel, operator, int(morsel.words[FEED]))
                 mpmc_queue.offer(int(edge[tables.COLLECTORS]), address)
                 edge[tables.COLLECTING] = 0
 
     def rebind(self) -> None:
-        for s in range(len(self._sections.order)):
-            self._sections.bind(s)
-        for morsel in self._sections.morsels.values():
+        for s in range(len(self._tasks.order)):
+            self._tasks.bind(s)
+        for morsel in self._tasks.morsels.values():
             morsel.own_masks()
 
     def ask(self, *, halt: bool = False) -> None:
@@ -200,7 +200,7 @@ class Ordered:
         if workers != self.workers:
             self.settle()
             self.rest()
-            self._sections.change(workers)
+            self._tasks.change(workers)
             self.workers = workers
         elif self._plan[tables.WANTED] != workers:  # halted by who was late to say so
             self.rest()
@@ -209,7 +209,7 @@ class Ordered:
         if self._crew is None:
             return
         self._tell(tables.WANTED, 1)
-        while self._sections.worker(0)[tables.AT] >= 0:  # another worker may wait for its lock
+        while self._tasks.worker(0)[tables.AT] >= 0:  # another worker may wait for its lock
             self._plan[tables.ASKED] = 1
             self._serve(0, int(admission.lead(self._address, 0)))
         self._crew.join()
@@ -221,7 +221,7 @@ class Ordered:
             self._crew.join()
             self._crew = None  # it refers to this: morsels would stay until the collector comes
         if self._observer is not None:
-            self._observer.ended(self._sections)
+            self._observer.ended(self._tasks)
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Ordered:
             self._answer(w, event)
         except Exception as error:
             self._failed(w, event, error)
-        spent, worker = time.perf_counter_ns() - began, self._sections.worker(w)
+        spent, worker = time.perf_counter_ns() - began, self._tasks.worker(w)
         worker[tables.PYTHON_WORK] += spent
         if event in (workers.NEED_MORSEL, workers.NEED_MERGED):
             worker[tables.BEGAN] += spent  # the operator costs less once it has its morsels
@@ -275,8 +275,8 @@ class Ordered:
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""
         self._failures.append((self._place(w, event), error))
-        worker = self._sections.worker(w)
-        lane = self._sections.lane(int(worker[tables.AT]), int(worker[tables.ON]))
+        worker = self._tasks.worker(w)
+        lane = self._tasks.lane(int(worker[tables.AT]), int(worker[tables.ON]))
         if event == workers.NEED_MERGED:
             worker[tables.MERGING], lane[tables.MORSEL] = 0, 1
         lane[tables.STATE] = tables.FAILING
@@ -284,19 +284,19 @@ class Ordered:
 
     def _place(self, w: int, event: int) -> tuple[int, ...]:
         """Where what a worker is at stands in the order of depth first."""
-        worker = self._sections.worker(w)
+        worker = self._tasks.worker(w)
         s, on = int(worker[tables.AT]), int(worker[tables.ON])
         row = phase = -1
         if event == workers.NEED_MERGED:
             ticket = int(worker[tables.MERGING]) - 1
-            serial, way = divmod(self._sections.place_of(s, ticket), 1 << handover.WAY_BITS)
+            serial, way = divmod(self._tasks.place_of(s, ticket), 1 << handover.WAY_BITS)
         else:
-            morsel = self._sections.input_at(s, on)
+            morsel = self._tasks.input_at(s, on)
             serial, way, phase = (int(morsel.words[k]) for k in (SERIAL, WAY, PHASE))
             if event == workers.FAILED:
                 row = failing_row(morsel)
-        rank = self._ranks[self._sections.order[s]]
-        ticket = int(self._sections.lane(s, on)[tables.TICKET])
+        rank = self._ranks[self._tasks.order[s]]
+        ticket = int(self._tasks.lane(s, on)[tables.TICKET])
         return serial, way, rank, ticket, phase, row, on
 
     def _first_failure(self) -> Exception:
@@ -319,30 +319,30 @@ class Ordered:
     def _deliver(self) -> None:
         ring = self._plan[tables.SINK :].ctypes.data
         while address := int(mpmc_queue.poll(ring)):
-            morsel = self._sections.morsels[address]
+            morsel = self._tasks.morsels[address]
             with self._lock:
                 self.handler.deliver(morsel, int(morsel.words[OPERATOR]), int(morsel.words[FEED]))
             handover.release(address)
             workers.left(self._address)
 
     def _answer(self, w: int, event: int) -> None:
-        worker = self._sections.worker(w)
+        worker = self._tasks.worker(w)
         s = int(worker[tables.AT])
         if event == workers.NEED_MERGED:
             with self._lock:
-                self._sections.new_merged(s)
+                self._tasks.new_merged(s)
             return
         on = int(worker[tables.ON])
-        lane = self._sections.lane(s, on)
+        lane = self._tasks.lane(s, on)
         if event == workers.NEED_MORSEL:
             with self._lock:
-                lane[tables.OUTPUT] = self._sections.new_morsel(s).address
+                lane[tables.OUTPUT] = self._tasks.new_morsel(s).address
             return
-        operator = self.graph.operators[self._sections.order[s]]
+        operator = self.graph.operators[self._tasks.order[s]]
         of_worker = isinstance(operator, ReplicatedOperator)  # which its functions allow
         if isinstance(operator, Instances):
             operator = operator.instances[on]
-        morsel = self._sections.input_at(s, on)
+        morsel = self._tasks.input_at(s, on)
         if event == workers.FAILED:
             feed = int(morsel.words[FEED]), int(morsel.words[BASE])
             place = self._place(w, event)
@@ -354,5 +354,5 @@ class Ordered:
             if event == workers.NEEDS:
                 operator.provide(morsel)
             else:
-                out = self._sections.morsels[int(lane[tables.OUTPUT])]
+                out = self._tasks.morsels[int(lane[tables.OUTPUT])]
                 lane[tables.CODE] = operator.call(morsel, out)

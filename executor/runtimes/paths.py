@@ -15,7 +15,7 @@ from itertools import combinations
 
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
-from cql.executor.kernels.ordered.tables import MOST_SECTIONS
+from cql.executor.kernels.ordered.tables import MOST_TASKS
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.flow.union import UnionOperator
@@ -29,8 +29,8 @@ _LONGEST = 1000
 def check(graph: Graph) -> None:
     """ValueError, with the reason, if the order cannot be kept."""
     topological(graph)
-    if len(graph.operators) > MOST_SECTIONS:
-        raise ValueError(f"it has more than {MOST_SECTIONS} operators")
+    if len(graph.operators) > MOST_TASKS:
+        raise ValueError(f"it has more than {MOST_TASKS} operators")
     fed = feeders(graph)
     if max(max(of, default=0) for of in fed) >= 1 << PORT_BITS:
         raise ValueError(f"an operator has more than {(1 << PORT_BITS) - 1} inputs")

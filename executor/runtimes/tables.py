@@ -37,14 +37,14 @@ from cql.planner.placement.choose_runtime import depth, power_of_two
 
 #: Morsels that results are copied into.
 COLLECTORS = 4
-#: Morsels that are free in a section, without taking turns.
+#: Morsels that are free in a task, without taking turns.
 _POOL = 1 << 12
 #: Tables have room for that many workers; what is not used costs no memory.
 MOST_WORKERS = 64
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
-#: Morsels that can wait at a port, and those of a serial operator, at least: a section with several
+#: Morsels that can wait at a port, and those of a serial operator, at least: a task with several
 #: ports holds one back until it sees that the next number has been sent by what feeds another one.
 _LEAST_PLACES = 2
 #: Looks in vain before a worker sleeps, of half a microsecond each: where waking it would take
@@ -97,10 +97,10 @@ class Table:
         return int(ring.ctypes.data)
 
 
-class Sections:
+class Tasks:
     """``plan`` is the header. ``resize`` is told of the bytes that morsels take; ``timed``: what is
     measured for ``times`` only is. How many ``workers`` share the work may ``change``. ``slots``:
-    inputs of a section at once, at most 256, or the next power of two; 0: as many as its workers
+    inputs of a task at once, at most 256, or the next power of two; 0: as many as its workers
     need."""
 
     #: That of tests, where no other is asked for.
@@ -124,13 +124,13 @@ class Sections:
         asked = slots or self.slots
         self._slots = power_of_two(asked) if asked else 0
         self.order = topological(graph)
-        self.place = {k: s for s, k in enumerate(self.order)}  # operator → section
+        self.place = {k: s for s, k in enumerate(self.order)}  # operator → task
         self.morsels: dict[int, Morsel] = {}  # all that have columns or are views, by address
         self._ones, self._rows, self._resize = ones, morsel_rows, resize
         self._had = 0  # workers so far
         self._live = live
         self._views: list[tuple[int, Schema]] = []  # pools of views, of what
-        self._lanes: dict[int, Words] = {}  # by section
+        self._lanes: dict[int, Words] = {}  # by task
         self._lists: dict[int, Words] = {}
         self._merged: dict[int, int] = {}  # morsels to merge into
         self._ports_of: dict[int, Words] = {}
@@ -139,10 +139,10 @@ class Sections:
         count = len(self.order)
         self.plan = table.words(tables.PLAN)
         plan = self.plan
-        self._sections = table.words(tables.SECTION * count)
+        self._tasks = table.words(tables.TASK * count)
         self._workers = table.words(tables.WORKER * MOST_WORKERS)
-        plan[tables.SECTIONS] = count
-        plan[tables.FIRST_SECTION] = self._sections.ctypes.data
+        plan[tables.TASKS] = count
+        plan[tables.FIRST_TASK] = self._tasks.ctypes.data
         plan[tables.FIRST_WORKER] = self._workers.ctypes.data
         plan[tables.TIMED] = timed
         ring, cells = plan[tables.SINK :], table.words(mpmc_queue.CELL * _POOL)
@@ -164,7 +164,7 @@ class Sections:
         # of worklists, as each worker found them
         self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
         for s in range(count):
-            self._section(s)
+            self._task(s)
         self._connect(inputs)
         self._marks: Words = np.zeros(0, np.int64)
         if timed and self.entries:
@@ -175,8 +175,8 @@ class Sections:
     def address(self) -> int:
         return int(self.plan.ctypes.data)
 
-    def section(self, s: int) -> Words:
-        return self._sections[tables.SECTION * s : tables.SECTION * (s + 1)]
+    def task(self, s: int) -> Words:
+        return self._tasks[tables.TASK * s : tables.TASK * (s + 1)]
 
     def worker(self, w: int) -> Words:
         return self._workers[tables.WORKER * w : tables.WORKER * (w + 1)]
@@ -201,8 +201,8 @@ class Sections:
         self._marks = self._table.words(markers.MARK * _MARKED)
         plan = self.plan
         plan[tables.MARKS], plan[tables.MARKED] = self._marks.ctypes.data, _MARKED
-        plan[tables.MARKED_FROM] = self.section(first).ctypes.data
-        plan[tables.MARKED_TO] = self.section(last).ctypes.data
+        plan[tables.MARKED_FROM] = self.task(first).ctypes.data
+        plan[tables.MARKED_TO] = self.task(last).ctypes.data
 
     def _marker_time(self) -> MarkerTime | None:
         """None if no marker has gone all the way."""
@@ -215,7 +215,7 @@ class Sections:
         return MarkerTime(len(times), float(times.mean()), float(p50), float(p99))
 
     def _time_of(self, s: int) -> OperatorTime:
-        words = self.section(s)
+        words = self.task(s)
         noted = sum(int(self.worker(w)[tables.NOTED]) for w in range(self._had))
         found = self._lengths[: self._had]
         lengths = [(int(worker[2 * s]), int(worker[2 * s + 1])) for worker in found]
@@ -233,15 +233,15 @@ class Sections:
 
     def input_at(self, s: int, lane: int) -> Morsel:
         """The morsel that a lane is at; of a partition, a fragment."""
-        address, words = int(self.lane(s, lane)[tables.MORSEL]), self.section(s)
+        address, words = int(self.lane(s, lane)[tables.MORSEL]), self.task(s)
         if words[tables.KIND] != tables.PARTITIONED:
             return self.morsels[address]
         view = view_address(address, np.dtype(np.int64), int(words[tables.FRAGMENT]))
         return Morsel(view, [], [], view[:0], None)
 
     def place_of(self, s: int, ticket: int) -> int:
-        """That of the morsel that has that ticket of a section, until it has left."""
-        words = self.section(s)
+        """That of the morsel that has that ticket of a task, until it has left."""
+        words = self.task(s)
         slot = reorder.SLOT * (ticket & (int(words[tables.SIZE]) - 1))
         size = slot + reorder.SLOT
         view = view_address(int(words[tables.SLOTS]), np.dtype(np.int64), size)
@@ -257,7 +257,7 @@ class Sections:
         size = self._slots or depth(workers)
         places = max(size, _LEAST_PLACES)
         for s in range(len(self.order)):
-            words, operator = self.section(s), self.graph.operators[self.order[s]]
+            words, operator = self.task(s), self.graph.operators[self.order[s]]
             words[tables.SIZE] = places if words[tables.KIND] == tables.SERIAL_ONE else size
             if isinstance(operator, ReplicatedOperator):
                 operator.grow(workers)
@@ -274,11 +274,11 @@ class Sections:
             for _ in range(places, mpmc_queue.held(pool)):
                 self._resize(self.morsels.pop(mpmc_queue.poll(pool)).nbytes, 0, BUFFERS)
 
-    # -- sections ----------------------------------------------------------------------------------
+    # -- tasks ----------------------------------------------------------------------------------
 
-    def _section(self, s: int) -> None:
+    def _task(self, s: int) -> None:
         k, table = self.order[s], self._table
-        operator, words = self.graph.operators[k], self.section(s)
+        operator, words = self.graph.operators[k], self.task(s)
         kind, lanes = tables.SERIAL_ONE, 1
         if isinstance(operator, PartedOperator):
             kind, lanes = tables.PARTITIONED, len(operator.instances)
@@ -300,7 +300,7 @@ class Sections:
 
     def _partitions(self, s: int, operator: PartedOperator) -> None:
         """The queues of partitions, and what merges their outputs."""
-        words, table = self.section(s), self._table
+        words, table = self.task(s), self._table
         parts = len(operator.instances)
         wide = max(len(schema) for schema in self.graph.inputs[self.order[s]])
         size = HEADER + 2 * wide
@@ -325,7 +325,7 @@ class Sections:
 
     def new_merged(self, s: int) -> None:
         """More morsels to merge outputs of partitions into."""
-        words, schema = self.section(s), self.graph.schemas[self.order[s]]
+        words, schema = self.task(s), self.graph.schemas[self.order[s]]
         plain = Schema(schema.fields[: int(words[tables.WIDE])])
         pool, made = int(words[tables.MERGED]), self._merged.get(s, 0)
         count = _at_once(made, int(words[tables.SIZE]))
@@ -335,8 +335,8 @@ class Sections:
             handover.set_free(pool, self._own(morsel, pool).address)
 
     def bind(self, s: int) -> None:
-        """Where the kernel of a section is, and its descriptor."""
-        operator, words = self.graph.operators[self.order[s]], self.section(s)
+        """Where the kernel of a task is, and its descriptor."""
+        operator, words = self.graph.operators[self.order[s]], self.task(s)
         words[tables.ADDRESS] = operator.address
         running = operator.instances if isinstance(operator, Instances) else ()
         lanes = self._lanes[s][tables.DESCRIPTOR :: tables.LANE]
@@ -344,8 +344,8 @@ class Sections:
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_morsel(self, s: int) -> Morsel:
-        """One more output morsel of a section, of which more are free now if it has many."""
-        words = self.section(s)
+        """One more output morsel of a task, of which more are free now if it has many."""
+        words = self.task(s)
         pool, made = int(words[tables.POOL]), int(words[tables.MORSELS])
         count = 1
         if words[tables.KIND] != tables.SERIAL_ONE:
@@ -407,12 +407,12 @@ class Sections:
             self._views.append((pool, schema))
 
     def ports(self, s: int) -> list[Words]:
-        """The ports of a section."""
+        """The ports of a task."""
         size, ports = tables.PORT_WORDS, self._ports_of[s]
         return [ports[size * port : size * (port + 1)] for port in range(ports.size // size)]
 
     def _ports(self, s: int, of: dict[int, int], longest: int) -> None:
-        words, table = self.section(s), self._table
+        words, table = self.task(s), self._table
         count = max(of, default=0) + 1
         self._ports_of[s] = table.words(tables.PORT_WORDS * count)
         words[tables.PORTS], words[tables.FIRST_PORT] = count, self._ports_of[s].ctypes.data
@@ -429,13 +429,13 @@ class Sections:
             words[tables.TURNS_MASK] = turns - 1
 
     def _edges(self, s: int, edges: Sequence[Edge], adds: Sequence[int]) -> None:
-        words, table = self.section(s), self._table
+        words, table = self.task(s), self._table
         records = table.words(tables.EDGE * len(edges) + 1)
         words[tables.EDGES], words[tables.FIRST_EDGE] = len(edges), records.ctypes.data
         for k, edge in enumerate(edges):
             record = records[tables.EDGE * k : tables.EDGE * (k + 1)]
             to = -1 if edge.target == SINK else self.place[edge.target]
-            record[tables.TO_SECTION], record[tables.TO_PORT] = to, edge.port
+            record[tables.TO_TASK], record[tables.TO_PORT] = to, edge.port
             record[tables.ADDS_WAY] = adds[k]
             if edge.target == SINK and self.order[s] in self._gather:
                 self._collectors(s, record)
@@ -445,7 +445,7 @@ class Sections:
 
     def _collectors(self, s: int, record: Words) -> None:
         """Morsels that small results are copied into, so that few of them go to Python."""
-        parted = int(self.section(s)[tables.ORDER])
+        parted = int(self.task(s)[tables.ORDER])
         fields = self.graph.schemas[self.order[s]].fields
         schema = Schema(fields[: len(fields) - parted])
         sizes = self._table.words(len(schema) + 1)

@@ -1,7 +1,7 @@
 """Worker 0 of the ordered runtime: it admits morsels as long as there is room for them, hands
 results to Python, and works in between.
 
-An admitted morsel is a view of the block that it was cut off. Sections with several ports are told
+An admitted morsel is a view of the block that it was cut off. Tasks with several ports are told
 whose turn it is, so that they read them in the order of admission (``handing.next_input``).
 """
 
@@ -66,8 +66,6 @@ from cql.executor.kernels.ordered.tables import (
     PYTHON_WORK,
     QUEUE_MASK,
     ROWS_ADMITTED,
-    SECTION,
-    SECTIONS,
     SINK,
     SIZED_AT,
     SIZED_PYTHON,
@@ -78,6 +76,8 @@ from cql.executor.kernels.ordered.tables import (
     STOP,
     TARGET,
     TARGET_PORT,
+    TASK,
+    TASKS,
     TIME,
     TURN_PUT,
     TURN_TAKEN,
@@ -88,10 +88,10 @@ from cql.executor.kernels.ordered.tables import (
     WORKER,
     WORKERS,
     port_at,
-    section_at,
+    task_at,
     worker_at,
 )
-from cql.executor.kernels.ordered.tables import AT as AT_SECTION
+from cql.executor.kernels.ordered.tables import AT as AT_TASK
 from cql.executor.kernels.ordered.worker import (
     DELIVER,
     LOOK,
@@ -122,15 +122,15 @@ def has_room(plan: int, k: int) -> int:
     i = _input(plan, k)
     if held(i[ENTRY_POOL]) == 0:
         return 0
-    port = port_at(section_at(plan, i[TARGET]), i[TARGET_PORT])
+    port = port_at(task_at(plan, i[TARGET]), i[TARGET_PORT])
     if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
         return 0
     path = words(i[PATH], VISIT * i[PATHS])
     for p in range(i[PATHS]):
-        section = section_at(plan, path[VISIT * p])
-        s = words(section, SECTION)
-        told = s[TURN_PUT] - load_acquire(section + 8 * TURN_TAKEN)
-        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all may be of this section
+        task = task_at(plan, path[VISIT * p])
+        s = words(task, TASK)
+        told = s[TURN_PUT] - load_acquire(task + 8 * TURN_TAKEN)
+        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all may be of this task
             return 0
     return 1
 
@@ -153,15 +153,15 @@ def admit(plan: int, k: int, morsel: int, base: int) -> int:
         e[LATE_ROW_ADDRESS] = e[OWN_LATE_ROWS]
     serial = e[SERIAL]
     words(plan, PLAN)[ROWS_ADMITTED] += e[ROWS]
-    push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)
+    push(plan, port_at(task_at(plan, i[TARGET]), i[TARGET_PORT]), entry)
     path = words(i[PATH], VISIT * i[PATHS])
     for p in range(i[PATHS]):
         visit = path[VISIT * p : VISIT * (p + 1)]
-        section, place = section_at(plan, visit[0]), serial << WAY_BITS | visit[2]
-        s = words(section, SECTION)
+        task, place = task_at(plan, visit[0]), serial << WAY_BITS | visit[2]
+        s = words(task, TASK)
         at = s[TURN_PUT]
         words(s[TURNS], s[TURNS_MASK] + 1)[at & s[TURNS_MASK]] = place << PORT_BITS | visit[1]
-        store_release(section + 8 * TURN_PUT, at + 1)
+        store_release(task + 8 * TURN_PUT, at + 1)
     fetch_add(plan + 8 * ADMITTED, 1)
     wake(plan + 8 * SLEEPING)
     return 1
@@ -176,17 +176,17 @@ def rows_for(wanted: int, work: int, rows: int, now: int) -> int:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _size_morsels(plan: int, scheduler: int) -> None:
-    """Now and then, so many rows for each morsel that the section with the most to do takes about
+    """Now and then, so many rows for each morsel that the task with the most to do takes about
     MORSEL_WORK for it, or for what one of its partitions has of it: handing morsels on should cost
-    little beside. (Where that was all sections together, TPCx-BB 1 had calls of 8 us, and two
+    little beside. (Where that was all tasks together, TPCx-BB 1 had calls of 8 us, and two
     workers took a fifth longer.)"""
     header = words(plan, PLAN)
     if header[MORSEL_WORK] == 0 or header[ADMITTED] < header[SIZED_AT]:
         return
     header[SIZED_AT] = header[ADMITTED] + _SIZED
     work = 0
-    for k in range(header[SECTIONS]):
-        s = words(section_at(plan, k), SECTION)
+    for k in range(header[TASKS]):
+        s = words(task_at(plan, k), TASK)
         parts = s[PARTS] if s[KIND] == PARTITIONED else 1
         work = max(work, (s[TIME] - s[SIZED_TIME]) // parts)
     answered = 0
@@ -201,8 +201,8 @@ def _size_morsels(plan: int, scheduler: int) -> None:
         size = rows_for(wanted, work, rows, header[MORSEL_ROWS])
         header[MORSEL_ROWS] = min(size, header[MOST_ROWS])
         header[SIZED_ROWS] += rows
-        for k in range(header[SECTIONS]):
-            s = words(section_at(plan, k), SECTION)
+        for k in range(header[TASKS]):
+            s = words(task_at(plan, k), TASK)
             s[SIZED_TIME] = s[TIME]
     for k in range(words(scheduler, HEADER)[INPUTS]):
         cutter = words(scheduler + 8 * (HEADER + SCHEDULER_INPUT * k), SCHEDULER_INPUT)[OF_CUTTER]
@@ -239,7 +239,7 @@ def _admit_next(plan: int, scheduler: int) -> int:
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def lead(plan: int, scheduler: int) -> int:
     """Worker 0: admits the morsels of ``scheduler`` until its input has no block (USED_UP); without
-    turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a section
+    turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a task
     that are over are places for those of the next morsel. Returns early when results wait
     (DELIVER), when a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is
     asked to, and, while it waits for other workers, now and then or when they are stopped
@@ -253,7 +253,7 @@ def lead(plan: int, scheduler: int) -> int:
         if held(plan + 8 * SINK) > 0:
             found(plan, worker)
             return DELIVER
-        if me[AT_SECTION] == NONE:
+        if me[AT_TASK] == NONE:
             if load_acquire(plan + 8 * ASKED) != 0:
                 store_release(plan + 8 * ASKED, 0)
                 found(plan, worker)

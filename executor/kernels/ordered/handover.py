@@ -71,14 +71,14 @@ from cql.executor.kernels.ordered.tables import (
     PORTS,
     QUEUE,
     QUEUE_MASK,
-    SECTION,
-    SECTIONS,
     SENT,
     SINK,
     SLEEPING,
+    TASK,
+    TASKS,
     TIMED,
     TO_PORT,
-    TO_SECTION,
+    TO_TASK,
     TOOK,
     TURN_PUT,
     TURN_TAKEN,
@@ -87,7 +87,7 @@ from cql.executor.kernels.ordered.tables import (
     VIEWS,
     lane_at,
     port_at,
-    section_at,
+    task_at,
 )
 
 #: Of a turn's word: a place and a port.
@@ -229,19 +229,19 @@ def _collect(plan: int, edge: int, morsel: int, number: int) -> int:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def push_downstream(plan: int, section: int, morsel: int) -> int:
-    """``send_downstream`` of figure 4: to all that read this section. 0: one of them has no room,
+def push_downstream(plan: int, task: int, morsel: int) -> int:
+    """``send_downstream`` of figure 4: to all that read this task. 0: one of them has no room,
     and nothing was done."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     header = words(plan, PLAN)
     edges, first = s[EDGES], s[FIRST_EDGE]
     for k in range(edges):
         e = words(first + 8 * EDGE * k, EDGE)
-        if e[TO_SECTION] < 0:
+        if e[TO_TASK] < 0:
             if held(plan + 8 * SINK) + 4 > header[SINK + RING_MASK]:
                 return 0
         else:
-            port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+            port = port_at(task_at(plan, e[TO_TASK]), e[TO_PORT])
             if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
                 return 0
         if edges > 1 and held(e[VIEWS]) == 0:
@@ -249,7 +249,7 @@ def push_downstream(plan: int, section: int, morsel: int) -> int:
     u = words(morsel, HEADER)
     e = words(first, EDGE)
     passed_on = punctuation_in(morsel) if header[TIMED] != 0 else 0
-    if e[TO_SECTION] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
+    if e[TO_TASK] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
         taken = _collect(plan, first, morsel, s[NUMBER])
         s[PASSED_ON] += passed_on * taken
         return taken
@@ -264,36 +264,36 @@ def push_downstream(plan: int, section: int, morsel: int) -> int:
             words(given, HEADER)[PARENT] = morsel
             words(given, HEADER)[WAY] += e[ADDS_WAY]
         words(given, HEADER)[PORT] = e[TO_PORT]
-        if e[TO_SECTION] < 0:
+        if e[TO_TASK] < 0:
             to_sink(plan, given, s[NUMBER])
         else:
-            push(plan, port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT]), given)
+            push(plan, port_at(task_at(plan, e[TO_TASK]), e[TO_PORT]), given)
     return 1
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def note_punctuation(section: int, lane: int, morsel: int) -> None:
+def note_punctuation(task: int, lane: int, morsel: int) -> None:
     """What a morsel that is done has brought. Every partition had it: one of them tells."""
-    if words(section, SECTION)[KIND] != PARTITIONED or lane == lane_at(section, 0):
-        fetch_add(section + 8 * TOOK, punctuation_in(morsel))
+    if words(task, TASK)[KIND] != PARTITIONED or lane == lane_at(task, 0):
+        fetch_add(task + 8 * TOOK, punctuation_in(morsel))
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def is_through(plan: int, number: int, place: int) -> int:
-    """Whether a section will send nothing more of morsels up to that place; -1 is an input, which
+    """Whether a task will send nothing more of morsels up to that place; -1 is an input, which
     has given a morsel before it says that it has."""
     if number < 0:
         return 1
-    section = section_at(plan, number)
-    if load_acquire(section + 8 * SENT) > place:
+    task = task_at(plan, number)
+    if load_acquire(task + 8 * SENT) > place:
         return 1
     given = 0
-    for k in range(words(section, SECTION)[PORTS]):
-        port = port_at(section, k)
+    for k in range(words(task, TASK)[PORTS]):
+        port = port_at(task, k)
         if is_through(plan, words(port, PORT_WORDS)[FROM], place) == 0:
             return 0
         given += load_acquire(port + 8 * GIVEN)
-    return 1 if load_acquire(section + 8 * NEXT) == given else 0
+    return 1 if load_acquire(task + 8 * NEXT) == given else 0
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -301,7 +301,7 @@ def all_through(plan: int, serial: int) -> int:
     """Whether nothing that was admitted up to that serial number is left inside."""
     if held(plan + 8 * SINK) > 0:
         return 0
-    for k in range(words(plan, PLAN)[SECTIONS]):
+    for k in range(words(plan, PLAN)[TASKS]):
         if is_through(plan, k, ((serial + 1) << WAY_BITS) - 1) == 0:
             return 0
     return 1
@@ -317,16 +317,16 @@ def _take(port: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def next_input(plan: int, section: int) -> int:
-    """Takes the next morsel of a section that one thread reads; 0: it has not come. Several ports
+def next_input(plan: int, task: int) -> int:
+    """Takes the next morsel of a task that one thread reads; 0: it has not come. Several ports
     are read as their morsels were admitted: all of one before all of the next."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     if s[PORTS] == 1:
-        port = port_at(section, 0)
+        port = port_at(task, 0)
         return _take(port) if waiting(port) > 0 else 0
-    while s[TURN_TAKEN] < load_acquire(section + 8 * TURN_PUT):
+    while s[TURN_TAKEN] < load_acquire(task + 8 * TURN_PUT):
         turn = words(s[TURNS], s[TURNS_MASK] + 1)[s[TURN_TAKEN] & s[TURNS_MASK]]
-        place, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+        place, port = turn >> PORT_BITS, port_at(task, turn & ((1 << PORT_BITS) - 1))
         p = words(port, PORT_WORDS)
         over = is_through(plan, p[FROM], place)  # before one looks whether anything has come
         if waiting(port) > 0:
@@ -336,24 +336,24 @@ def next_input(plan: int, section: int) -> int:
             over = 1
         if over == 0:
             return 0
-        store_release(section + 8 * TURN_TAKEN, s[TURN_TAKEN] + 1)
+        store_release(task + 8 * TURN_TAKEN, s[TURN_TAKEN] + 1)
     return 0
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def ready_inputs(plan: int, section: int) -> int:
+def ready_inputs(plan: int, task: int) -> int:
     """About how many inputs ``next_input`` would find, one at the least if it had turns to end;
     takes none."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     total = 0
     for k in range(s[PORTS]):
-        total += max(waiting(port_at(section, k)), 0)
+        total += max(waiting(port_at(task, k)), 0)
     if s[PORTS] == 1:
         return total
-    taken = load_acquire(section + 8 * TURN_TAKEN)
-    if taken >= load_acquire(section + 8 * TURN_PUT):
+    taken = load_acquire(task + 8 * TURN_TAKEN)
+    if taken >= load_acquire(task + 8 * TURN_PUT):
         return 0
     turn = words(s[TURNS], s[TURNS_MASK] + 1)[taken & s[TURNS_MASK]]
-    place, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+    place, port = turn >> PORT_BITS, port_at(task, turn & ((1 << PORT_BITS) - 1))
     over = is_through(plan, words(port, PORT_WORDS)[FROM], place)
     return max(total, 1) if over != 0 or waiting(port) > 0 else 0

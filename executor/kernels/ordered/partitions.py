@@ -92,11 +92,11 @@ from cql.executor.kernels.ordered.tables import (
     PORT_WORDS,
     PUT,
     SCHEME,
-    SECTION,
     SIZE,
     SLOTS,
     SPLIT,
     STOP,
+    TASK,
     TOURNAMENT,
     UNDONE,
     WIDE,
@@ -113,19 +113,19 @@ NOBODY = -1
 
 
 @njit(inline="always")
-def fragment_at(section: int, serial: int, part: int) -> Any:
-    s = words(section, SECTION)
+def fragment_at(task: int, serial: int, part: int) -> Any:
+    s = words(task, TASK)
     return s[FRAGMENTS] + 8 * s[FRAGMENT] * ((serial & (s[SIZE] - 1)) * s[PARTS] + part)
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _add_input(section: int, morsel: int, serial: int) -> None:
+def _add_input(task: int, morsel: int, serial: int) -> None:
     """``addInput`` of figure 7, for all fragments of an input. Punctuation goes to all; so do all
     rows, where partitions look for theirs themselves."""
-    s, u = words(section, SECTION), words(morsel, HEADER)
+    s, u = words(task, TASK), words(morsel, HEADER)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_MORSEL] = place_of(morsel)
-    split = words(port_at(section, u[PORT]), PORT_WORDS)[SPLIT]
+    split = words(port_at(task, u[PORT]), PORT_WORDS)[SPLIT]
     columns = words(morsel, u[WIDTH])
     listed: Any = split >= 0
     rows = columns[HEADER + 2 * split] if listed else 0
@@ -143,7 +143,7 @@ def _add_input(section: int, morsel: int, serial: int) -> None:
         n = offsets[q + 1] - offsets[q] if listed else u[ROWS]
         if n == 0 and not everywhere and not (nowhere and q == 0):
             continue
-        view = fragment_at(section, serial, q)
+        view = fragment_at(task, serial, q)
         copy_bytes(morsel, view, 8 * REFERENCES)  # others are at work on the first fragments
         behind = min(u[WIDTH], s[FRAGMENT]) - PARENT
         copy_bytes(morsel + 8 * PARENT, view + 8 * PARENT, 8 * behind)
@@ -154,59 +154,59 @@ def _add_input(section: int, morsel: int, serial: int) -> None:
             v[ROWS], v[CHOSEN] = n, rows + 4 * offsets[q]
             v[LATE_ROWS] = offsets[parts + 2 + q] - late
             v[LATE_ROW_ADDRESS] = u[LATE_ROW_ADDRESS] + 8 * LATE_ROW_WORDS * late
-        queue = list_at(section, q)
+        queue = list_at(task, q)
         waiting = words(queue, FIRST_SERIAL + s[SIZE])
         put = waiting[LIST_PUT]
         waiting[FIRST_SERIAL + (put & (s[SIZE] - 1))] = serial
         store_release(queue + 8 * LIST_PUT, put + 1)
         at = s[MASTER_PUT]
         store_relaxed(s[MASTER] + 8 * (at & s[MASTER_MASK]), q)  # as in ``push``
-        store_release(section + 8 * MASTER_PUT, at + 1)
+        store_release(task + 8 * MASTER_PUT, at + 1)
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def dispatch(plan: int, section: int) -> None:
+def dispatch(plan: int, task: int) -> None:
     """Inputs that have come go to the queues of their partitions, in order; no more of them than
     the buffer has slots. Never waits for another thread that does so."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     while True:
-        if exchange(section + 8 * DISPATCHING, 1) != 0:
+        if exchange(task + 8 * DISPATCHING, 1) != 0:
             return
-        while s[PUT] < load_acquire(section + 8 * NEXT) + s[SIZE]:
-            morsel = next_input(plan, section)
+        while s[PUT] < load_acquire(task + 8 * NEXT) + s[SIZE]:
+            morsel = next_input(plan, task)
             if morsel == 0:
                 break
-            _add_input(section, morsel, s[PUT])
-            store_release(section + 8 * PUT, s[PUT] + 1)
-        store(section + 8 * DISPATCHING, 0)
-        full = load(section + 8 * PUT) >= load(section + 8 * NEXT) + s[SIZE]
-        if full or ready_inputs(plan, section) == 0:
+            _add_input(task, morsel, s[PUT])
+            store_release(task + 8 * PUT, s[PUT] + 1)
+        store(task + 8 * DISPATCHING, 0)
+        full = load(task + 8 * PUT) >= load(task + 8 * NEXT) + s[SIZE]
+        if full or ready_inputs(plan, task) == 0:
             return
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def fragments_waiting(section: int) -> int:
+def fragments_waiting(task: int) -> int:
     """Fragments that no worker has claimed."""
-    return load_acquire(section + 8 * MASTER_PUT) - load_acquire(section + 8 * MASTER_TAKEN)
+    return load_acquire(task + 8 * MASTER_PUT) - load_acquire(task + 8 * MASTER_TAKEN)
 
 
 @njit("float64(int64)", nogil=True, cache=True)
-def fragments_of_each(section: int) -> float:
+def fragments_of_each(task: int) -> float:
     """Fragments that an input is split into, on average so far; one before any is."""
-    split = load_acquire(section + 8 * PUT)
-    return load_acquire(section + 8 * MASTER_PUT) / split if split > 0 else 1.0
+    split = load_acquire(task + 8 * PUT)
+    return load_acquire(task + 8 * MASTER_PUT) / split if split > 0 else 1.0
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def _from_master(section: int) -> int:
+def _from_master(task: int) -> int:
     """``masterQueue.tryDequeue``: a partition, or NOBODY."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     while True:
-        at = load_acquire(section + 8 * MASTER_TAKEN)
-        if at >= load_acquire(section + 8 * MASTER_PUT):
+        at = load_acquire(task + 8 * MASTER_TAKEN)
+        if at >= load_acquire(task + 8 * MASTER_PUT):
             return NOBODY
         part = load_relaxed(s[MASTER] + 8 * (at & s[MASTER_MASK]))
-        if compare_and_swap(section + 8 * MASTER_TAKEN, at, at + 1) == at:
+        if compare_and_swap(task + 8 * MASTER_TAKEN, at, at + 1) == at:
             return part
 
 
@@ -221,44 +221,44 @@ def _lock(plan: int, word: int) -> int:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def claim(plan: int, section: int, first: int) -> int:
+def claim(plan: int, task: int, first: int) -> int:
     """A partition that the worker has for itself and that has a fragment, or NOBODY. ``first``:
     where it looks first, if each partition has a queue of its own."""
-    s, scheme = words(section, SECTION), words(plan, PLAN)[SCHEME]
+    s, scheme = words(task, TASK), words(plan, PLAN)[SCHEME]
     if scheme == PARTITIONED_QUEUE:
         for k in range(s[PARTS]):
             q = (first + k) % s[PARTS]
-            queue = list_at(section, q)
+            queue = list_at(task, q)
             if load_acquire(queue + 8 * LIST_PUT) == load_acquire(queue + 8 * LIST_GOT):
                 continue
             if compare_and_swap(queue + 8 * HELD, 0, 1) != 0:
                 continue
             if load_acquire(queue + 8 * LIST_PUT) > load_acquire(queue + 8 * LIST_GOT):
-                fetch_add(section + 8 * MASTER_TAKEN, 1)
+                fetch_add(task + 8 * MASTER_TAKEN, 1)
                 return q
             store(queue + 8 * HELD, 0)
         return NOBODY
     if scheme == HYBRID:
         while True:
-            q = _from_master(section)
+            q = _from_master(task)
             # Someone works on it: the fragment is theirs (``count`` of figure 7).
-            if q == NOBODY or fetch_add(list_at(section, q) + 8 * HELD, 1) == 0:
+            if q == NOBODY or fetch_add(list_at(task, q) + 8 * HELD, 1) == 0:
                 return q
     # Taking a fragment and locking its partition must be one step (figure 5).
-    if _lock(plan, section + 8 * (MASTER_TAKEN + 1)) == 0:
+    if _lock(plan, task + 8 * (MASTER_TAKEN + 1)) == 0:
         return NOBODY
-    q = _from_master(section)
-    if q != NOBODY and _lock(plan, list_at(section, q) + 8 * HELD) == 0:
+    q = _from_master(task)
+    if q != NOBODY and _lock(plan, list_at(task, q) + 8 * HELD) == 0:
         q = NOBODY
-    store(section + 8 * (MASTER_TAKEN + 1), 0)
+    store(task + 8 * (MASTER_TAKEN + 1), 0)
     return q
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def next_fragment(section: int, part: int) -> int:
+def next_fragment(task: int, part: int) -> int:
     """The serial of the oldest fragment of a claimed partition."""
-    s = words(section, SECTION)
-    queue = list_at(section, part)
+    s = words(task, TASK)
+    queue = list_at(task, part)
     waiting = words(queue, FIRST_SERIAL + s[SIZE])
     got = waiting[LIST_GOT]
     serial: Any = waiting[FIRST_SERIAL + (got & (s[SIZE] - 1))]
@@ -267,28 +267,28 @@ def next_fragment(section: int, part: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def keeps(plan: int, section: int, part: int, budget: int) -> int:
+def keeps(plan: int, task: int, part: int, budget: int) -> int:
     """After a fragment: whether the worker goes on with its partition, or it has given it up."""
     scheme = words(plan, PLAN)[SCHEME]
-    queue = list_at(section, part)
+    queue = list_at(task, part)
     if scheme == HYBRID:
         return 1 if fetch_add(queue + 8 * HELD, -1) > 1 else 0
     if scheme == PARTITIONED_QUEUE:
         more = load_acquire(queue + 8 * LIST_PUT) > load_acquire(queue + 8 * LIST_GOT)
         if more and budget > 0:
-            fetch_add(section + 8 * MASTER_TAKEN, 1)
+            fetch_add(task + 8 * MASTER_TAKEN, 1)
             return 1
     store(queue + 8 * HELD, 0)
     return 0
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def finish_fragment(section: int, serial: int, part: int, chain: int) -> int:
+def finish_fragment(task: int, serial: int, part: int, chain: int) -> int:
     """A fragment is done; 1 if it was the last one of its input."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     slot = serial & (s[SIZE] - 1)
     words(s[OUTPUTS], s[SIZE] * s[PARTS])[slot * s[PARTS] + part] = chain
-    release(words(fragment_at(section, serial, part), HEADER)[PARENT])
+    release(words(fragment_at(task, serial, part), HEADER)[PARENT])
     return 1 if fetch_add(s[UNDONE] + 8 * slot, -1) == 1 else 0
 
 
@@ -352,10 +352,10 @@ def _earlier(heads: Any, x: int, y: int) -> Any:
 
 
 @njit("void(int64, int64, int64, int64[::1])", nogil=True, cache=True)
-def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
+def _merge_into(task: int, worker: int, first: int, outputs: Any) -> None:
     """Fills the chain of morsels with all rows of the chains ``outputs``, by a tournament of their
     heads: node k has the earlier one of nodes 2k and 2k + 1, the last ``parts`` are the heads."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
     places = words(worker, WORKER)[PLACES]
     scratch = words(words(worker, WORKER)[TOURNAMENT], MERGING_WORDS * parts)
@@ -411,10 +411,10 @@ def _joined(outputs: Any, last: int) -> int:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def merge(section: int, worker: int, serial: int) -> int:
+def merge(task: int, worker: int, serial: int) -> int:
     """The outputs of an input's fragments as one chain, in the order of their last ORDER columns
     (if there are any); -1: morsels are missing to hold them."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
     total, busy, one = 0, 0, 0
@@ -451,7 +451,7 @@ def merge(section: int, worker: int, serial: int) -> int:
         words(free, HEADER)[FOLLOWING] = 0
         words(last, HEADER)[FOLLOWING] = free
         last = free
-    _merge_into(section, worker, first, outputs)
+    _merge_into(task, worker, first, outputs)
     model = words(outputs[one], HEADER)
     morsel = first
     while morsel != 0:

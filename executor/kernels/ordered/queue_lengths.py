@@ -15,34 +15,34 @@ from cql.executor.kernels.ordered.tables import (
     PARTS,
     PLAN,
     PORTS,
-    SECTION,
-    SECTIONS,
+    TASK,
+    TASKS,
     WORKER,
     port_at,
-    section_at,
+    task_at,
 )
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def length(section: int) -> int:
-    """About how many inputs of a section have come that nobody works on; of fragments, as many as
+def length(task: int) -> int:
+    """About how many inputs of a task have come that nobody works on; of fragments, as many as
     there are partitions count as one."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     total = 0
     for k in range(s[PORTS]):
-        total += waiting(port_at(section, k))
+        total += waiting(port_at(task, k))
     if s[KIND] == PARTITIONED:
-        total += (fragments_waiting(section) + s[PARTS] - 1) // s[PARTS]
+        total += (fragments_waiting(task) + s[PARTS] - 1) // s[PARTS]
     return max(total, 0)
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def note_lengths(plan: int, worker: int) -> None:
     """Adds the lengths of all worklists to the worker's."""
-    me, n = words(worker, WORKER), words(plan, PLAN)[SECTIONS]
+    me, n = words(worker, WORKER), words(plan, PLAN)[TASKS]
     found = words(me[LENGTHS], 2 * n)
     me[NOTED] += 1
     for k in range(n):
-        now = length(section_at(plan, k))
+        now = length(task_at(plan, k))
         found[2 * k] += now
         found[2 * k + 1] = max(found[2 * k + 1], now)

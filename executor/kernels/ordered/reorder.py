@@ -35,10 +35,10 @@ from cql.executor.kernels.ordered.tables import (
     NEXT,
     PARTITIONED,
     PLAN,
-    SECTION,
     SENT,
     SIZE,
     SLOTS,
+    TASK,
     TIMED,
 )
 
@@ -52,9 +52,9 @@ def _slot(s: Any, ticket: int) -> Any:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def _leave(plan: int, section: int, slot: int) -> int:
+def _leave(plan: int, task: int, slot: int) -> int:
     """The outputs of one input go downstream; 0: there is no room for all of them, yet."""
-    at, s = words(slot, SLOT), words(section, SECTION)
+    at, s = words(slot, SLOT), words(task, TASK)
     while at[FIRST] != 0:
         morsel = at[FIRST]
         u = words(morsel, HEADER)
@@ -62,68 +62,68 @@ def _leave(plan: int, section: int, slot: int) -> int:
         rows = u[ROWS]
         if s[KIND] == PARTITIONED:
             u[SEQUENCE] = s[EMITTED]
-        if push_downstream(plan, section, morsel) == 0:
+        if push_downstream(plan, task, morsel) == 0:
             return 0
         at[FIRST] = following
         s[EMITTED] += rows
-    store_release(section + 8 * SENT, at[OF_MORSEL])
-    leaves(plan, section, at[OF_MORSEL] >> WAY_BITS)
+    store_release(task + 8 * SENT, at[OF_MORSEL])
+    leaves(plan, task, at[OF_MORSEL] >> WAY_BITS)
     if words(plan, PLAN)[TIMED] != 0:
         s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # over words that are read no more
     return 1
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _send_ready(plan: int, section: int) -> int:
+def _send_ready(plan: int, task: int) -> int:
     """Sends what is next, as long as it is there; returns how many inputs that were. Of one that
     failed leaves what it gave before, and nothing behind it."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     first = n = s[NEXT]
-    while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, section, _slot(s, n)) != 0:
+    while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, task, _slot(s, n)) != 0:
         n += 1
-        if load_acquire(section + 8 * FAILED) == n:
+        if load_acquire(task + 8 * FAILED) == n:
             return n - 1 - first
-        store_release(section + 8 * NEXT, n)
+        store_release(task + 8 * NEXT, n)
         fetch_add(plan + 8 * INSIDE, -1)
     return n - first
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def send_pending(plan: int, section: int) -> int:
+def send_pending(plan: int, task: int) -> int:
     """``send_pending_outputs`` of figure 4: never waits for another thread that does so. Returns
     how many inputs' outputs left."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     sent = 0
     while True:
-        n = load_acquire(section + 8 * NEXT)
+        n = load_acquire(task + 8 * NEXT)
         if load(_slot(s, n)) != n + 1:
             return sent
-        if exchange(section + 8 * FLAG, 1) != 0:
+        if exchange(task + 8 * FLAG, 1) != 0:
             return sent
-        now = _send_ready(plan, section)
+        now = _send_ready(plan, task)
         sent += now
-        store(section + 8 * FLAG, 0)
+        store(task + 8 * FLAG, 0)
         # what came while the flag was set is looked for again; what had no room is not
-        if now == 0 and load(section + 8 * NEXT) == n:
+        if now == 0 and load(task + 8 * NEXT) == n:
             return sent
 
 
 @njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def send(plan: int, section: int, ticket: int, first: int, place: int) -> int:
+def send(plan: int, task: int, ticket: int, first: int, place: int) -> int:
     """The outputs of input ``ticket``, a chain that begins with morsel ``first`` (0: none), in
     their turn. Returns how many inputs' outputs left."""
-    slot = _slot(words(section, SECTION), ticket)
+    slot = _slot(words(task, TASK), ticket)
     at = words(slot, SLOT)
     locked = words(plan, PLAN)[LOCKED] != 0
     if words(plan, PLAN)[TIMED] != 0:
         at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
     if locked:
-        lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
+        lock(task + 8 * FLAG)  # figure 2: also who only adds waits for who sends
     at[FIRST], at[OF_MORSEL] = first, place
     # Two that come at once must not both miss the other's stamp: release would not do.
     store(slot, ticket + 1)
     if not locked:
-        return send_pending(plan, section)
-    sent = _send_ready(plan, section)
-    store(section + 8 * FLAG, 0)
+        return send_pending(plan, task)
+    sent = _send_ready(plan, task)
+    store(task + 8 * FLAG, 0)
     return sent

@@ -1,6 +1,6 @@
-"""Which section a worker takes next (ordered-multicore paper, section 6): pure functions.
+"""Which task a worker takes next (ordered-multicore paper, section 6): pure functions.
 
-``numbers`` has OF words for each section, in the order from the inputs to the results. A section
+``numbers`` has OF words for each task, in the order from the inputs to the results. A task
 that cannot be scheduled has nothing WAITING. Inputs and outputs are counted in morsels.
 """
 
@@ -95,7 +95,7 @@ def estimated_time(numbers: Any) -> int:
 def current_throughput(numbers: Any, slice_ns: int, admitted: int, printed: int) -> int:
     """CT (6.4): the one with the lowest normalized throughput in this window. Equation 3 means "the
     effective number of tuples processed", and c is the cost of an input: so the cumulative
-    selectivity is that of what stands before the section. As it is ``printed``, that of the section
+    selectivity is that of what stands before the task. As it is ``printed``, that of the task
     itself is in it: one that gives an output for ten inputs seems ten times as far as it is, and is
     left behind."""
     best, least = NONE, 0.0
@@ -112,7 +112,7 @@ def current_throughput(numbers: Any, slice_ns: int, admitted: int, printed: int)
 
 @njit("int64(int64, int64[:, ::1], int64, int64, int64, int64)", nogil=True, cache=True)
 def pick(policy: int, numbers: Any, least: int, capacity: int, slice_ns: int, admitted: int) -> int:
-    """The section, or NONE if none can be scheduled."""
+    """The task, or NONE if none can be scheduled."""
     if policy == LP:
         return last_in_pipeline(numbers, least)
     if policy == QST:

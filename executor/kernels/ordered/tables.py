@@ -1,8 +1,8 @@
-"""The tables of the ordered runtime: a header, and a record for each section and each lane of it.
+"""The tables of the ordered runtime: a header, and a record for each task and each lane of it.
 
-A *section* is an operator that can be scheduled, with its worklists and the buffer that puts its
+A *task* is an operator that can be scheduled, with its worklists and the buffer that puts its
 outputs in order (ordered-multicore paper, section 2.2). A *lane* is one execution of it: a
-stateless section has one for each worker, a partitioned one for each partition, a serial one has a
+stateless task has one for each worker, a partitioned one for each partition, a serial one has a
 single one. Words that several threads write are APART.
 """
 
@@ -18,12 +18,12 @@ from cql.executor.kernels.lib.mpmc_queue import APART, RING
 # -- header ----------------------------------------------------------------------------------------
 STOP = 0  # 1: workers leave as soon as they can
 WANTED = 1  # workers from this number on leave
-SECTIONS = 2
-FIRST_SECTION = 3  # address
+TASKS = 2
+FIRST_TASK = 3  # address
 FIRST_WORKER = 4
 WORKERS = 5  # that share what there is to do
 POLICY = 6  # ``picks``
-SLICE = 7  # nanoseconds that a worker stays with a section
+SLICE = 7  # nanoseconds that a worker stays with a task
 WINDOW = 8  # nanoseconds over which CT looks
 CAPACITY = 9  # C of equation 1
 LOCKED = 10  # 1: the lock-based buffer (figure 2)
@@ -35,17 +35,15 @@ FIRST_INPUT = 15
 TIMED = 16  # 1: someone wants to know what takes how long
 MARKS = 17  # address of records (``markers``)
 MARKED = 18  # morsels that have one, from serial number 0 on
-MARKED_FROM = 19  # address of the section that they enter; 0: none
-MARKED_TO = 20  # address of the section that they leave
+MARKED_FROM = 19  # address of the task that they enter; 0: none
+MARKED_TO = 20  # address of the task that they leave
 ASKED = 21  # not 0: worker 0 is wanted in Python
 LOOKS = 22  # in vain before a worker sleeps
 INSIDE = 32  # morsels that are queued or worked on
 WINDOW_BEGAN = INSIDE + APART
 ADMITTED = WINDOW_BEGAN + APART  # morsels so far; with these words only worker 0 writes
 ROWS_ADMITTED = ADMITTED + 1
-MORSEL_WORK = (
-    ADMITTED + 2
-)  # nanoseconds for a call of the heaviest section; 0: morsels are not sized
+MORSEL_WORK = ADMITTED + 2  # nanoseconds for a call of the heaviest task; 0: morsels are not sized
 MORSEL_ROWS = ADMITTED + 3  # rows that they have now, and at the most
 MOST_ROWS = ADMITTED + 4
 SIZED_AT = ADMITTED + 5  # morsels, rows, and Python's work when their size was last chosen
@@ -55,7 +53,7 @@ SINK = ADMITTED + APART  # the ring of results
 SLEEPING = SINK + RING
 PLAN = SLEEPING + BED
 
-# -- a section -------------------------------------------------------------------------------------
+# -- a task -------------------------------------------------------------------------------------
 KIND = 0
 NUMBER = 1  # of the operator
 ADDRESS = 2  # of its function; 0: Python runs it
@@ -108,14 +106,14 @@ EMITTED = DISPATCHING + APART  # rows that have left in their order
 HELD_FOR = EMITTED + 1  # nanoseconds that outputs waited for those of earlier inputs, in all
 SIZED_TIME = EMITTED + 2  # TIME when the size of morsels was last chosen
 PASSED_ON = EMITTED + 3  # items of punctuation that have left, if TIMED
-SECTION = EMITTED + APART
+TASK = EMITTED + APART
 
 STATELESS, SERIAL_ONE, PARTITIONED = range(3)
 
 # -- a port: a worklist, filled by one thread at a time --------------------------------------------
 QUEUE = 0  # address of its places
 QUEUE_MASK = 1
-FROM = 2  # the section that fills it; -1: an input
+FROM = 2  # the task that fills it; -1: an input
 SPLIT = 3  # column that has the rows by partition, before their offsets; -1: none has
 GOT = APART  # places that have been taken
 GIVEN = 2 * APART  # places that have been filled
@@ -131,7 +129,7 @@ HYBRID, PARTITIONED_QUEUE, SHARED_QUEUE = range(3)
 CALM, YIELDING, STALLING = range(3)
 
 # -- an edge ---------------------------------------------------------------------------------------
-TO_SECTION = 0  # -1: the sink
+TO_TASK = 0  # -1: the sink
 TO_PORT = 1
 VIEWS = 2  # ring of free views, where a morsel goes to several
 COLLECTORS = 3  # of the sink: ring of free morsels that small results are copied into; 0: none are
@@ -146,7 +144,7 @@ EDGE = 9
 DESCRIPTOR = 0
 OUTPUT = 1  # address of the morsel that is filled; 0: none is taken
 MORSEL = 2  # that is worked on; 0: none
-TICKET = 3  # its serial in this section
+TICKET = 3  # its serial in this task
 CHAIN = 4  # outputs so far: first and last
 CHAIN_END = 5
 CODE = 6  # what Python's operator returned; UNASKED
@@ -158,7 +156,7 @@ CALL, GIVE, FAILING = range(3)
 UNASKED = -1
 
 # -- a worker --------------------------------------------------------------------------------------
-AT = 0  # section; -1: none
+AT = 0  # task; -1: none
 ON = 1  # its lane
 BUDGET = 2  # inputs that are left of this slice
 BEGAN = 3
@@ -173,45 +171,43 @@ MERGING = 13  # serial + 1 whose outputs it merges
 PLACES = 14  # address of room for two words for each row of a morsel
 ASLEEP = 15  # nanoseconds
 NOTED = 16  # how often it has noted the lengths of worklists
-LENGTHS = 17  # address: of each section, their sum, and the longest
+LENGTHS = 17  # address: of each task, their sum, and the longest
 PYTHON_WORK = 18  # nanoseconds in which Python answered it
 TOURNAMENT = 19  # address of MERGING_WORDS for each partition, where outputs are merged
 MERGING_WORDS = 6  # four of the partition's next row, two nodes
 SCRATCH = 2 * APART  # of what ``picks`` reads
-NUMBERS = 8  # words per section there
-MOST_SECTIONS = 64
-WORKER = SCRATCH + NUMBERS * MOST_SECTIONS + APART
+NUMBERS = 8  # words per task there
+MOST_TASKS = 64
+WORKER = SCRATCH + NUMBERS * MOST_TASKS + APART
 
 # -- an input --------------------------------------------------------------------------------------
 ENTRY_POOL = 0  # ring of its morsels
-PATH = (
-    1  # address of visits (section, port, way): who sees its morsels, in the order of depth first
-)
+PATH = 1  # address of visits (task, port, way): who sees its morsels, in the order of depth first
 PATHS = 2  # visits
-TARGET = 3  # section that takes its morsels; -1: the sink
+TARGET = 3  # task that takes its morsels; -1: the sink
 TARGET_PORT = 4
 INPUT = 8
 VISIT = 3  # words
 
 
 @njit(inline="always")
-def section_at(plan: int, s: int) -> Any:
-    return words(plan, PLAN)[FIRST_SECTION] + 8 * SECTION * s
+def task_at(plan: int, s: int) -> Any:
+    return words(plan, PLAN)[FIRST_TASK] + 8 * TASK * s
 
 
 @njit(inline="always")
-def lane_at(section: int, lane: int) -> Any:
-    return words(section, SECTION)[FIRST_LANE] + 8 * LANE * lane
+def lane_at(task: int, lane: int) -> Any:
+    return words(task, TASK)[FIRST_LANE] + 8 * LANE * lane
 
 
 @njit(inline="always")
-def port_at(section: int, port: int) -> Any:
-    return words(section, SECTION)[FIRST_PORT] + 8 * PORT_WORDS * port
+def port_at(task: int, port: int) -> Any:
+    return words(task, TASK)[FIRST_PORT] + 8 * PORT_WORDS * port
 
 
 @njit(inline="always")
-def list_at(section: int, part: int) -> Any:
-    s = words(section, SECTION)
+def list_at(task: int, part: int) -> Any:
+    s = words(task, TASK)
     return s[LISTS] + 8 * (FIRST_SERIAL + s[SIZE]) * part
 
 

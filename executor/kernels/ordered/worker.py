@@ -1,5 +1,5 @@
 """What a worker of the ordered runtime does (ordered-multicore paper, section 2.2): it asks which
-section needs it, stays there for a time slice, and asks again. Compiled once; operators are called
+task needs it, stays there for a time slice, and asks again. Compiled once; operators are called
 by address.
 
 A worker leaves the kernel when Python is needed (an *event*), and goes on when it enters again.
@@ -149,8 +149,6 @@ from cql.executor.kernels.ordered.tables import (
     RANDOM,
     RECENT,
     SCRATCH,
-    SECTION,
-    SECTIONS,
     SEED,
     SEEN,
     SENT,
@@ -165,11 +163,13 @@ from cql.executor.kernels.ordered.tables import (
     STATE,
     STATELESS,
     STOP,
+    TASK,
+    TASKS,
     TICKET,
     TIME,
     TIMED,
     TO_PORT,
-    TO_SECTION,
+    TO_TASK,
     UNASKED,
     VIEWS,
     WANTED,
@@ -179,24 +179,24 @@ from cql.executor.kernels.ordered.tables import (
     WORKERS,
     lane_at,
     port_at,
-    section_at,
+    task_at,
     worker_at,
 )
 from cql.executor.kernels.ordered.tables import FAILED as FAILED_AT
 
 # Events: what a worker needs of Python.
-SLICE_OVER = 0  # nothing: it asks for a section again
+SLICE_OVER = 0  # nothing: it asks for a task again
 PYTHON = 1  # its operator runs in Python
 NEEDS = 2
 FAILED = 3
-NEED_MORSEL = 4  # its section has no free output morsel
+NEED_MORSEL = 4  # its task has no free output morsel
 DELIVER = 5  # results wait
 USED_UP = 6  # the input whose turn it is has no (further) block
 QUIET = 7  # nothing is left inside
 LEFT = 8  # the worker is to end
 LOOK = 9  # it has slept for a while: Python may have something to do
 READ_AHEAD = 14  # there is no room for morsels: the next block may be read meanwhile
-NEED_MERGED = 12  # its section has no free morsel to merge outputs into
+NEED_MERGED = 12  # its task has no free morsel to merge outputs into
 #: Of ``advance``.
 FINISHED = 10
 SUSPENDED = 11
@@ -237,10 +237,10 @@ def maybe_yield(plan: int, worker: int) -> None:
 
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def begin(plan: int, worker: int, section: int, lane: int, morsel: int) -> None:
+def begin(plan: int, worker: int, task: int, lane: int, morsel: int) -> None:
     """An input comes to a lane."""
     u = words(morsel, HEADER)
-    enters(plan, section, u[SERIAL], worker + 8 * CLOCK)
+    enters(plan, task, u[SERIAL], worker + 8 * CLOCK)
     start_morsel(u, u[PORT], 0)
     at = words(lane, LANE)
     at[MORSEL], at[STATE], at[CODE] = morsel, CALL, UNASKED
@@ -248,9 +248,9 @@ def begin(plan: int, worker: int, section: int, lane: int, morsel: int) -> None:
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _finish_output(section: int, morsel: int, out: int) -> None:
+def _finish_output(task: int, morsel: int, out: int) -> None:
     """An output morsel stands on its own: it keeps what it shows, and has its late rows itself."""
-    s, o = words(section, SECTION), words(out, HEADER)
+    s, o = words(task, TASK), words(out, HEADER)
     u = words(morsel, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
     o[FEED], o[BASE], o[WAY] = u[FEED], u[BASE], u[WAY]
@@ -263,10 +263,10 @@ def _finish_output(section: int, morsel: int, out: int) -> None:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def advance(plan: int, section: int, lane: int) -> int:
+def advance(plan: int, task: int, lane: int) -> int:
     """The lane's input goes on to its end (FINISHED), until its output has no place (SUSPENDED), or
     until Python is needed (an event). ABANDONED: Python has said that it failed."""
-    s, at = words(section, SECTION), words(lane, LANE)
+    s, at = words(task, TASK), words(lane, LANE)
     morsel = at[MORSEL]
     if at[STATE] == FAILING:
         return ABANDONED
@@ -291,17 +291,17 @@ def advance(plan: int, section: int, lane: int) -> int:
                     return PYTHON
             else:
                 at[CODE] = call_operator(s[ADDRESS], at[DESCRIPTOR], morsel)
-            fetch_add(section + 8 * CALLS, 1)
+            fetch_add(task + 8 * CALLS, 1)
             code = at[CODE]
             if code in (NEED, ERROR):
                 at[CODE] = UNASKED
                 return NEEDS if code == NEED else FAILED
             at[STATE] = GIVE
             if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
-                _finish_output(section, morsel, out)
+                _finish_output(task, morsel, out)
         if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
             if s[KIND] == SERIAL_ONE:
-                if push_downstream(plan, section, out) == 0:
+                if push_downstream(plan, task, out) == 0:
                     return SUSPENDED
             else:
                 if at[CHAIN] == 0:
@@ -310,28 +310,28 @@ def advance(plan: int, section: int, lane: int) -> int:
                     words(at[CHAIN_END], HEADER)[FOLLOWING] = out
                 at[CHAIN_END] = out
             at[OUTPUT] = 0
-            fetch_add(section + 8 * MADE, 1)
+            fetch_add(task + 8 * MADE, 1)
         code = at[CODE]
         at[STATE], at[CODE] = CALL, UNASKED
         if code == DONE:
             if words(plan, PLAN)[TIMED] != 0:
-                note_punctuation(section, lane, morsel)
+                note_punctuation(task, lane, morsel)
             return FINISHED
         words(morsel, HEADER)[OUT] = 0
 
 
-# -- a slice of a section --------------------------------------------------------------------------
+# -- a slice of a task --------------------------------------------------------------------------
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _take_input(section: int, lane: int) -> int:
-    """Of a stateless section, for any of its workers: a morsel, whose serial is the lane's TICKET;
+def _take_input(task: int, lane: int) -> int:
+    """Of a stateless task, for any of its workers: a morsel, whose serial is the lane's TICKET;
     0: nothing can be taken."""
-    s, port = words(section, SECTION), port_at(section, 0)
+    s, port = words(task, TASK), port_at(task, 0)
     p = words(port, PORT_WORDS)
-    while load_acquire(section + 8 * FAILED_AT) == 0:
+    while load_acquire(task + 8 * FAILED_AT) == 0:
         n = load_acquire(port + 8 * GOT)
-        if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(section + 8 * NEXT) + s[SIZE]:
+        if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(task + 8 * NEXT) + s[SIZE]:
             return 0
         # before the place is given up: it may be filled again at once
         morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
@@ -342,32 +342,32 @@ def _take_input(section: int, lane: int) -> int:
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _finish(plan: int, section: int, lane: int) -> None:
+def _finish(plan: int, task: int, lane: int) -> None:
     """An input of a lane is done: its outputs leave in their turn."""
-    s, at = words(section, SECTION), words(lane, LANE)
+    s, at = words(task, TASK), words(lane, LANE)
     morsel = at[MORSEL]
     place = place_of(morsel)
     at[MORSEL] = 0
     if s[KIND] == SERIAL_ONE:
         release(morsel)
-        store_release(section + 8 * SENT, place)
-        leaves(plan, section, place >> WAY_BITS)
-        store_release(section + 8 * NEXT, s[NEXT] + 1)
+        store_release(task + 8 * SENT, place)
+        leaves(plan, task, place >> WAY_BITS)
+        store_release(task + 8 * NEXT, s[NEXT] + 1)
         fetch_add(plan + 8 * INSIDE, -1)
         return
     first = at[CHAIN]
     release(morsel)
-    send(plan, section, at[TICKET], first, place)
+    send(plan, task, at[TICKET], first, place)
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _abandon(plan: int, section: int, lane: int) -> None:
+def _abandon(plan: int, task: int, lane: int) -> None:
     """The input of a lane has failed: what it gave before leaves in its turn, and nothing of those
     behind it. (Those before it are at work, or have left.)"""
-    s, at = words(section, SECTION), words(lane, LANE)
+    s, at = words(task, TASK), words(lane, LANE)
     if s[KIND] == SERIAL_ONE:
-        store_release(section + 8 * SENT, place_of(at[MORSEL]))
-        store_release(section + 8 * FAILED_AT, 1)
+        store_release(task + 8 * SENT, place_of(at[MORSEL]))
+        store_release(task + 8 * FAILED_AT, 1)
         return
     given, place = at[CHAIN], 0
     if s[KIND] == PARTITIONED:  # its other fragments would have to be merged with what it gave
@@ -377,73 +377,73 @@ def _abandon(plan: int, section: int, lane: int) -> None:
         place = place_of(at[MORSEL])
     at[MORSEL] = 0
     while True:
-        first = load_acquire(section + 8 * FAILED_AT)
+        first = load_acquire(task + 8 * FAILED_AT)
         if first != 0 and first <= at[TICKET] + 1:
             return
-        if compare_and_swap(section + 8 * FAILED_AT, first, at[TICKET] + 1) == first:
+        if compare_and_swap(task + 8 * FAILED_AT, first, at[TICKET] + 1) == first:
             break
-    send(plan, section, at[TICKET], given, place)
+    send(plan, task, at[TICKET], given, place)
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def _home(plan: int, worker: int, section: int) -> int:
+def _home(plan: int, worker: int, task: int) -> int:
     """The first of the partitions that a worker prefers: their state is in its cache."""
     number = (worker - worker_at(plan, 0)) // (8 * WORKER)
-    return number * words(section, SECTION)[PARTS] // words(plan, PLAN)[WORKERS]
+    return number * words(task, TASK)[PARTS] // words(plan, PLAN)[WORKERS]
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def _work_on_parts(plan: int, worker: int, section: int) -> int:
+def _work_on_parts(plan: int, worker: int, task: int) -> int:
     """``consumeInputs`` of figure 7, for a slice: fragments of one partition after the other."""
     me = words(worker, WORKER)
     while True:
         if me[ON] == NOBODY:
             if me[BUDGET] <= 0 or words(plan, PLAN)[STOP] != 0:
                 return SLICE_OVER
-            me[ON] = claim(plan, section, _home(plan, worker, section))
+            me[ON] = claim(plan, task, _home(plan, worker, task))
             if me[ON] == NOBODY:
                 return SLICE_OVER
-        lane = lane_at(section, me[ON])
+        lane = lane_at(task, me[ON])
         at = words(lane, LANE)
         if me[MERGING] == 0:
             if at[MORSEL] == 0:
-                at[TICKET] = next_fragment(section, me[ON])
+                at[TICKET] = next_fragment(task, me[ON])
                 if at[STATE] != FAILING:
-                    morsel = fragment_at(section, at[TICKET], me[ON])
-                    begin(plan, worker, section, lane, morsel)
+                    morsel = fragment_at(task, at[TICKET], me[ON])
+                    begin(plan, worker, task, lane, morsel)
             maybe_yield(plan, worker)
-            event = advance(plan, section, lane)
+            event = advance(plan, task, lane)
             if event == ABANDONED:
-                _abandon(plan, section, lane)
+                _abandon(plan, task, lane)
             elif event != FINISHED:
                 return event
             at[MORSEL] = 0
             maybe_yield(plan, worker)
-            if event == FINISHED and finish_fragment(section, at[TICKET], me[ON], at[CHAIN]) != 0:
+            if event == FINISHED and finish_fragment(task, at[TICKET], me[ON], at[CHAIN]) != 0:
                 me[MERGING] = at[TICKET] + 1
         if me[MERGING] != 0:
             serial = me[MERGING] - 1
-            chain = merge(section, worker, serial)
+            chain = merge(task, worker, serial)
             if chain < 0:
                 return NEED_MERGED
             me[MERGING] = 0
-            s = words(section, SECTION)
+            s = words(task, TASK)
             of_morsel = words(s[SLOTS] + 8 * SLOT * (serial & (s[SIZE] - 1)), SLOT)[OF_MORSEL]
-            send(plan, section, serial, chain, of_morsel)
-            dispatch(plan, section)
+            send(plan, task, serial, chain, of_morsel)
+            dispatch(plan, task)
         me[BUDGET] -= 1
         me[DONE_HERE] += 1
-        if keeps(plan, section, me[ON], me[BUDGET]) == 0:
+        if keeps(plan, task, me[ON], me[BUDGET]) == 0:
             me[ON] = NOBODY
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def _work_on(plan: int, worker: int, section: int) -> int:
-    """Inputs of a section until the slice is over (SLICE_OVER) or Python is needed (an event)."""
-    me, s = words(worker, WORKER), words(section, SECTION)
+def _work_on(plan: int, worker: int, task: int) -> int:
+    """Inputs of a task until the slice is over (SLICE_OVER) or Python is needed (an event)."""
+    me, s = words(worker, WORKER), words(task, TASK)
     if s[KIND] == PARTITIONED:
-        return _work_on_parts(plan, worker, section)
-    lane = lane_at(section, me[ON])
+        return _work_on_parts(plan, worker, task)
+    lane = lane_at(task, me[ON])
     at = words(lane, LANE)
     while True:
         if at[MORSEL] == 0:
@@ -451,42 +451,42 @@ def _work_on(plan: int, worker: int, section: int) -> int:
                 return SLICE_OVER
             morsel = 0
             if s[KIND] == STATELESS:
-                morsel = _take_input(section, lane)
+                morsel = _take_input(task, lane)
             else:
-                morsel = next_input(plan, section)
+                morsel = next_input(plan, task)
             if morsel == 0:
                 return SLICE_OVER
             me[BUDGET] -= 1
-            begin(plan, worker, section, lane, morsel)
+            begin(plan, worker, task, lane, morsel)
         maybe_yield(plan, worker)
-        event = advance(plan, section, lane)
+        event = advance(plan, task, lane)
         if event == ABANDONED:
-            _abandon(plan, section, lane)
+            _abandon(plan, task, lane)
         if event in (SUSPENDED, ABANDONED):
             return SLICE_OVER
         if event != FINISHED:
             return event
         maybe_yield(plan, worker)
-        _finish(plan, section, lane)
+        _finish(plan, task, lane)
         me[DONE_HERE] += 1
 
 
-# -- which section ---------------------------------------------------------------------------------
+# -- which task ---------------------------------------------------------------------------------
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _has_room(plan: int, section: int) -> int:
+def _has_room(plan: int, task: int) -> int:
     """Whether an output could go downstream."""
-    s = words(section, SECTION)
+    s = words(task, TASK)
     for k in range(s[EDGES]):
         e = words(s[FIRST_EDGE] + 8 * EDGE * k, EDGE)
-        if e[TO_SECTION] < 0:
+        if e[TO_TASK] < 0:
             if held(plan + 8 * SINK) + 4 > words(plan, PLAN)[SINK + RING_MASK]:
                 return 0
             if e[COLLECTORS] != 0 and e[COLLECTING] == 0 and held(e[COLLECTORS]) == 0:
                 return 0
         else:
-            port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+            port = port_at(task_at(plan, e[TO_TASK]), e[TO_PORT])
             if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
                 return 0
         if s[EDGES] > 1 and held(e[VIEWS]) == 0:
@@ -495,67 +495,67 @@ def _has_room(plan: int, section: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _waits(plan: int, section: int) -> int:
-    """Inputs of a section that could be worked on now."""
-    s = words(section, SECTION)
-    if load_acquire(section + 8 * ALLOTTED) >= s[MOST]:
+def _waits(plan: int, task: int) -> int:
+    """Inputs of a task that could be worked on now."""
+    s = words(task, TASK)
+    if load_acquire(task + 8 * ALLOTTED) >= s[MOST]:
         return 0
     if s[KIND] == PARTITIONED:
-        return fragments_waiting(section)
-    if load_acquire(section + 8 * FAILED_AT) != 0:
+        return fragments_waiting(task)
+    if load_acquire(task + 8 * FAILED_AT) != 0:
         return 0
     if s[KIND] == STATELESS:
-        port = port_at(section, 0)
-        slots = load_acquire(section + 8 * NEXT) + s[SIZE] - load_acquire(port + 8 * GOT)
+        port = port_at(task, 0)
+        slots = load_acquire(task + 8 * NEXT) + s[SIZE] - load_acquire(port + 8 * GOT)
         return max(min(waiting(port), slots), 0)
-    at = words(lane_at(section, 0), LANE)
+    at = words(lane_at(task, 0), LANE)
     can_give = at[OUTPUT] != 0 or held(s[POOL]) > 0 or s[MORSELS] < s[SIZE]
-    if not can_give or _has_room(plan, section) == 0:
+    if not can_give or _has_room(plan, task) == 0:
         return 0
-    return ready_inputs(plan, section) + (at[MORSEL] != 0)
+    return ready_inputs(plan, task) + (at[MORSEL] != 0)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _ahead(plan: int, section: int) -> int:
-    """Outputs of a section that wait to be read."""
-    s = words(section, SECTION)
+def _ahead(plan: int, task: int) -> int:
+    """Outputs of a task that wait to be read."""
+    s = words(task, TASK)
     total = 0
     for k in range(s[EDGES]):
         e = words(s[FIRST_EDGE] + 8 * EDGE * k, EDGE)
-        if e[TO_SECTION] < 0:
+        if e[TO_TASK] < 0:
             total += held(plan + 8 * SINK)
         else:
-            total += waiting(port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT]))
+            total += waiting(port_at(task_at(plan, e[TO_TASK]), e[TO_PORT]))
     return total
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _sent(plan: int, section: int) -> int:
-    """Morsels that a section has given to each that it feeds."""
-    s = words(section, SECTION)
+def _sent(plan: int, task: int) -> int:
+    """Morsels that a task has given to each that it feeds."""
+    s = words(task, TASK)
     e = words(s[FIRST_EDGE], EDGE)
-    if e[TO_SECTION] < 0:
+    if e[TO_TASK] < 0:
         return s[MADE]
-    port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+    port = port_at(task_at(plan, e[TO_TASK]), e[TO_PORT])
     return load_acquire(port + 8 * GIVEN)
 
 
 @njit("void(int64, int64, int64[:, ::1])", nogil=True, cache=True)
 def _expect(plan: int, k: int, numbers: Any) -> None:
-    """Tells ``picks`` how many inputs and outputs of section ``k`` come of all that was admitted,
-    once it knows that of those that feed it. What waits before a section is not less work for those
+    """Tells ``picks`` how many inputs and outputs of task ``k`` come of all that was admitted,
+    once it knows that of those that feed it. What waits before a task is not less work for those
     behind it, so that selectivities are multiplied (section 6.1). One that has emitted nothing
     counts as if its next input gave the first output (equation 3 would divide by zero)."""
-    section = section_at(plan, k)
-    s = words(section, SECTION)
+    task = task_at(plan, k)
+    s = words(task, TASK)
     inputs = 0.0
     for n in range(s[PORTS]):
-        port = port_at(section, n)
+        port = port_at(task, n)
         before = words(port, PORT_WORDS)[FROM]
         inputs += numbers[before, OUTPUTS] if before >= 0 else load_acquire(port + 8 * GIVEN)
-    through = load_acquire(section + 8 * NEXT)
-    selectivity = max(_sent(plan, section), 1) / through if through > 0 else 1.0
-    many = fragments_of_each(section) if s[KIND] == PARTITIONED else 1.0
+    through = load_acquire(task + 8 * NEXT)
+    selectivity = max(_sent(plan, task), 1) / through if through > 0 else 1.0
+    many = fragments_of_each(task) if s[KIND] == PARTITIONED else 1.0
     numbers[k, INPUTS] = int(inputs * many + 0.5)
     numbers[k, OUTPUTS] = int(inputs * selectivity + 0.5)
 
@@ -568,28 +568,28 @@ def _renew_window(plan: int, now: int) -> None:
     if now - began < header[WINDOW]:
         return
     if compare_and_swap(plan + 8 * WINDOW_BEGAN, began, now) == began:
-        for k in range(header[SECTIONS]):
-            words(section_at(plan, k), SECTION)[RECENT] = 0
+        for k in range(header[TASKS]):
+            words(task_at(plan, k), TASK)[RECENT] = 0
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def choose(plan: int, worker: int) -> int:
-    """Allots the worker to a section, which it returns; NONE: there is nothing to do."""
+    """Allots the worker to a task, which it returns; NONE: there is nothing to do."""
     header, me = words(plan, PLAN), words(worker, WORKER)
-    n = header[SECTIONS]
+    n = header[TASKS]
     numbers = words(worker + 8 * SCRATCH, OF * n).reshape((n, OF))
     for k in range(n):
-        section = section_at(plan, k)
-        s = words(section, SECTION)
-        if s[KIND] != SERIAL_ONE and load_acquire(section + 8 * FLAG) == 0:
-            send_pending(plan, section)  # what had no room downstream may have some
+        task = task_at(plan, k)
+        s = words(task, TASK)
+        if s[KIND] != SERIAL_ONE and load_acquire(task + 8 * FLAG) == 0:
+            send_pending(plan, task)  # what had no room downstream may have some
         if s[KIND] == PARTITIONED:
-            dispatch(plan, section)
-        numbers[k, WAITING] = _waits(plan, section)
+            dispatch(plan, task)
+        numbers[k, WAITING] = _waits(plan, task)
         numbers[k, PICK_WORKERS] = s[ALLOTTED]
         numbers[k, PICK_TIME], numbers[k, PICK_COUNT] = s[TIME], s[COUNT]
         numbers[k, PICK_RECENT] = s[RECENT]
-        numbers[k, AHEAD] = _ahead(plan, section)
+        numbers[k, AHEAD] = _ahead(plan, task)
         _expect(plan, k, numbers)
     while True:
         k = pick(
@@ -602,9 +602,9 @@ def choose(plan: int, worker: int) -> int:
         )
         if k == NONE:
             return NONE
-        section = section_at(plan, k)
-        s = words(section, SECTION)
-        if fetch_add(section + 8 * ALLOTTED, 1) < s[MOST]:
+        task = task_at(plan, k)
+        s = words(task, TASK)
+        if fetch_add(task + 8 * ALLOTTED, 1) < s[MOST]:
             cost = s[TIME] // max(s[COUNT], 1)
             me[AT], me[ON] = k, (worker - worker_at(plan, 0)) // (8 * WORKER)
             if s[KIND] != STATELESS:
@@ -615,7 +615,7 @@ def choose(plan: int, worker: int) -> int:
                 note_lengths(plan, worker)
             me[BEGAN] = nanoseconds(worker + 8 * CLOCK)
             return k
-        fetch_add(section + 8 * ALLOTTED, -1)
+        fetch_add(task + 8 * ALLOTTED, -1)
         numbers[k, WAITING] = 0
 
 
@@ -623,15 +623,15 @@ def choose(plan: int, worker: int) -> int:
 def _leave(plan: int, worker: int) -> None:
     """The worker's slice is over."""
     me = words(worker, WORKER)
-    section = section_at(plan, me[AT])
+    task = task_at(plan, me[AT])
     now = nanoseconds(worker + 8 * CLOCK)
     spent = now - me[BEGAN]
-    fetch_add(section + 8 * TIME, spent)
-    fetch_add(section + 8 * RECENT, spent)
-    fetch_add(section + 8 * COUNT, me[DONE_HERE])
+    fetch_add(task + 8 * TIME, spent)
+    fetch_add(task + 8 * RECENT, spent)
+    fetch_add(task + 8 * COUNT, me[DONE_HERE])
     me[BUSY] += spent
     me[AT] = NONE
-    fetch_add(section + 8 * ALLOTTED, -1)
+    fetch_add(task + 8 * ALLOTTED, -1)
     _renew_window(plan, now)
     wake(plan + 8 * SLEEPING)
 
@@ -643,7 +643,7 @@ def work_once(plan: int, worker: int) -> int:
     me = words(worker, WORKER)
     if me[AT] == NONE and choose(plan, worker) == NONE:
         return NONE
-    event = _work_on(plan, worker, section_at(plan, me[AT]))
+    event = _work_on(plan, worker, task_at(plan, me[AT]))
     if event == SLICE_OVER:
         _leave(plan, worker)
     return event
