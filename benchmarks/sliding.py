@@ -128,7 +128,7 @@ class Several:
 
     def run(self) -> list[Any]:
         if self._together:
-            return self.session.together(";".join(self._queries)).to_arrow()
+            return self.session.query_set(";".join(self._queries)).to_arrow()
         return [self.session.sql(query).to_arrow() for query in self._queries]
 
 

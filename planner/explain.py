@@ -66,20 +66,20 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
 
 
 @deep_stack()
-def trees(together: ph.Together, names: Sequence[str], mode: str = "physical") -> str:
+def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical") -> str:
     """The physical plans of queries that run as one. What several have in common stands with the
     first of them, under a number."""
-    runtime = together.plans[0].runtime
+    runtime = queries.plans[0].runtime
     line = _line_under(runtime)
     if mode == "mermaid":
-        return _mermaid([p.root for p in together.plans], line, ph.inputs)
-    common = _Common([p.root for p in together.plans], line)
+        return _mermaid([p.root for p in queries.plans], line, ph.inputs)
+    common = _Common([p.root for p in queries.plans], line)
     lines = []
-    for name, plan in zip(names, together.plans, strict=True):
+    for name, plan in zip(names, queries.plans, strict=True):
         policy = "kept and counted" if plan.keep_bad_rows else "fail the queries"
         lines += [f"{name}: bad rows: {policy}"]
         lines += [*_tree(plan.root, common.line, common.inputs), *plan.notes]
-    return "\n".join([*lines, *_runtime_lines(runtime), *together.notes])
+    return "\n".join([*lines, *_runtime_lines(runtime), *queries.notes])
 
 
 def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:

@@ -155,7 +155,7 @@ def test_queries_that_start_together_are_told_once(shared: cql.Session) -> None:
     shared.sql("RESET")
     for name, value in {"shared_windows": "off", "scheduler": "lp", "flush": "lazy"}.items():
         shared.set(name, value)
-    text = str(shared.together(f"{QUERIES['sliding']}; {QUERIES['rows']}").explain())
+    text = str(shared.query_set(f"{QUERIES['sliding']}; {QUERIES['rows']}").explain())
     assert text.count(f"{TOLD}scheduler = lp") == 1
     assert text.count(f"{TOLD}flush = lazy") == 2
     assert f"{TOLD}shared_windows" not in text

@@ -291,7 +291,7 @@ def test_an_endless_insert_stops_itself(
 
 def test_queries_that_run_together(session: Session, actor: Actor) -> None:
     """A function of one of them must not pause the others, which pause with it."""
-    queries = session.together(f"{SELECT}; SELECT ts, k FROM s WHERE v > 5")
+    queries = session.query_set(f"{SELECT}; SELECT ts, k FROM s WHERE v > 5")
     actor.will(queries.queries[1].pause, queries.await_termination)
     assert [t.num_rows for t in queries.to_arrow()] == [ROWS, ROWS - 6]
     actor.was_refused(REFUSED["pause"][1], REFUSED["await"][1])

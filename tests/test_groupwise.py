@@ -310,7 +310,7 @@ def test_queries_that_start_together(session: Session) -> None:
     session.create_stream("s", table(rows, "v", "t", "p"), ordered_by="t", punctuated_by="p")
     texts = [COUNT, COUNT.replace("SLIDE 10", "SLIDE 5"), "SELECT v, t FROM s WHERE v = 0"]
     alone = [Counter(results(session, text)) for text in texts]
-    queries = session.together(";\n".join(texts)).queries
+    queries = session.query_set(";\n".join(texts)).queries
     found = [Counter(tuple(r.values()) for r in q.to_arrow().to_pylist()) for q in queries]
     assert found == alone
 

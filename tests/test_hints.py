@@ -102,13 +102,13 @@ def test_hints_of_queries_that_start_together(shared: cql.Session) -> None:
     """What a run has once is set for all of them; the plan is each query's own."""
     shared.sql("RESET")
     one, other = QUERIES["sliding"], QUERIES["rows"]
-    assert shared.together(f"{_hinted(one, 'window_operator(wid)')}; {other}")
+    assert shared.query_set(f"{_hinted(one, 'window_operator(wid)')}; {other}")
     for hint, why in (
         ("flush(lazy)", "no aggregate has two levels"),
         ("scheduler(lp)", "is for one query"),
         ("shared_windows(off)", "SET shared_windows before them"),
     ):
         with pytest.raises(PlanError) as raised:
-            shared.together(f"{_hinted(one, hint)}; {other}")
+            shared.query_set(f"{_hinted(one, hint)}; {other}")
         assert why in f"{raised.value}"
         assert raised.value.column == 12

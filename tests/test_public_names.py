@@ -13,7 +13,7 @@ RUN = "await_termination exception is_active is_insert is_paused pause resume st
 NAMES = {
     "cql": "CqlError Punctuation Query Session __version__ aggregate connect function",
     "session": "aggregate close create_stream drop_function end function on_notice punctuate push"
-    " queries register_function register_functions register_table set settings sql stop together"
+    " queries query_set register_function register_functions register_table set settings sql stop together"
     " warm_up",
     "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name progress"
     " row_count schema show summary text to_arrow to_pandas to_polars workers",
@@ -35,7 +35,7 @@ def held() -> Iterator[dict[str, object]]:
             "cql": cql,
             "session": session,
             "query": query,
-            "statement set": session.together("SELECT a FROM t; SELECT a + 1 AS b FROM t"),
+            "statement set": session.query_set("SELECT a FROM t; SELECT a + 1 AS b FROM t"),
             "result": session.sql("SHOW TABLES"),
             "schema": query.schema,
             "error": cql.CqlError("no"),

@@ -124,7 +124,7 @@ def test_statements_before_an_error_have_run(session: Session) -> None:
 def test_no_statement(session: Session) -> None:
     with pytest.raises(ParseError):
         session.sql("  -- nothing\n")
-    for run in (session.sql, session.together):
+    for run in (session.sql, session.query_set):
         with pytest.raises(ParseError, match="a statement is text, not NoneType"):
             run(None)
 

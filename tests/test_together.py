@@ -14,7 +14,7 @@ from runtimes import RUNTIMES
 
 from cql.errors import CqlError, NotSupportedError, ParseError, PlanError, RunError
 from cql.query.query import Query
-from cql.query.query_set import StatementSet
+from cql.query.query_set import QuerySet
 from cql.query.result import Result
 from cql.repl.text import is_complete
 from cql.session.session import Session
@@ -91,7 +91,7 @@ def check(texts: list[str], seed: int, **settings: Any) -> None:
             assert isinstance(query, Query)
             expected.append(query.to_arrow())
             alone.append(query)
-        both = session.together(";\n".join(texts))
+        both = session.query_set(";\n".join(texts))
         tables = both.to_arrow()
         for text, want, table, old, new in zip(
             texts, expected, tables, alone, both.queries, strict=True
@@ -128,14 +128,14 @@ def session(seed: int) -> Iterator[Session]:
 WINDOWS = [COUNTS.format(r=r, s=s, o=o) for r, s, o in ((10, 10, ""), (40, 20, ""), (60, 15, ""))]
 
 
-def operators(made: StatementSet) -> list[str]:
+def operators(made: QuerySet) -> list[str]:
     """Of all queries, each once."""
     found = {m["operator"] for q in made.queries for m in q.metrics()}
     return sorted(name.partition("#")[0] for name in found)
 
 
 def test_windows_share_panes_and_a_scan(session: Session) -> None:
-    made = session.together(";".join(WINDOWS))
+    made = session.query_set(";".join(WINDOWS))
     made.to_arrow()
     assert operators(made).count("aggregate") == 1
     assert operators(made).count("s") == 1
@@ -156,7 +156,7 @@ def test_shared_panes_are_open_when_the_first_null_comes() -> None:
     with Session(False) as session:
         # A function: nothing is known of its batches beforehand.
         session.create_stream("s", table.to_batches, ordered_by="ts", slack=3)
-        made = session.together(";".join(WINDOWS))
+        made = session.query_set(";".join(WINDOWS))
         for text, together in zip(WINDOWS, made.to_arrow(), strict=True):
             alone = session.sql(text).to_arrow()
             assert sorted(map(repr, together.to_pylist())) == sorted(map(repr, alone.to_pylist()))
@@ -165,7 +165,7 @@ def test_shared_panes_are_open_when_the_first_null_comes() -> None:
 @pytest.mark.parametrize(("name", "value"), [("shared_windows", False), ("window_operator", "wid")])
 def test_each_can_have_its_own_state(session: Session, name: str, value: Any) -> None:
     session.set(name, value)
-    made = session.together(";".join(WINDOWS))
+    made = session.query_set(";".join(WINDOWS))
     made.to_arrow()
     assert operators(made).count("aggregate") == 3
     assert operators(made).count("s") == 1
@@ -182,14 +182,14 @@ def test_what_differs_is_not_shared(session: Session) -> None:
         COUNTS.format(r=600, s=10, o=""),
         "SELECT k, count(*) AS n, window_end FROM b [RANGE 30 SLIDE 10] GROUP BY k",
     ]
-    made = session.together(";".join(others))
+    made = session.query_set(";".join(others))
     assert "Shared" not in made.explain()
     made.to_arrow()
     assert operators(made).count("aggregate") == len(others)
 
 
 def test_the_same_query_twice_runs_once(session: Session) -> None:
-    made = session.together(";".join([WINDOWS[2], "SELECT k FROM s", WINDOWS[2]]))
+    made = session.query_set(";".join([WINDOWS[2], "SELECT k FROM s", WINDOWS[2]]))
     first, _, second = made.to_arrow()
     assert first.equals(second)
     assert operators(made).count("aggregate") == 1
@@ -200,7 +200,7 @@ def test_panes_are_given_back(session: Session) -> None:
     one = session.sql(COUNTS.format(r=60, s=15, o=""))
     assert isinstance(one, Query)
     one.to_arrow()
-    made = session.together(";".join(WINDOWS))
+    made = session.query_set(";".join(WINDOWS))
     made.to_arrow()
     (before,) = (m["peak_bytes"] for m in one.metrics() if "groups_out" in m)
     (after,) = (m["peak_bytes"] for m in made.queries[2].metrics() if "groups_out" in m)
@@ -210,7 +210,7 @@ def test_panes_are_given_back(session: Session) -> None:
 def test_two_mentions_within_a_query_stay_two(session: Session) -> None:
     """A union of a stream with itself reads it twice, whoever reads it too."""
     union = "SELECT count(*) AS n FROM (SELECT ts FROM s UNION ALL SELECT ts FROM s) AS u"
-    made = session.together(f"{union}; SELECT count(*) AS n FROM s")
+    made = session.query_set(f"{union}; SELECT count(*) AS n FROM s")
     assert [t.to_pylist() for t in made.to_arrow()] == [[{"n": 2 * ROWS}], [{"n": ROWS}]]
     assert len([m for m in made.queries[0].metrics() if m["operator"] == "s"]) == 2
 
@@ -248,7 +248,7 @@ def test_statement_set(tables: Session) -> None:
 def test_a_set_fails_as_a_whole(tables: Session) -> None:
     """What one of them refuses ends all, and nothing is published."""
     broken = "INSERT INTO ten SELECT k, 1 / (y - 1), ts FROM s WHERE ts > 100;"
-    made = tables.together(f"{INSERTS.replace('INTO ten', 'INTO twenty')} {broken}")
+    made = tables.query_set(f"{INSERTS.replace('INTO ten', 'INTO twenty')} {broken}")
     with pytest.raises(CqlError, match="division by zero") as caught:
         made.insert()
     assert caught.value.position is not None
@@ -257,7 +257,7 @@ def test_a_set_fails_as_a_whole(tables: Session) -> None:
 
 
 def test_bad_rows_are_those_of_a_query(tables: Session) -> None:
-    made = tables.together(
+    made = tables.query_set(
         """SELECT k, 1 / y AS z FROM s ON BAD ROW KEEP; SELECT k, y FROM s ON BAD ROW KEEP"""
     )
     divided, whole = made.to_arrow()
@@ -285,14 +285,14 @@ def test_an_error_is_told_at_the_query_that_fails(
     lines = [text + (" ON BAD ROW KEEP" if keeps else " ON BAD ROW FAIL") for keeps in keeping]
     fails = keeping.index(False)
     with pytest.raises(CqlError, match="division by zero") as caught:
-        session.together(";\n".join(lines)).to_arrow()
+        session.query_set(";\n".join(lines)).to_arrow()
     assert caught.value.line == fails + 1
     assert caught.value.column == text.index(SHARED[text]) + 1
 
 
 def test_windows_that_share_panes_fail_where_the_query_fails(session: Session) -> None:
     text = "SELECT sum(1 / y) AS z, window_end FROM s [RANGE {r} SLIDE 10]"
-    made = session.together(
+    made = session.query_set(
         f"{text.format(r=10)} ON BAD ROW KEEP;\n  {text.format(r=40)} ON BAD ROW FAIL"
     )
     assert "Shared" in made.explain()
@@ -305,7 +305,7 @@ def test_an_unreadable_row_is_told_at_the_query_that_fails(session: Session) -> 
     times = pa.array([1000, 2001, 3000], pa.timestamp("ns"))  # no microsecond holds the second
     session.create_stream("u", pa.table({"ts": times, "k": ["a", "b", "c"]}), ordered_by="ts")
     with pytest.raises(CqlError, match="row 1, column ts") as caught:
-        session.together(
+        session.query_set(
             "SELECT k FROM u ON BAD ROW KEEP;\nSELECT k, ts FROM u ON BAD ROW FAIL"
         ).to_arrow()
     assert (caught.value.line, caught.value.column) == (2, 19)
@@ -318,7 +318,7 @@ def test_late_output_is_that_of_a_query(tables: Session) -> None:
         tables.sql(f"{window.format(n)} LATE OUTPUT INTO late_{n}").to_arrow()
         alone.append(held(tables, f"late_{n}"))
     both = ";".join(f"{window.format(n)} LATE OUTPUT INTO again_{n}" for n in (4, 8))
-    tables.together(both).to_arrow()
+    tables.query_set(both).to_arrow()
     assert [held(tables, f"again_{n}") for n in (4, 8)] == alone
     assert alone[0] > alone[1] > 0
 
@@ -338,7 +338,7 @@ def test_in_the_background() -> None:
         session.create_stream("s", numbers, ordered_by="ts", bounded=False)
         for name in ("ten", "twenty"):
             session.sql(f"CREATE TABLE {name} (k string, n bigint, window_end bigint)")
-        made = session.together(INSERTS)
+        made = session.query_set(INSERTS)
         made.start()
         with pytest.raises(RunError, match="is running already"):
             made.start()
@@ -359,7 +359,7 @@ def test_one_that_stops_stops_all(tables: Session) -> None:
         yield {"ts": 1000, "k": "k"}
 
     tables.create_stream("s", numbers, ordered_by="ts", replace=True)
-    made = tables.together(INSERTS).start()
+    made = tables.query_set(INSERTS).start()
     assert {q.status for q in made.queries} == {"running"}  # so that each can be stopped
     assert read.wait(60)
     made.queries[0].stop(timeout=0)
@@ -370,7 +370,7 @@ def test_one_that_stops_stops_all(tables: Session) -> None:
 
 
 def test_modes_of_explain(tables: Session) -> None:
-    made = tables.together(INSERTS)
+    made = tables.query_set(INSERTS)
     assert str(made.explain("MERMAID")).startswith("flowchart")
     text = f"STATEMENT SET BEGIN {INSERTS} END"
     (row,) = tables.sql(f"EXPLAIN MERMAID {text}").to_arrow().to_pylist()
@@ -408,18 +408,18 @@ def test_bad_sets_are_refused(tables: Session, text: str, message: str) -> None:
 
 def test_hints_of_the_run_are_refused(session: Session) -> None:
     with pytest.raises(PlanError, match="the hint runtime is for one query") as caught:
-        session.together("SELECT k FROM s; SELECT /*+ runtime(fifo) */ k FROM s")
+        session.query_set("SELECT k FROM s; SELECT /*+ runtime(fifo) */ k FROM s")
     assert caught.value.position is not None
-    assert session.together("SELECT k FROM s; SELECT /*+ union_operator(auto) */ k FROM s")
+    assert session.query_set("SELECT k FROM s; SELECT /*+ union_operator(auto) */ k FROM s")
     with pytest.raises(PlanError, match="are SELECT and INSERT INTO"):
-        session.together("SELECT k FROM s; SHOW STREAMS")
+        session.query_set("SELECT k FROM s; SHOW STREAMS")
     with pytest.raises(RunError, match="is a SELECT, whose rows have nowhere to go"):
-        session.together("SELECT k FROM s").start()
+        session.query_set("SELECT k FROM s").start()
 
 
 def test_what_is_refused_has_had_no_effect(session: Session) -> None:
     with pytest.raises(PlanError, match="are SELECT and INSERT INTO") as caught:
-        session.together("CREATE TABLE made (a int); SELECT k FROM s")
+        session.query_set("CREATE TABLE made (a int); SELECT k FROM s")
     assert caught.value.position is not None
     with pytest.raises(CqlError, match="there is no stream or table made"):
         session.sql("SELECT a FROM made")
@@ -429,11 +429,11 @@ def test_two_queries_make_no_table_together(session: Session) -> None:
     one = "SELECT count(*) AS n FROM s [RANGE {0} SLIDE {0}] LATE OUTPUT INTO later"
     both = f"{one.format(4)}; {one.format(8)}"
     with pytest.raises(PlanError, match="make the table later") as caught:
-        session.together(both)
+        session.query_set(both)
     assert caught.value.position is not None
     session.sql(f"{one.format(4)}").to_arrow()  # makes it
     alone = held(session, "later")
-    session.together(both).to_arrow()
+    session.query_set(both).to_arrow()
     assert held(session, "later") > 2 * alone
 
 
@@ -453,7 +453,7 @@ def test_rows_that_are_bad_for_one_query_are_not_for_another(other: str, length:
         count = f"SELECT k, count(*) AS n FROM s [RANGE {length} SLIDE {length}] GROUP BY k"
         fails = f"SELECT k, {other} AS n FROM s [RANGE 10 SLIDE 10] GROUP BY k ON BAD ROW KEEP"
         alone = [session.sql(text).to_arrow() for text in (count, fails)]
-        both = session.together(f"{count}; {fails}")
+        both = session.query_set(f"{count}; {fails}")
         assert [t.sort_by("k").to_pylist() for t in both.to_arrow()] == [
             t.sort_by("k").to_pylist() for t in alone
         ]

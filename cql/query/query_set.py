@@ -30,8 +30,8 @@ class RunOfAll(Protocol):
 
 
 @pyspark_names
-class StatementSet:
-    """Several INSERTs and SELECTs; made by ``Session.together``.
+class QuerySet:
+    """Several INSERTs and SELECTs; made by ``Session.query_set``.
 
     They start together and end together: an error of one ends all, and what they insert from
     bounded input is published when all of it was read, or not at all. Each of ``queries`` has its
@@ -77,7 +77,7 @@ class StatementSet:
 
     def __repr__(self) -> str:
         names = ", ".join(f"{q.name} {q.status}" for q in self.queries)
-        return f"<StatementSet {self.name}: {names}>"
+        return f"<QuerySet {self.name}: {names}>"
 
     def batches(self) -> Iterator[tuple[Query, pa.RecordBatch]]:
         """Rows of the SELECTs as they come; those of INSERTs go into their tables meanwhile.
@@ -136,14 +136,14 @@ class StatementSet:
         """Whether each of them is an INSERT."""
         return all(q.is_insert for q in self.queries)
 
-    def insert(self) -> StatementSet:
+    def insert(self) -> QuerySet:
         """Runs the INSERTs here, to their end."""
         self._only_inserts()
         for _ in self.batches():
             pass
         return self
 
-    def start(self) -> StatementSet:
+    def start(self) -> QuerySet:
         """Runs the INSERTs in the background."""
         self._only_inserts()
         if self.is_active:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cql.query.query import Query
-    from cql.query.query_set import StatementSet
+    from cql.query.query_set import QuerySet
     from cql.query.result import Result
     from cql.session.session import Session
 
-    Item: TypeAlias = Query | StatementSet | Result
+    Item: TypeAlias = Query | QuerySet | Result
 
 FORMATS = ("auto", "table", "csv", "tsv", "json")
 OK, FAILED, INTERRUPTED, UNREAD = 0, 1, 130, 141
@@ -351,7 +351,7 @@ def _explain(item: Item, session: Session, errors: Console, mode: str) -> None:
 
 
 def _present(item: Item, session: Session, errors: Console, format: str) -> None:
-    from cql.query.query_set import StatementSet
+    from cql.query.query_set import QuerySet
     from cql.query.result import Result
     from cql.repl.screen import Screen
     from cql.show import render
@@ -368,7 +368,7 @@ def _present(item: Item, session: Session, errors: Console, format: str) -> None
             item._print_to(out)
         else:
             _write(item.to_arrow(), chosen)
-    elif isinstance(item, StatementSet) or item.is_insert:
+    elif isinstance(item, QuerySet) or item.is_insert:
         Screen(errors, session.settings.progress).present(item)
     elif chosen == "table":
         Screen(out, session.settings.progress).present(item)

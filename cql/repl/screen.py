@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from cql.query.query import Query
-from cql.query.query_set import StatementSet
+from cql.query.query_set import QuerySet
 from cql.show import render
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the user pressed Ctrl-C
 class Feed:
     """Runs ``query`` in a thread and hands over its batches, a few ahead at most."""
 
-    def __init__(self, query: Query | StatementSet) -> None:
+    def __init__(self, query: Query | QuerySet) -> None:
         self.query = query
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=8)
         self._abandoned = threading.Event()
@@ -64,7 +64,7 @@ class Feed:
 
     def _work(self) -> None:
         try:
-            if isinstance(self.query, StatementSet) or self.query.is_insert:
+            if isinstance(self.query, QuerySet) or self.query.is_insert:
                 self.query.insert()
             else:
                 for batch in self.query:
@@ -117,9 +117,9 @@ class Screen:
         self._expanded = expanded
         self._live = progress == "on" or (progress == "auto" and console.is_terminal)
 
-    def present(self, query: Query | StatementSet) -> None:
+    def present(self, query: Query | QuerySet) -> None:
         """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
-        if isinstance(query, StatementSet):
+        if isinstance(query, QuerySet):
             self._set(query)
         elif query.is_insert and query._live:
             query.start()
@@ -146,7 +146,7 @@ class Screen:
                     yield batch
                 self._draw_progress(live, query, began)
 
-    def _set(self, queries: StatementSet) -> None:
+    def _set(self, queries: QuerySet) -> None:
         if not queries._live:
             with _running(queries) as feed, self._drawing(transient=True) as live:
                 began = time.monotonic()
@@ -250,7 +250,7 @@ def has_no_reader(out: IO[str]) -> bool:
 
 
 @contextmanager
-def _running(query: Query | StatementSet) -> Iterator[Feed]:
+def _running(query: Query | QuerySet) -> Iterator[Feed]:
     """Runs ``query``; Ctrl-C inside ends it and becomes Stopped."""
     feed = Feed(query)
     try:

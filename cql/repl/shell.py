@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cql.query.query import Query
-    from cql.query.query_set import StatementSet
+    from cql.query.query_set import QuerySet
     from cql.query.result import Result
     from cql.repl.screen import Screen
     from cql.session.session import Session
@@ -184,7 +184,7 @@ class Shell:
                 took = render.duration_text(time.perf_counter() - began)
                 self.console.print(f"time: {took}", style="dim")
 
-    def _show(self, item: Query | StatementSet | Result, screen: Screen) -> None:
+    def _show(self, item: Query | QuerySet | Result, screen: Screen) -> None:
         from cql.query.result import Result
 
         if isinstance(item, Result):

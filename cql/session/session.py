@@ -36,7 +36,7 @@ from cql.errors import (
 from cql.executor.run.worker_scaling import cores
 from cql.query.prepared import Origin, RunPlan, prepare, target
 from cql.query.query import PreparedQuery, Query
-from cql.query.query_set import RunOfAll, StatementSet
+from cql.query.query_set import QuerySet, RunOfAll
 from cql.query.result import Analysis, Result, done, explained
 from cql.query.run import Run
 from cql.session.declare import (
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal
-    from cql.planner.nodes.physical import PhysicalPlan, Together
+    from cql.planner.nodes.physical import PhysicalPlan, QuerySetPlan
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -132,19 +132,19 @@ class Session(Pushing):
         ledgers); over unbounded input it runs on in the background."""
         last: Query | Result | None = None
         for item in self._statements(text, parameters):
-            if isinstance(item, Query | StatementSet) and item.is_insert:
+            if isinstance(item, Query | QuerySet) and item.is_insert:
                 if item._live:
                     item.start()
                 else:
                     item.insert()
-            last = item._result() if isinstance(item, StatementSet) else item
+            last = item._result() if isinstance(item, QuerySet) else item
         if last is None:
             raise ParseError("there is no statement in this text", text=text)
         return last
 
     def _statements(
         self, text: str, parameters: Mapping[str, Any] | None = None
-    ) -> Iterator[Query | StatementSet | Result]:
+    ) -> Iterator[Query | QuerySet | Result]:
         """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
         has not run yet (neither has an INSERT), everything else has."""
         self._check_open()
@@ -158,7 +158,7 @@ class Session(Pushing):
                 raise error.with_text(text) from error.__cause__
             yield item
 
-    def together(self, text: str, /, **parameters: Any) -> StatementSet:
+    def query_set(self, text: str, /, **parameters: Any) -> QuerySet:
         """The SELECTs and INSERTs of ``text`` as queries that start together: they read a stream
         once, and share the state of operators that do the same, above all the panes of windows
         that differ in RANGE, SLIDE and OFFSET only. Nothing has run yet. ``parameters`` are the
@@ -170,12 +170,14 @@ class Session(Pushing):
             except CqlError as error:
                 raise error.with_text(text) from error.__cause__
 
+    together = query_set  # its first name
+
     def _set_of(
         self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
-    ) -> StatementSet:
+    ) -> QuerySet:
         from cql.dialect import position_of
         from cql.planner import explain
-        from cql.planner.placement.multi_query import together
+        from cql.planner.placement.multi_query import plan_query_set
         from cql.session.applied import OF_ALL, Planned, not_applied
 
         queries: list[Query] = []
@@ -197,7 +199,7 @@ class Session(Pushing):
             raise ParseError("there is no statement in this text", text=text)
         settings = self._settings
         panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
-        plan = together([q._plan for q in queries], settings, panes=panes, cores=cores())
+        plan = plan_query_set([q._plan for q in queries], settings, panes=panes, cores=cores())
         plan = replace(plan, notes=not_applied(Planned((), plan.plans, settings), OF_ALL))
         names = [q.name for q in queries]
 
@@ -207,7 +209,7 @@ class Session(Pushing):
                 part.on_notice = self._notice
             return execution
 
-        return StatementSet(
+        return QuerySet(
             "+".join(names), queries, run, lambda mode: explain.trees(plan, names, mode)
         )
 
@@ -218,7 +220,7 @@ class Session(Pushing):
         parameters: Mapping[str, Any],
         *,
         member: bool = False,
-    ) -> Query | StatementSet | Result | Analysis:
+    ) -> Query | QuerySet | Result | Analysis:
         """``member``: of a set, which takes queries only; nothing else has an effect there."""
         from cql.dialect import nodes, position_of
         from cql.planner.bind.context import Context
@@ -720,7 +722,7 @@ def _warn(message: str) -> None:
     warnings.warn(message, CqlWarning, stacklevel=6)
 
 
-def _execution(plan: PhysicalPlan | Together, settings: Settings) -> Execution:
+def _execution(plan: PhysicalPlan | QuerySetPlan, settings: Settings) -> Execution:
     load_module("cql.executor.run.execution")
     from cql.executor.run.execution import Execution
 

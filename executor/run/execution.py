@@ -49,7 +49,7 @@ from cql.executor.strings.dictionary import Dictionary
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     PhysicalPlan,
-    Together,
+    QuerySetPlan,
     goes_by_arrival,
     sources,
     waits,
@@ -65,8 +65,8 @@ _BLOCKS_INSIDE = 3
 
 
 class Execution:
-    """Runs a physical plan once, or those of several queries ``Together``. ``results`` is the only
-    thing that moves it.
+    """Runs a physical plan once, or those of several queries ``QuerySetPlan``. ``results`` is the
+    only thing that moves it.
 
     ``settings`` is read for what a run has once (``cql.session.applied.OF_RUN``).
     ``clock`` gives seconds that only go forward. ``observer`` looks at what the ordered runtime
@@ -74,12 +74,12 @@ class Execution:
 
     def __init__(
         self,
-        plan: PhysicalPlan | Together,
+        plan: PhysicalPlan | QuerySetPlan,
         settings: Mapping[str, Any],
         clock: Clock = time.monotonic,
         observer: Observer | None = None,
     ) -> None:
-        self.plans = plan.plans if isinstance(plan, Together) else (plan,)
+        self.plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
         self._roots = [p.root for p in self.plans]
         self._settings = settings
         self._chosen = self.plans[0].runtime

@@ -608,7 +608,7 @@ class PhysicalPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class QuerySetPlan:
     """Queries that run as one: a node that several of their plans hold runs once, for all of them
     (``planner.placement.multi_query``). ``notes`` are of all."""
 

@@ -24,8 +24,8 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
     ProjectExec,
+    QuerySetPlan,
     SourceExec,
-    Together,
     ValuesExec,
     inputs,
     sources,
@@ -41,9 +41,9 @@ _Place = tuple[_Mention, int]
 
 
 @deep_stack()
-def together(
+def plan_query_set(
     plans: Sequence[PhysicalPlan], settings: Mapping[str, Any], *, panes: bool, cores: int = 1
-) -> Together:
+) -> QuerySetPlan:
     """The plans with their common parts as common objects, and one runtime; ``panes``: also those
     of windows that differ in RANGE, SLIDE and OFFSET only. ``cores``: as in ``lower.plan``."""
     # A common part stands where the first query wrote it; an error is told at its place, so those
@@ -60,7 +60,7 @@ def together(
     placed = dict(zip(order, roots, strict=True))
     runtime = choose_runtime([placed[k] for k in range(len(plans))], settings, cores)
     made = (replace(p, root=placed[k], runtime=runtime) for k, p in enumerate(plans))
-    return Together(tuple(made))
+    return QuerySetPlan(tuple(made))
 
 
 def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
