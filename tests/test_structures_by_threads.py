@@ -63,9 +63,9 @@ class Memory:
 
     def words(self, n: int) -> Any:
         """Zeros that begin with a cache line of their own."""
-        raw = np.zeros(n + mpmc_queue.APART, np.int64)
+        raw = np.zeros(n + mpmc_queue.CACHE_LINE, np.int64)
         self._kept.append(raw)
-        skip = -address(raw) // 8 % mpmc_queue.APART
+        skip = -address(raw) // 8 % mpmc_queue.CACHE_LINE
         return raw[skip : skip + n]
 
     def ring(self, size: int) -> int:
@@ -101,14 +101,14 @@ def adds(word: int, seen: Any, apart: int) -> None:
 
 def test_additions_are_not_lost() -> None:
     memory, n = Memory(), 50_000
-    shared = memory.words(3 * mpmc_queue.APART)
+    shared = memory.words(3 * mpmc_queue.CACHE_LINE)
     seen = [np.zeros(n, np.int64) for _ in range(THREADS)]
-    in_threads(*(partial(adds, address(shared), mine, mpmc_queue.APART) for mine in seen))
+    in_threads(*(partial(adds, address(shared), mine, mpmc_queue.CACHE_LINE) for mine in seen))
     total = n * THREADS
     assert sorted(np.concatenate(seen).tolist()) == list(range(total))
     for mine in seen:
         assert (np.diff(mine) > 0).all()
-    apart = mpmc_queue.APART
+    apart = mpmc_queue.CACHE_LINE
     assert [shared[0], shared[apart], shared[2 * apart + 1]] == [total, total, total]
 
 
@@ -267,7 +267,7 @@ def test_nobody_is_left_sleeping() -> None:
     memory, n, sleepers = Memory(), 10_000, 3
     bed, ring = memory.words(BED), memory.ring(8)
     make_bed(address(bed))
-    records = [memory.words(mpmc_queue.APART) for _ in range(sleepers)]
+    records = [memory.words(mpmc_queue.CACHE_LINE) for _ in range(sleepers)]
     addresses = np.array([address(r) for r in records], np.int64)
     answers: list[int] = []
     in_threads(

@@ -40,7 +40,7 @@ def _in_a_child() -> None:
 os.register_at_fork(after_in_child=_in_a_child)
 
 
-def apart(work: Callable[[], T]) -> T:
+def uninterruptible(work: Callable[[], T]) -> T:
     """``work()``, which an interrupt does not reach: the caller is interrupted, and nobody learns
     what came of it. What it raises is raised here."""
     if threading.current_thread() is not threading.main_thread():
@@ -72,5 +72,5 @@ def load_module(name: str) -> Any:
     and apart. Others import it by its name behind this, for its types."""
     found = sys.modules.get(name)
     if found is None or getattr(found.__spec__, "_initializing", False):
-        found = apart(lambda: importlib.import_module(name))
+        found = uninterruptible(lambda: importlib.import_module(name))
     return found

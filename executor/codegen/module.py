@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cql.base.recursion import deep_stack
-from cql.base.uninterruptible import apart
+from cql.base.uninterruptible import uninterruptible
 from cql.errors import RunError
 from cql.executor.jit.compiler_process import LARGE, StoppedError, compile_apart
 
@@ -255,7 +255,7 @@ def load(text: str, setting: str, stop: Callable[[], bool] = bool) -> ModuleType
             path = _write(folder, name, text)
             if not _entries(folder, name):
                 compile_apart(path, stop)
-    return apart(lambda: _load(name, text, folder))
+    return uninterruptible(lambda: _load(name, text, folder))
 
 
 def _load(name: str, text: str, folder: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Words
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.physical import SourceExec
-from cql.planner.nodes.progress import apart, max_advance
+from cql.planner.nodes.progress import max_advance, max_skew
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Attribute:
         words[[cutter.INDEX, cutter.OWN_SLACK, cutter.OWN_BY_ROWS]] = column, slack, by_rows
         if node.relation.stream is not None and node.relation.stream.by is not None:
             # what holds for all values of PUNCTUATE BY
-            behind = apart(node.relation, progress)
+            behind = max_skew(node.relation, progress)
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None
         words[[cutter.SLACK, cutter.BY_ROWS]] = slack, by_rows
         words[[cutter.HIGHEST, cutter.FLOOR, cutter.PROMISED, cutter.FURTHEST]] = NEVER

@@ -77,7 +77,7 @@ class Table:
 
     def words(self, n: int) -> Words:
         """Zeros that begin with a cache line of their own."""
-        size = n + -n % mpmc_queue.APART
+        size = n + -n % mpmc_queue.CACHE_LINE
         if size > _PART:
             return self._fresh(size)[:n]
         if size > self._free.size:
@@ -86,9 +86,9 @@ class Table:
         return found
 
     def _fresh(self, n: int) -> Words:
-        raw = np.zeros(n + mpmc_queue.APART, np.int64)
+        raw = np.zeros(n + mpmc_queue.CACHE_LINE, np.int64)
         self._kept.append(raw)
-        return raw[-raw.ctypes.data // 8 % mpmc_queue.APART :]
+        return raw[-raw.ctypes.data // 8 % mpmc_queue.CACHE_LINE :]
 
     def ring(self, size: int) -> int:
         """The address of an empty ring for ``size`` values, a power of two."""
@@ -149,7 +149,7 @@ class Tasks:
         mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
         condition.make_bed(plan[tables.SLEEPING :].ctypes.data)
         places = table.words(2 * morsel_rows * MOST_WORKERS)
-        apart = 2 * count - 2 * count % -mpmc_queue.APART
+        apart = 2 * count - 2 * count % -mpmc_queue.CACHE_LINE
         lengths = table.words(apart * MOST_WORKERS)
         crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
         crew[:, tables.AT] = -1
@@ -157,7 +157,7 @@ class Tasks:
         crew[:, tables.PLACES] = places.ctypes.data + 16 * morsel_rows * each
         parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
         merging = tables.MERGING_WORDS * max(parts, default=0)
-        merging += -merging % mpmc_queue.APART
+        merging += -merging % mpmc_queue.CACHE_LINE
         nodes = table.words(merging * MOST_WORKERS)
         crew[:, tables.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
         crew[:, tables.LENGTHS] = lengths.ctypes.data + 8 * apart * each
@@ -304,7 +304,7 @@ class Tasks:
         parts = len(operator.instances)
         wide = max(len(schema) for schema in self.graph.inputs[self.order[s]])
         size = HEADER + 2 * wide
-        size += -size % mpmc_queue.APART
+        size += -size % mpmc_queue.CACHE_LINE
         master = 1 << (parts * _MOST_DEPTH).bit_length()
         words[tables.PARTS], words[tables.FRAGMENT] = parts, size
         words[tables.FRAGMENTS] = table.words(size * parts * _MOST_DEPTH).ctypes.data

@@ -36,7 +36,7 @@ from cql.base.call_timeout import Limit, TimeLimitError
 from cql.base.foreign import error_text
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType, Kind
-from cql.base.uninterruptible import apart
+from cql.base.uninterruptible import uninterruptible
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.expressions.udf import flat
 from cql.executor.jit.decorators import cfunc, njit
@@ -105,7 +105,7 @@ def code_of(function: Called) -> UserCode:
 
 
 def _made(function: Called) -> _Made:
-    return _known.get(function) or apart(lambda: _made_once(function))
+    return _known.get(function) or uninterruptible(lambda: _made_once(function))
 
 
 def _made_once(function: Called) -> _Made:

@@ -52,7 +52,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.nodes.progress import apart
+from cql.planner.nodes.progress import max_skew
 
 #: What asks for one progress, as the plan calls it.
 _CONSUMERS = {
@@ -115,7 +115,7 @@ def column_of(source: SourceExec) -> str | None:
 
 def _never_passes(source: SourceExec, progress: Progress) -> bool:
     endless = not source.relation.bounded and progress.by_rows
-    return endless and apart(source.relation, progress) is None
+    return endless and max_skew(source.relation, progress) is None
 
 
 def _settled(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
@@ -159,7 +159,7 @@ def _together(source: SourceExec, asks: str) -> SourceExec:
         return replace(source, why=f"{source.why}, asked by {asks}")
     why = f"{source.why}, but all together for {asks}"
     column, progress = source.progress[0]
-    most = apart(source.relation, progress)
+    most = max_skew(source.relation, progress)
     if progress.by_rows and most is None:
         why += ": no progress before the end, without WITHIN"
     elif progress.by_rows:
@@ -287,7 +287,7 @@ def _behind(source: SourceExec, time: int | None) -> str:
     """How far a value of a source may lie behind the rows furthest ahead, as a phrase."""
     if column_of(source) is None or time is None:
         return ""
-    most = apart(source.relation, dict(source.progress)[time])
+    most = max_skew(source.relation, dict(source.progress)[time])
     return "" if most is None else f", at most {duration(most, source.schema[time].type)} behind"
 
 

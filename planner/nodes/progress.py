@@ -43,7 +43,7 @@ def max_advance_of(kind: DataType, progress: Progress) -> int | None:
     return _SLACKS * progress.slack or None
 
 
-def apart(relation: Relation, progress: Progress) -> int | None:
+def max_skew(relation: Relation, progress: Progress) -> int | None:
     """How far (in the column's units) a value of PUNCTUATE BY may lie behind the rows that are
     furthest ahead. By default a day, on input without an end; None: any distance."""
     if progress.apart is not None or relation.bounded:

@@ -21,15 +21,15 @@ from cql.executor.kernels.lib.atomics import (
 from cql.executor.kernels.lib.memory import words
 
 #: Words between two that different threads write: two cache lines, for a core fetches pairs.
-APART = 16
+CACHE_LINE = 16
 HEAD = 0
-TAIL = APART
-CELLS = 2 * APART
+TAIL = CACHE_LINE
+CELLS = 2 * CACHE_LINE
 MASK = CELLS + 1
 #: Of a pool (``handing.set_free``): the chain of morsels that have no cell, and who changes it.
 CHAIN = CELLS + 2
 CHANGING = CELLS + 3
-RING = 3 * APART
+RING = 3 * CACHE_LINE
 CELL = 2
 
 

@@ -3,7 +3,7 @@
 A *task* is an operator that can be scheduled, with its worklists and the buffer that puts its
 outputs in order (ordered-multicore paper, section 2.2). A *lane* is one execution of it: a
 stateless task has one for each worker, a partitioned one for each partition, a serial one has a
-single one. Words that several threads write are APART.
+single one. Words that several threads write lie ``CACHE_LINE`` words apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.condition import BED
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.lib.mpmc_queue import APART, RING
+from cql.executor.kernels.lib.mpmc_queue import CACHE_LINE, RING
 
 # -- header ----------------------------------------------------------------------------------------
 STOP = 0  # 1: workers leave as soon as they can
@@ -40,8 +40,8 @@ MARKED_TO = 20  # address of the task that they leave
 ASKED = 21  # not 0: worker 0 is wanted in Python
 LOOKS = 22  # in vain before a worker sleeps
 INSIDE = 32  # morsels that are queued or worked on
-WINDOW_BEGAN = INSIDE + APART
-ADMITTED = WINDOW_BEGAN + APART  # morsels so far; with these words only worker 0 writes
+WINDOW_BEGAN = INSIDE + CACHE_LINE
+ADMITTED = WINDOW_BEGAN + CACHE_LINE  # morsels so far; with these words only worker 0 writes
 ROWS_ADMITTED = ADMITTED + 1
 MORSEL_WORK = ADMITTED + 2  # nanoseconds for a call of the heaviest task; 0: morsels are not sized
 MORSEL_ROWS = ADMITTED + 3  # rows that they have now, and at the most
@@ -49,7 +49,7 @@ MOST_ROWS = ADMITTED + 4
 SIZED_AT = ADMITTED + 5  # morsels, rows, and Python's work when their size was last chosen
 SIZED_ROWS = ADMITTED + 6
 SIZED_PYTHON = ADMITTED + 7
-SINK = ADMITTED + APART  # the ring of results
+SINK = ADMITTED + CACHE_LINE  # the ring of results
 SLEEPING = SINK + RING
 PLAN = SLEEPING + BED
 
@@ -86,27 +86,27 @@ COLUMNS = 28  # address: bytes of a value, whether it has a mask, for each other
 WIDE = 29  # columns
 FAILED = 30  # serial + 1 of the first input that failed, which holds back all behind it; 0: none
 NEXT = 32  # serial that leaves next
-FLAG = NEXT + APART  # someone sends
-TAKEN = FLAG + APART  # serial that is taken next
-PUT = TAKEN + APART  # serial that comes next
-ALLOTTED = PUT + APART  # workers at it
-TURN_TAKEN = ALLOTTED + APART
-TURN_PUT = TURN_TAKEN + APART
-SENT = TURN_PUT + APART  # place of the morsel whose outputs have all left
-TIME = SENT + APART  # nanoseconds of workers
+FLAG = NEXT + CACHE_LINE  # someone sends
+TAKEN = FLAG + CACHE_LINE  # serial that is taken next
+PUT = TAKEN + CACHE_LINE  # serial that comes next
+ALLOTTED = PUT + CACHE_LINE  # workers at it
+TURN_TAKEN = ALLOTTED + CACHE_LINE
+TURN_PUT = TURN_TAKEN + CACHE_LINE
+SENT = TURN_PUT + CACHE_LINE  # place of the morsel whose outputs have all left
+TIME = SENT + CACHE_LINE  # nanoseconds of workers
 COUNT = TIME + 1  # inputs
 MADE = TIME + 2  # output morsels
 RECENT = TIME + 3  # nanoseconds in this window of CT
 CALLS = TIME + 4
 TOOK = TIME + 5  # items of punctuation, if TIMED
-MASTER_TAKEN = TIME + APART
-MASTER_PUT = MASTER_TAKEN + APART
-DISPATCHING = MASTER_PUT + APART
-EMITTED = DISPATCHING + APART  # rows that have left in their order
+MASTER_TAKEN = TIME + CACHE_LINE
+MASTER_PUT = MASTER_TAKEN + CACHE_LINE
+DISPATCHING = MASTER_PUT + CACHE_LINE
+EMITTED = DISPATCHING + CACHE_LINE  # rows that have left in their order
 HELD_FOR = EMITTED + 1  # nanoseconds that outputs waited for those of earlier inputs, in all
 SIZED_TIME = EMITTED + 2  # TIME when the size of morsels was last chosen
 PASSED_ON = EMITTED + 3  # items of punctuation that have left, if TIMED
-TASK = EMITTED + APART
+TASK = EMITTED + CACHE_LINE
 
 STATELESS, SERIAL_ONE, PARTITIONED = range(3)
 
@@ -115,15 +115,15 @@ QUEUE = 0  # address of its places
 QUEUE_MASK = 1
 FROM = 2  # the task that fills it; -1: an input
 SPLIT = 3  # column that has the rows by partition, before their offsets; -1: none has
-GOT = APART  # places that have been taken
-GIVEN = 2 * APART  # places that have been filled
-PORT_WORDS = 3 * APART
+GOT = CACHE_LINE  # places that have been taken
+GIVEN = 2 * CACHE_LINE  # places that have been filled
+PORT_WORDS = 3 * CACHE_LINE
 
 # -- a partition's queue of serials ----------------------------------------------------------------
 LIST_GOT = 0
-LIST_PUT = APART
-HELD = 2 * APART  # who works on it, and serials that others have left to them
-FIRST_SERIAL = 3 * APART
+LIST_PUT = CACHE_LINE
+HELD = 2 * CACHE_LINE  # who works on it, and serials that others have left to them
+FIRST_SERIAL = 3 * CACHE_LINE
 
 HYBRID, PARTITIONED_QUEUE, SHARED_QUEUE = range(3)
 CALM, YIELDING, STALLING = range(3)
@@ -149,7 +149,7 @@ CHAIN = 4  # outputs so far: first and last
 CHAIN_END = 5
 CODE = 6  # what Python's operator returned; UNASKED
 STATE = 7
-LANE = APART
+LANE = CACHE_LINE
 
 #: The operator is called; its output is given away; it has failed, and is not called any more.
 CALL, GIVE, FAILING = range(3)
@@ -175,10 +175,10 @@ LENGTHS = 17  # address: of each task, their sum, and the longest
 PYTHON_WORK = 18  # nanoseconds in which Python answered it
 TOURNAMENT = 19  # address of MERGING_WORDS for each partition, where outputs are merged
 MERGING_WORDS = 6  # four of the partition's next row, two nodes
-SCRATCH = 2 * APART  # of what ``picks`` reads
+SCRATCH = 2 * CACHE_LINE  # of what ``picks`` reads
 NUMBERS = 8  # words per task there
 MOST_TASKS = 64
-WORKER = SCRATCH + NUMBERS * MOST_TASKS + APART
+WORKER = SCRATCH + NUMBERS * MOST_TASKS + CACHE_LINE
 
 # -- an input --------------------------------------------------------------------------------------
 ENTRY_POOL = 0  # ring of its morsels

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.base.uninterruptible import apart
+from cql.base.uninterruptible import uninterruptible
 from cql.executor.codegen import module
 from cql.session.session import Session
 
@@ -21,12 +21,14 @@ NUMBERS = pa.table({"t": [1, 2, 3], "k": [1, 0, -1]})
 
 def test_what_is_done_apart() -> None:
     caller = threading.current_thread()
-    assert apart(threading.current_thread) is not caller
+    assert uninterruptible(threading.current_thread) is not caller
     with pytest.raises(StopIteration, match="told"):
-        apart(lambda: next(told for told in [_raise(StopIteration("told"))]))
+        uninterruptible(lambda: next(told for told in [_raise(StopIteration("told"))]))
     inner: list[bool] = []
     other = threading.Thread(
-        target=lambda: inner.append(apart(threading.current_thread) is threading.current_thread())
+        target=lambda: inner.append(
+            uninterruptible(threading.current_thread) is threading.current_thread()
+        )
     )
     other.start()
     other.join()
@@ -47,10 +49,10 @@ def test_an_interrupt_leaves_the_work_alone(interrupts: Callable[[], None]) -> N
         return 1
 
     with pytest.raises(KeyboardInterrupt):
-        apart(work)
+        uninterruptible(work)
     assert not done
     go_on.set()
-    assert apart(lambda: len(done)) == 1  # one after the other
+    assert uninterruptible(lambda: len(done)) == 1  # one after the other
 
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
