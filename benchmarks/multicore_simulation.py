@@ -172,7 +172,7 @@ class _Run:
             self._at(self.machine.rouse, self.idle.popleft()[0])
         self._wake(n)
 
-    def _lead(self) -> None:
+    def _run_worker_zero(self) -> None:
         """Worker 0 sees that it can admit something, if it looks."""
         if 0 in self.spinning:
             self.spinning.remove(0)
@@ -243,7 +243,7 @@ class _Run:
         if k == self.until[-1]:
             self.released += 1
             if self.machine.leader:
-                self._lead()
+                self._run_worker_zero()
             else:
                 self._admit()
         return False

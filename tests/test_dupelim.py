@@ -168,7 +168,7 @@ def test_an_operator_by_itself_keeps_the_contract() -> None:
                 edge = graph.entries[k]
                 assert edge is not None
                 runtime.admit(unit, edge)
-                runtime.settle()
+                runtime.quiesce()
             for one in wrapped:
                 one.conserve()
             assert wrapped[-1].counters()["duplicates"] > 0

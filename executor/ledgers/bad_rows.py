@@ -100,14 +100,14 @@ class BadRows:
             row = BadRow(name, offset, failure.operator, failure.site.message)
             self._kept.append((failure.place, users, row))
 
-    def unread(self, feed: Feed, loaded: Loaded, settle: Callable[[], None]) -> None:
+    def unread(self, feed: Feed, loaded: Loaded, quiesce: Callable[[], None]) -> None:
         """Of the rows of a block that its source could not read: raises CatalogError, or counts
-        them. Before it raises, all that is inside goes through (``settle``): an earlier row may
+        them. Before it raises, all that is inside goes through (``quiesce``): an earlier row may
         fail."""
         name, bad = feed.source.name, loaded.block.bad
         users = self._readers_of(feed.source)
         if not self._keeps(users):
-            settle()
+            quiesce()
             remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
             raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
         self._count(users, len(bad))

@@ -387,7 +387,7 @@ class Execution:
                 with told_at(feed.source):
                     feed.load(None)
         for ahead in self._ahead():
-            self._runtime.settle()
+            self._runtime.quiesce()
             yield from self._constants(ahead)
             yield from self._read({k for k, f in enumerate(self.feeds) if f.source.ahead == ahead})
 
@@ -420,7 +420,7 @@ class Execution:
         scheduler.among(alive)
         while not self.control.must_stop:
             if self._limits:
-                self._limits.judge(runtime.settle)
+                self._limits.judge(runtime.quiesce)
                 if self._limits.reached:
                     yield from self._leave(alive)
             if not alive:
@@ -459,7 +459,7 @@ class Execution:
         assert self._scheduler is not None
         scheduler, limits = self._scheduler, self._limits
         assert limits is not None
-        self._runtime.settle()
+        self._runtime.quiesce()
         for k in limits.leave(alive):
             alive.discard(k)
             feed = self.feeds[k]
@@ -476,7 +476,7 @@ class Execution:
         assert self._runtime is not None
         assert self._scheduler is not None
         feed, scheduler = self.feeds[k], self._scheduler
-        self._runtime.settle()
+        self._runtime.quiesce()
         with told_at(feed.source):
             feed.read_again(source.open(columns_read(feed.source)))
         self._readers.append(feed.reader)
@@ -488,7 +488,7 @@ class Execution:
                     yield from self._open(k)
                 yield from self._morsels()
         yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
-        self._runtime.settle()
+        self._runtime.quiesce()
         self.rereading.switches.append((feed.source.name, scheduler.sequence))
         yield
 
@@ -606,8 +606,8 @@ class Execution:
         except Exception:
             if self._runtime is None or self._limits is None:
                 raise
-            self._runtime.settle()
-            self._limits.judge(self._runtime.settle)
+            self._runtime.quiesce()
+            self._limits.judge(self._runtime.quiesce)
             if not self._limits.hides_rest_of(k):
                 raise
 
@@ -622,7 +622,7 @@ class Execution:
         contradicted = graph.contradicted([f.nulls for f in self.feeds])
         if contradicted or self._looks_up or self._driver != "ordered":
             yield from self._through()
-            runtime.settle()
+            runtime.quiesce()
         else:
             yield from self._through(scheduler.leaving(k))
         if contradicted:
@@ -636,7 +636,7 @@ class Execution:
         loaded = scheduler.open(k)
         if loaded.block.bad:
             try:
-                self.bad.unread(feed, loaded, runtime.settle)
+                self.bad.unread(feed, loaded, runtime.quiesce)
             except CqlError as error:
                 if self._limits is None or not self._limits.cuts_off(k, loaded, error):
                     raise

@@ -109,12 +109,12 @@ class Limits:
         self._scheduler.stop()
         return True
 
-    def judge(self, settle: Callable[[], None]) -> None:
-        """Raises the first of the failures that came before the last row of a LIMIT. ``settle``
+    def judge(self, quiesce: Callable[[], None]) -> None:
+        """Raises the first of the failures that came before the last row of a LIMIT. ``quiesce``
         returns when all that was admitted is through."""
         if not self._failures:
             return
-        settle()
+        quiesce()
         for _, error, guards in sorted(self._failures, key=itemgetter(0)):
             if not all(limit.is_over for limit in guards):
                 raise error

@@ -84,7 +84,7 @@ class DepthFirst(Alone):
         return self._clock.times()
 
     def admit(self, morsel: Morsel, edge: Edge) -> None:
-        self.settle()
+        self.quiesce()
         self._enter(morsel, edge)
         self.go_on()
 
@@ -123,14 +123,14 @@ class DepthFirst(Alone):
     def is_through(self, serial: int) -> bool:
         return not self._control[depth_first.TOP] and not any(self._queued)
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """The morsel at hand goes through to the end; nothing else waits between admissions."""
         while self.go_on():
             pass
 
     def drain(self) -> None:
         """Also delivers what was gathered."""
-        self.settle()
+        self.quiesce()
         for sink in self.graph.sinks:
             self._hand_over(self.graph.morsels[sink], sink)
         self._hand_over_collected()

@@ -147,11 +147,11 @@ class Ordered:
     def admit(self, morsel: Morsel, edge: Edge) -> None:
         k = self._tasks.entries.index(edge)
         while not admission.admit(self._address, k, morsel.address, 0):
-            self._lead(0)
+            self._run_worker_zero(0)
 
     def go_on(self, serial: int = INFINITY) -> bool:
         while serial == INFINITY or not handover.all_through(self._address, serial):
-            event = self._lead(0)
+            event = self._run_worker_zero(0)
             if event == workers.QUIET:
                 return False
             if event in (workers.DELIVER, workers.LOOK):
@@ -160,7 +160,7 @@ class Ordered:
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
         while True:
-            event = self._lead(scheduler.words.ctypes.data)
+            event = self._run_worker_zero(scheduler.words.ctypes.data)
             if event == workers.USED_UP:
                 return False
             if event == workers.READ_AHEAD:
@@ -171,12 +171,12 @@ class Ordered:
     def is_through(self, serial: int) -> bool:
         return bool(handover.all_through(self._address, serial))
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         while self.go_on():
             pass
 
     def drain(self) -> None:
-        self.settle()
+        self.quiesce()
         for operator, edge in self._tasks.collecting:
             if address := int(edge[tables.COLLECTING]):
                 morsel = self._tasks.morsels[address]
@@ -198,7 +198,7 @@ class Ordered:
     def change(self, workers: int) -> None:
         """Tables are as large as cores like it, for which nothing may be inside."""
         if workers != self.workers:
-            self.settle()
+            self.quiesce()
             self.rest()
             self._tasks.change(workers)
             self.workers = workers
@@ -211,7 +211,7 @@ class Ordered:
         self._tell(tables.WANTED, 1)
         while self._tasks.worker(0)[tables.AT] >= 0:  # another worker may wait for its lock
             self._plan[tables.ASKED] = 1
-            self._serve(0, int(admission.lead(self._address, 0)))
+            self._serve(0, int(admission.run_worker_zero(self._address, 0)))
         self._crew.join()
         self._crew = None
 
@@ -225,7 +225,7 @@ class Ordered:
 
     # -- workers -----------------------------------------------------------------------------------
 
-    def _lead(self, scheduler: int) -> int:
+    def _run_worker_zero(self, scheduler: int) -> int:
         """Worker 0 goes on until it has delivered something, or as ``admission.lead`` says."""
         if self._failures:
             raise self._first_failure()
@@ -233,7 +233,7 @@ class Ordered:
             self._plan[tables.WANTED] = self.workers
             self._crew = Crew(self._work, self.workers)
             self._crew.start()
-        event = int(admission.lead(self._address, scheduler))
+        event = int(admission.run_worker_zero(self._address, scheduler))
         if self._error is not None:
             raise self._error
         self._serve(0, event)

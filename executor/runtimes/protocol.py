@@ -115,7 +115,7 @@ class Runtime(Protocol):
         """Whether no operator has work to do with what was admitted up to that serial number."""
         ...
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Returns when no operator has work to do; results may still be gathered."""
         ...
 

@@ -91,7 +91,7 @@ class Queued(Alone):
         """Queues keep the order of each input, not that among inputs: before another one's turn
         they are emptied."""
         if scheduler.is_over:
-            self.settle()
+            self.quiesce()
         if not scheduler.take():
             return False
         morsel = scheduler.morsel
@@ -102,7 +102,7 @@ class Queued(Alone):
     def is_through(self, serial: int) -> bool:
         return self._control[queued.OPERATOR] < 0 and bool((self._head == self._tail).all())
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         self._run(0)
         self._shrink()
 
@@ -118,7 +118,7 @@ class Queued(Alone):
             self._spare[k] = min(int(self._spare[k]), ADMITTED)
 
     def drain(self) -> None:
-        self.settle()
+        self.quiesce()
 
     def _enqueue(self, morsel: Morsel, edge: Edge) -> int:
         return int(

@@ -125,9 +125,9 @@ def plan(
     else:
         root = lower(logical)
     ordering.refuse_order(root)
-    root = partitioned_watermark.settle(root, settings)
+    root = partitioned_watermark.apply(root, settings)
     partitioning.check(logical, root, settings)
-    root = join_once(describe(table_refresh.settle(root, settings)))
+    root = join_once(describe(table_refresh.apply(root, settings)))
     partitioned_watermark.check(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     runtime = choose_runtime([root], settings, cores)

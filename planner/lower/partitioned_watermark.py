@@ -83,12 +83,12 @@ _BETWEEN = {
 }
 
 
-def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
+def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
     """``root``, with the aggregates and unions that follow group-wise punctuation, and what is said
     of the sources whose values count together."""
     if all(column_of(s) is None for s in sources(root)):
         return root
-    return _settled(root, None, settings)
+    return _applied(root, None, settings)
 
 
 def check(root: Physical) -> None:
@@ -118,7 +118,7 @@ def _never_passes(source: SourceExec, progress: Progress) -> bool:
     return endless and max_skew(source.relation, progress) is None
 
 
-def _settled(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
+def _applied(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
     """``asks`` is what takes its rows and goes by one progress of all values."""
     below: tuple[str | None, ...] = (asks,)
     match node:
@@ -149,7 +149,7 @@ def _settled(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> P
             below = (_CONSUMERS.get(type(node), asks or "a relation"),)
     children = inputs(node)
     below *= len(children) // len(below)
-    made = (_settled(c, a, settings) for c, a in zip(children, below, strict=True))
+    made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
     return with_input(node, tuple(made))
 
 

@@ -21,7 +21,7 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_join import TableJoinExec
 
 
-def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
+def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
     """``root`` with the tables that streams without an end are joined with read again; a bounded
     query sees them as they are when it begins.
 
@@ -30,11 +30,11 @@ def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
     length = parse_slack(text)
     if length is None or length.microseconds is None:
         return root
-    return _settled(root, length.microseconds, text)
+    return _applied(root, length.microseconds, text)
 
 
-def _settled(node: Physical, every: int, text: str) -> Physical:
-    node = with_input(node, tuple(_settled(child, every, text) for child in inputs(node)))
+def _applied(node: Physical, every: int, text: str) -> Physical:
+    node = with_input(node, tuple(_applied(child, every, text) for child in inputs(node)))
     if not isinstance(node, TableJoinExec) or not live(node.input):
         return node
     why = f"{node.why}; read again every {text}, between two turns of the stream"

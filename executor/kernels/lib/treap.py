@@ -105,7 +105,7 @@ def rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
     nogil=True,
     cache=True,
 )
-def settle(
+def count_change(
     nodes: Any,
     control: Any,
     root: Any,
@@ -185,7 +185,7 @@ def count_value(
     distinct: bool,
     path: Any,
 ) -> int:
-    """A value enters (or leaves) so many times: see ``settle``."""
+    """A value enters (or leaves) so many times: see ``count_change``."""
     depth = 0
     at = root[0]
     key = _key(word, how, rank)
@@ -196,7 +196,7 @@ def count_value(
         other = _key(nodes[at, VALUE], how, rank)
         found, left = other == key, key < other
         at = nodes[at, LEFT] if left else nodes[at, RIGHT]
-    return int(settle(nodes, control, root, word, weight, found, left, path, depth, distinct))
+    return int(count_change(nodes, control, root, word, weight, found, left, path, depth, distinct))
 
 
 @njit("int64(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)

@@ -237,7 +237,7 @@ def _admit_next(plan: int, scheduler: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def lead(plan: int, scheduler: int) -> int:
+def run_worker_zero(plan: int, scheduler: int) -> int:
     """Worker 0: admits the morsels of ``scheduler`` until its input has no block (USED_UP); without
     turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a task
     that are over are places for those of the next morsel. Returns early when results wait
@@ -283,7 +283,7 @@ def lead(plan: int, scheduler: int) -> int:
 @njit("int64(int64)", nogil=True, cache=True)
 def exhaust(plan: int) -> int:
     """Worker 0, where something has failed: works until it finds nothing that can be done, or is
-    stopped (QUIET). Returns early as ``lead`` does."""
+    stopped (QUIET). Returns early as ``run_worker_zero`` does."""
     worker, in_vain = worker_at(plan, 0), 0
     # Who looks for work gives away what had no room, which may make some.
     while in_vain < 2 and load_acquire(plan + 8 * STOP) == 0:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.treap import COUNT, DEPTH, LEFT, RIGHT, TOTAL, VALUE, settle
+from cql.executor.kernels.lib.treap import COUNT, DEPTH, LEFT, RIGHT, TOTAL, VALUE, count_change
 from cql.executor.kernels.relations.changelog import order_of
 
 #: Where a run that lacked room goes on: rows that are in, partitions of that instant that have
@@ -45,7 +45,7 @@ def _enter(
         found = other == row
         left = order_of(words, arrival, texts, rank, row, other) < 0
         at = nodes[at, LEFT] if left else nodes[at, RIGHT]
-    settle(nodes, control, root, row, weight, found, left, path, depth, False)
+    count_change(nodes, control, root, row, weight, found, left, path, depth, False)
 
 
 @njit(
@@ -97,7 +97,7 @@ def _forget(nodes: Any, control: Any, root: Any, limit: int, held: Any, path: An
         if nodes[root[0], TOTAL] - many < limit:
             return
         held[row] = 0
-        settle(nodes, control, root, row, -many, True, False, path, depth, False)
+        count_change(nodes, control, root, row, -many, True, False, path, depth, False)
 
 
 @njit("int64(int64[:, ::1], int64, int64, int64, int64, int64)", nogil=True, cache=True)
