@@ -226,7 +226,7 @@ class Ordered:
     # -- workers -----------------------------------------------------------------------------------
 
     def _run_worker_zero(self, scheduler: int) -> int:
-        """Worker 0 goes on until it has delivered something, or as ``admission.lead`` says."""
+        """Worker 0 goes on until it has delivered something, or as ``admission.run_worker_zero`` says."""
         if self._failures:
             raise self._first_failure()
         if self._crew is None:
