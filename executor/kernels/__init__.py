@@ -1,1 +1,1 @@
-"""Compiled library code: takes and returns arrays, addresses and scalars only."""
+"""The compiled library; its functions take and return arrays, addresses and scalars only."""

@@ -1,16 +1,17 @@
 """The depth-first driver (xstream paper III.C), compiled once for all queries.
 
-A morsel goes through the whole plan before the next is admitted: an operator's output is handed to
-its successors at once, by reference. The explicit stack makes the traversal resumable, so that the
-kernel can come back to Python for whatever only Python can do.
+A morsel goes through the whole plan before the driver admits the next one: an operator passes its
+output to its successors at once, by reference. The traversal has an explicit stack and can resume,
+so that the kernel can return to Python for everything that only Python can do.
 
-Tables (all flat int64), one entry per operator: ``address`` (0: Python runs it), ``descriptor``,
-``out`` (address of its output morsel), ``ran`` (number of its last call); ``edge_from[op]`` to
-``edge_from[op + 1]`` are its edges, each ``edge_to`` (operator, or -1 for the sink) and
-``edge_port``. ``gather``: rows of the sink's batches that an operator fills itself, call by call;
-``collectors``: address of the record of a morsel that small outputs for the sink are copied into
-(``COLLECTING`` and the words behind it), or 0. A stack frame is five words: operator, morsel, state
-(0: call it; 1: deliver its output), next edge, and what the call returned.
+The tables are flat int64 arrays with one entry per operator: ``address`` (0: Python runs the
+operator), ``descriptor``, ``out`` (address of its output morsel), ``ran`` (number of its last
+call). ``edge_from[op]`` to ``edge_from[op + 1]`` are the operator's edges, each with ``edge_to``
+(operator, or -1 for the sink) and ``edge_port``. ``gather`` is the number of rows of a batch for
+the sink that the operator itself fills over several calls. ``collectors`` is the address of the
+record of a collector (``COLLECTING`` and the words behind it), or 0; a collector is a morsel to
+which the driver copies small outputs for the sink. A stack frame is five words: operator, morsel,
+state (0: call the operator; 1: deliver its output), next edge, result of the call.
 """
 
 from __future__ import annotations
@@ -42,38 +43,38 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 FRAME = 5
-# Events: what the driver needs of Python.
+# Events: the reasons for which the driver returns to Python.
 IDLE = 0  # the traversal is over
 SINK = 1  # the output morsel of the operator on top goes to the sink
 PYTHON = 2  # the operator on top runs in Python
-NEEDS = 3
-FAILED = 4
+NEEDS = 3  # the operator on top needs a larger buffer
+FAILED = 4  # the operator on top failed at a row
 LOOPED = 5  # the successor is on the stack already: queue a copy of the morsel
-USED_UP = 6  # the input whose turn it is has no (further) block
-COLLECTED = 7  # what was collected of the operator on top goes to the sink
+USED_UP = 6  # the current input of the input scheduler has no further block
+COLLECTED = 7  # the collector of the operator on top goes to the sink
 
 # Record of a collector.
 COLLECTING = 0  # address of the morsel
-SMALL = 1  # outputs with more rows go to the sink as they are
+SMALL = 1  # outputs with more rows go to the sink without a copy
 COLUMNS = 2
 SIZES = 3  # bytes of a value of each column
-# What became of an output: copied; not; not before what was collected has left.
+# Results of ``_collect``: copied; not copied; the collector must go to the sink first.
 TAKEN, LEFT, LEAVES_FIRST = range(3)
 
 # Control words.
 TOP = 0  # frames on the stack
 CALLS = 1  # operator calls made
-RESULT = 2  # what the Python operator returned
+RESULT = 2  # the status that the Python operator returned
 NOT_CALLED = -1
-TOLD = 3  # Python was needed for the morsel at hand
-TIMES = 4  # address of what operators take (``clock``), or 0
+TOLD = 3  # 1: the current morsel has needed Python
+TIMES = 4  # address of the measurements per operator (``clock``), or 0
 
 _TABLES = ", ".join(["int64[::1]"] * 12)
 
 
 @njit(inline="always")
 def start_morsel(morsel: Any, port: int, out: int) -> None:
-    """A morsel as a fresh input: the consumer starts at its first row."""
+    """Prepares a morsel as an input: the consumer starts at its first row."""
     morsel[CURSOR] = 0
     morsel[PHASE] = 0
     morsel[SUB] = 0
@@ -101,7 +102,7 @@ def push(stack: Any, control: Any, operator: int, morsel: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _collect(record: int, morsel: int) -> int:
-    """Copies a small output behind those before it."""
+    """Copies a small output behind the outputs that the collector holds."""
     if record == 0:
         return LEFT
     r = words(record, SIZES)
@@ -129,11 +130,12 @@ def drive(
     stack: Any,
     control: Any,
 ) -> int:
-    """Runs until the stack is empty (IDLE) or Python is needed; call again to go on.
+    """Runs until the stack is empty (IDLE) or an event needs Python. Returns the event; the caller
+    handles the event and calls again.
 
-    After SINK and LOOPED the morsel counts as delivered; after COLLECTED the collector is empty;
-    after NEEDS and FAILED the operator is called again with the same morsel; after PYTHON
-    ``control[RESULT]`` holds what it returned."""
+    After SINK and LOOPED, ``drive`` takes the morsel as delivered. After COLLECTED, the caller has
+    emptied the collector. After NEEDS and FAILED, ``drive`` calls the operator again with the same
+    morsel. After PYTHON, ``control[RESULT]`` holds the status that the operator returned."""
     times = control[TIMES]
     while control[TOP] > 0:
         at = FRAME * (control[TOP] - 1)
@@ -160,7 +162,7 @@ def drive(
             stack[at + 4] = code
             stack[at + 3] = edge_from[operator]
             if code == DONE and result[ROWS] < gather[operator]:
-                result[PUNCTUATIONS] = 0  # the sink needs none
+                result[PUNCTUATIONS] = 0  # the sink needs no punctuation
                 result[LATE_ROWS] = 0
                 on_stack[operator] = 0
                 control[TOP] -= 1
@@ -218,7 +220,7 @@ def enter(
     stack: Any,
     control: Any,
 ) -> None:
-    """Puts a morsel before an operator of an empty stack."""
+    """Pushes an operator and its input morsel on the empty stack."""
     start_morsel(words(morsel, OUT + 8), port, out[operator])
     if gather[operator] == 0:
         clear_output(words(out[operator], OUT + 8))
@@ -242,8 +244,9 @@ def cut_and_drive(
     stack: Any,
     control: Any,
 ) -> int:
-    """Takes the morsels of blocks through the plan, one after the other. Returns what Python is
-    needed for (call again to go on), IDLE after a morsel for which it was, or USED_UP."""
+    """Cuts morsels from the blocks of the inputs and drives each through the plan. Returns an event
+    that needs Python (the caller handles the event and calls again), IDLE at the end of a morsel
+    that needed Python, or USED_UP."""
     while True:
         if control[TOP] > 0:
             event = drive(

@@ -1,5 +1,5 @@
-"""What is done with morsels that nobody computes on: rows pass by reference or are copied behind
-others, punctuation is written and counted."""
+"""Moving morsels without computing on their rows: passing rows by reference, appending copies of
+rows, writing and counting punctuation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cql.executor.kernels.morsel_layout import (
 
 @njit(inline="always")
 def pass_rows(u: Any, o: Any, width: int) -> None:
-    """The output has the rows of the input, by reference."""
+    """Passes the rows of input ``u`` to output ``o`` by reference; ``width``: words of a morsel."""
     for k in (ROWS, SERIAL, SEQUENCE, EPOCH):
         o[k] = u[k]
     for k in range(HEADER, width):
@@ -31,8 +31,8 @@ def pass_rows(u: Any, o: Any, width: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def append_rows(u: Any, o: Any, sizes: Any, first: int, n: int) -> None:
-    """Copies ``n`` rows of morsel ``u``, from ``first`` on, behind the rows of morsel ``o``, which
-    has masks of its own; ``sizes``: bytes of a value of each column."""
+    """Copies ``n`` rows of morsel ``u``, from ``first`` on, behind the rows of morsel ``o``. Morsel
+    ``o`` has its own masks. ``sizes``: bytes of a value of each column."""
     held = o[ROWS]
     for c in range(sizes.size):
         at, size = HEADER + 2 * c, sizes[c]
@@ -43,7 +43,7 @@ def append_rows(u: Any, o: Any, sizes: Any, first: int, n: int) -> None:
 
 @njit(inline="always")
 def send(leaving: Any, n: int, attribute: int, value: int) -> int:
-    """Writes punctuation number ``n``; returns how many there are then."""
+    """Writes punctuation number ``n``; returns the number of punctuations, ``n`` + 1."""
     at = PUNCTUATION_WORDS * n
     leaving[at], leaving[at + 1], leaving[at + 2] = attribute, value, -1
     return n + 1
@@ -51,7 +51,7 @@ def send(leaving: Any, n: int, attribute: int, value: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def punctuation_in(morsel: int) -> int:
-    """Items of punctuation of a morsel; those of group-wise punctuation are two records."""
+    """The number of punctuations of a morsel; the two records of a group-wise one count once."""
     u, items = words(morsel, HEADER), 0
     records = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):

@@ -1,13 +1,15 @@
 """The driver of the runtimes with queues: FIFO, FIFO-slice and run-to-completion (xstream III.C).
 
-Every operator has a queue of morsels that wait for it. Output is copied into the queue's own
-morsels, since whoever made it goes on at once: that copy is what the depth-first runtime saves.
+Every operator has a queue of the morsels that wait for it. The driver copies an output to the
+queue's own morsels, because the producer reuses its output morsel at once; the depth-first runtime
+saves that copy.
 
-``ready`` is a ring of operators with waiting morsels, least recently dequeued first. Tables as in
-``drive``; beside them, per operator: ``ring`` (its queue, ``slots`` places), ``head`` and ``tail``
-(ever growing), ``pool`` and ``spare`` (its free morsels), and the item
-sizes of its input columns: ``column_from`` says where its ports are told, and there, port
-by port, from where on ``sizes`` has theirs.
+``ready`` is a ring of the operators with waiting morsels, the least recently dequeued first. The
+tables are those of ``depth_first.drive`` and, per operator: ``ring`` (its queue of ``slots``
+places), ``head`` and ``tail`` (positions that only grow), ``pool`` and ``spare`` (its free morsels
+and their number), and the item sizes of its input columns. ``column_from[operator] + port`` is an
+index of ``column_from`` itself; the entry there is the start of that port's item sizes in
+``sizes``, the next entry their end.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 # Policies.
-FIFO = 0  # one morsel, then the next queue: FIFO-slice with a slice of no time
+FIFO = 0  # one morsel, then the next queue: FIFO-slice with a slice of zero length
 FIFO_SLICE = 1  # one queue until the slice is over or the queue is empty
-RUN_TO_COMPLETION = 2  # one queue until it is empty, then a successor that was given something
+RUN_TO_COMPLETION = 2  # one queue until it is empty, then a successor that received a morsel
 
-# Events (those of ``drive`` keep their numbers).
+# Events (the events of ``depth_first.drive`` keep their numbers).
 IDLE = 0
 SINK = 1
 PYTHON = 2
@@ -51,9 +53,9 @@ NEED_MORSEL = 6  # operator control[WANTS] has no free morsel
 NEED_ROOM = 7  # the queue of operator control[WANTS] is full
 
 # Control words.
-OPERATOR = 0  # the one that runs, -1 for none
+OPERATOR = 0  # the running operator, -1 for none
 MORSEL = 1
-STATE = 2  # 0: call it; 1: deliver its output
+STATE = 2  # 0: call the operator; 1: deliver its output
 EDGE = 3
 CODE = 4
 NEXT = 5  # successor to run next (run-to-completion), -1 for none
@@ -65,7 +67,7 @@ RESULT = 10
 NOT_CALLED = -1
 WANTS = 11
 CALLS = 12
-TIMES = 13  # address of what operators take (``clock``), or 0
+TIMES = 13  # address of the measurements per operator (``clock``), or 0
 
 
 @njit(
@@ -112,7 +114,7 @@ def enqueue(
     ready: Any,
     control: Any,
 ) -> int:
-    """Copies a morsel into a queue; returns 0, or the event that says what is missing."""
+    """Copies a morsel to the queue of an operator. Returns 0, NEED_MORSEL or NEED_ROOM."""
     control[WANTS] = operator
     if spare[operator] == 0:
         return NEED_MORSEL
@@ -142,7 +144,7 @@ def _bring_forward(ready: Any, control: Any, operator: int) -> None:
     while at >= control[READY_HEAD] and ready[at % size] != operator:
         at -= 1
     if at < control[READY_HEAD]:
-        return  # it fed itself, and has run until its queue was empty
+        return  # the operator feeds itself and has emptied its queue
     while at > control[READY_HEAD]:
         ready[at % size] = ready[(at - 1) % size]
         at -= 1
@@ -178,8 +180,9 @@ def run(
     control: Any,
     clock: int,
 ) -> int:
-    """Runs until at most ``until`` morsels wait (IDLE), or Python is needed; call again to go
-    on."""
+    """Runs until at most ``until`` morsels wait (IDLE) or an event needs Python. Returns the event;
+    the caller handles the event and calls again. ``slice_ns``: nanoseconds of a slice; ``clock``:
+    address of two words of room."""
     times = control[TIMES]
     while True:
         operator = control[OPERATOR]

@@ -1,12 +1,11 @@
 """The native function of Dupelim: duplicate elimination over a stream (out-of-order paper §5.4).
 
-The first of equal rows passes as it comes; its key stays in an index (``kernels.lib.key_index``),
-and later copies are dropped. Punctuation is passed through as received. Once it has passed the time
-of a key, no copy follows: Python takes such keys out of the index, all that there are at a time,
-when the index has grown to SWEEP_AT of them. Where the input is in order, the time of each row is
-as good as punctuation.
+The first of equal rows passes at once; its key stays in an index (``kernels.lib.key_index``), and
+the operator drops later copies. Punctuation passes unchanged. Once the watermark is above the time
+of a key, no copy of the key follows. When the index holds SWEEP_AT keys, Python removes all such
+keys from it (a sweep). For an input in order, the time of each row is a watermark too.
 
-NULL equals NULL, NaN equals NaN, and -0.0 is 0.0, which is what leaves.
+NULL equals NULL, NaN equals NaN, and -0.0 equals 0.0; a row with -0.0 leaves with 0.0.
 """
 
 from __future__ import annotations
@@ -52,22 +51,22 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
 
-# What the operator asks for (DETAIL of NEED).
+# Requests of the operator (DETAIL of NEED).
 NEED_ROOM = 0  # room for DETAIL_ROW more keys
-NEED_SWEEP = 1  # keys below WATERMARK are to go
+NEED_SWEEP = 1  # the removal of the keys below WATERMARK
 
-# Descriptor: the words below, then those of each column.
+# Descriptor: the words below, then COLUMN_WORDS words per column.
 COLUMNS = 0
 BY = 1  # the column of the time
-IN_ORDER = 2  # whether rows come in its order
+IN_ORDER = 2  # whether rows come in the order of the time
 WATERMARK = 3
-SWEPT = 4  # the watermark when keys were last taken out
-SWEEP_AT = 5
+SWEPT = 4  # the watermark of the last sweep
+SWEEP_AT = 5  # keys in the index at which a sweep is due
 # Counters.
 ROWS_IN = 6
 ROWS_LEFT = 7
 DUPLICATES = 8
-# The index: how large it is, words of a key, and addresses.
+# The index: its places, its room for keys, the words of a key, and addresses.
 PLACES = 9
 ROOM = 10
 WIDTH = 11
@@ -75,7 +74,7 @@ TABLE = 12
 KEYS = 13
 FREE_IDS = 14
 CONTROL = 15
-# Addresses of room for as many rows as a morsel has (MOST): their keys, and what became of them.
+# Addresses of buffers for MOST rows, the rows that are handled at once.
 MOST = 16
 LINES = 17
 IDS = 18
@@ -95,7 +94,8 @@ def _column(column: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
-    """The keys of ``m`` rows: a word for each column, 0 for NULL, then which columns are NULL."""
+    """Writes the keys of ``m`` rows to LINES: a word per column, 0 for NULL, then the NULL
+    flags."""
     columns, width, stop = d[COLUMNS], d[WIDTH], first + m
     lines = words(d[LINES], m * width)
     for i in range(m):
@@ -121,8 +121,8 @@ def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
 def _pick(d: Any, m: int, j: int) -> int:
-    """Enters the keys; notes the rows with new ones, and that they go to row ``j`` of the output
-    and behind it. Returns how many."""
+    """Enters the keys of ``m`` rows in the index. Writes the rows with new keys to PICKED and their
+    rows in the output, from row ``j`` on, to TARGETS. Returns the number of new keys."""
     room, width = d[ROOM], d[WIDTH]
     fresh = as_u8(d[FRESH], m)
     find_groups(
@@ -146,7 +146,7 @@ def _pick(d: Any, m: int, j: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
 def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
-    """Copies the ``n`` rows that were picked, of those from row ``first`` on."""
+    """Copies the ``n`` PICKED rows, counted from row ``first`` on, to the output."""
     width = d[WIDTH]
     picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
     for c in range(d[COLUMNS]):
@@ -168,7 +168,7 @@ def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
 def _pass_late_rows(d: Any, u: Any, o: Any, first: int, n: int) -> None:
-    """Of the rows that were picked: what is late stays late."""
+    """Copies the late-row records of the PICKED rows to the output."""
     picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
     late = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * u[LATE_ROWS])
     room = o[CAPACITY] * d[COLUMNS]
@@ -188,7 +188,7 @@ def _pass_late_rows(d: Any, u: Any, o: Any, first: int, n: int) -> None:
 
 @njit("void(int64[::1], int64)", cache=True)
 def _follow_rows(d: Any, m: int) -> None:
-    """Of an input in order: nothing follows below the last row."""
+    """Raises the watermark to the time of the last row of an input in order."""
     time = words(d[LINES], m * d[WIDTH])[(m - 1) * d[WIDTH] + d[BY]]
     d[WATERMARK] = max(d[WATERMARK], time)
 
@@ -211,7 +211,7 @@ def _pass_punctuation(u: Any, o: Any) -> None:
     n = 0
     for p in range(u[PUNCTUATIONS]):
         at = PUNCTUATION_WORDS * p
-        # what holds for a single column and all its values: dropping a promise is always sound
+        # Only punctuation on a single attribute for all groups passes; dropping the rest is sound.
         if arrived[at] >= IDLE and arrived[at + 2] < 0:
             n = send(leaving, n, arrived[at], arrived[at + 1])
     o[PUNCTUATIONS] = n

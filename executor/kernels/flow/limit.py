@@ -1,9 +1,9 @@
-"""The native function of LIMIT and OFFSET: the first rows pass by reference, as they come; behind
-the last of them the operator says that its input has ended, and takes no further row.
+"""The native function of LIMIT and OFFSET: the first rows pass by reference, in order of arrival.
+Behind the last one the operator sends the end of its input and takes no further row.
 
-A row that fails below does not fail the query where the last row that passes stands before it:
-then only what comes before the failed row passes (LAST_SERIAL, LAST_SEQUENCE), and whether that is
-enough is seen when all of it has come."""
+A row that fails in an operator below does not fail the query if the last passing row precedes it.
+After such a failure only rows before the failed row pass (LAST_SERIAL, LAST_SEQUENCE); once all of
+these rows have come, it is known whether they suffice."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
 )
 
-# Descriptor; behind it the bytes of a value of each column, then the columns that progress.
+# Descriptor: the words below, then the bytes of a value of each column, then the columns that
+# progress.
 COLUMNS = 0
 ATTRIBUTES = 1
-SKIPS = 2  # rows that are still left out
+SKIPS = 2  # rows that are still to be skipped
 LEFT = 3  # rows that may still pass
-ENDED = 4  # the end was sent
-STOPS = (
-    5  # address of the word that is set when it is over: no further morsel is cut (``scheduler``)
-)
-LAST_SERIAL = 6  # nothing passes of morsels with a higher serial number,
-LAST_SEQUENCE = 7  # and of those with that one, no row from this number on
+ENDED = 4  # 1: the end was sent
+STOPS = 5  # address of STOPPED of the input scheduler, set behind the last row; 0: none
+LAST_SERIAL = 6  # no row passes from a morsel with a higher serial number,
+LAST_SEQUENCE = 7  # nor, with LAST_SERIAL itself, a row from this stream position on
 # Counters.
 ROWS_IN = 8
 ROWS_OUT = 9
@@ -49,7 +48,7 @@ FIRST = 10
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _late_rows(u: Any, o: Any, skipped: int) -> int:
-    """Copies the records of the rows that pass; returns how many there are."""
+    """Copies the late-row records of the rows that pass; returns their number."""
     count = LATE_ROW_WORDS * u[LATE_ROWS]
     arrived, leaving = words(u[LATE_ROW_ADDRESS], count), words(o[LATE_ROW_ADDRESS], count)
     n = 0
@@ -63,7 +62,8 @@ def _late_rows(u: Any, o: Any, skipped: int) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
 def _end(d: Any, o: Any, leaving: Any) -> int:
-    """The punctuation behind the last row: how far its times have come, and that none follows."""
+    """Writes the punctuation behind the last row: for each attribute the highest time of the
+    morsel, then END_OF_INPUT. Returns the number of punctuations."""
     n = 0
     first = FIRST + d[COLUMNS]
     for a in range(d[ATTRIBUTES] if o[ROWS] > 0 else 0):

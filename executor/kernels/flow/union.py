@@ -1,10 +1,9 @@
 """The native function of the pass-through union (out-of-order paper §5.4 and appendix).
 
-Rows pass by reference and nothing is stored but the last punctuation of each input and attribute;
-the output's punctuation is the minimum. An input that has ended holds nothing back, nor does one
-that is idle: rows that it gives later below what has been promised meanwhile go on as late rows.
-With group-wise punctuation each value of a column has promises of its own besides
-(``union_values``).
+Rows pass by reference. The only state is the watermark of each input and attribute; the output's
+watermark is the minimum over the inputs. An input that has ended or is idle does not count. If an
+idle input later gives rows below the output's watermark, these rows pass as late rows. With
+group-wise punctuation, each value of a column also has its own watermark (``union_values``).
 """
 
 from __future__ import annotations
@@ -42,31 +41,31 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
 )
 
-# Descriptor: a header; per attribute its column, the bytes of a value, the last promise sent and
-# the furthest that any input has come; per port whether it has ended, whether it is idle and its
-# rows that came too late for that; then the watermark of (port, attribute).
+# Descriptor: a header; per attribute its column, the bytes of a value, the last punctuation sent
+# and the highest watermark of any input; per port whether it has ended, whether it is idle and the
+# number of its rows below the output's watermark; then the watermark of each (port, attribute).
 COLUMNS = 0
 PORTS = 1
 ATTRIBUTES = 2
 ROWS_SEEN = 3
-ENDED = 4  # the end was sent
-IDLING = 5  # what was sent last: all inputs are idle (1), or not
-RECORDS = 6  # address of room for STRAGGLER_WORDS per row and attribute
-VALUES = 7  # address of what is known of single values (``union_values``); 0: nothing
-VALUES_ON = 8  # the attribute that they progress on
+ENDED = 4  # 1: the end was sent
+IDLING = 5  # the state of the output sent last: 1: idle, as all inputs are; 0: not idle
+RECORDS = 6  # address of room for LATE_ROW_WORDS per row and attribute
+VALUES = 7  # address of the block of single values (``union_values``); 0: none
+VALUES_ON = 8  # the attribute on which the single values progress
 FIRST = 9
 OF_ATTRIBUTE = 4
 COLUMN, SIZE, SENT, FURTHEST = range(OF_ATTRIBUTE)
 OF_PORT = 3
 OVER, SILENT, TOO_LATE = range(OF_PORT)
 
-#: What is left to do of a morsel: all; promises of single values, those from CURSOR on.
+#: The remaining work of a morsel: all of it; the punctuation of the values from CURSOR on.
 _BEGIN, _LOOK = range(2)
 
 
 @njit("UniTuple(int64, 2)(int64, int64, int64, int64)", cache=True)
 def _of_value(values: int, morsel: int, port: int, row: int) -> Any:
-    """What a port has promised of the value of a row, and what was promised behind the union."""
+    """(the port's watermark of the value of a row, the output's watermark of that value)."""
     b = words(values, union_values.HEADER_WORDS)
     at = HEADER + 2 * b[union_values.BY]
     u = words(morsel, at + 2)
@@ -81,8 +80,9 @@ def _of_value(values: int, morsel: int, port: int, row: int) -> Any:
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
 def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
-    """Rows of a port that was idle, below what has been promised: late rows, whose row watermark
-    is that promise. Writes all records of the morsel anew; returns how many there are."""
+    """Marks rows of a once idle port below the output's watermark as late rows; the output's
+    watermark becomes their row watermark. Writes all late-row records of the morsel to RECORDS;
+    returns their number."""
     d = words(desc, FIRST)
     attributes, ports = d[ATTRIBUTES], d[PORTS]
     d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
@@ -128,8 +128,8 @@ def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
 
 @njit("boolean(int64)", cache=True)
 def _compare(desc: int) -> bool:
-    """Tells the table of values how far its inputs are; returns whether that changes what holds
-    for all of them."""
+    """Copies the watermarks of the inputs and of the output to the block of values; returns whether
+    the watermark of an input has changed."""
     d = words(desc, FIRST)
     ports, attributes, values, k = d[PORTS], d[ATTRIBUTES], d[VALUES], d[VALUES_ON]
     of_ports = FIRST + OF_ATTRIBUTE * attributes
@@ -150,7 +150,7 @@ def _compare(desc: int) -> bool:
 
 @njit("void(int64, int64)", cache=True)
 def _take_values(values: int, morsel: int) -> None:
-    """What a morsel promises of single values."""
+    """Takes the group-wise punctuation of a morsel."""
     u, b = words(morsel, HEADER), words(values, union_values.HEADER_WORDS)
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
@@ -161,8 +161,8 @@ def _take_values(values: int, morsel: int) -> None:
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
 def _tell_taken(values: int, morsel: int, made: int, n: int) -> int:
-    """Promises of those values, behind ``n`` others; returns how many there are then, -1 if there
-    is no room for all."""
+    """Writes the output's group-wise punctuation of the values that a morsel punctuates, behind
+    ``n`` records. Returns the new number of records, -1 if there is no room for all."""
     u, b = words(morsel, HEADER), words(values, union_values.HEADER_WORDS)
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
@@ -176,7 +176,8 @@ def _tell_taken(values: int, morsel: int, made: int, n: int) -> int:
 
 @njit("int64(int64, int64)", cache=True)
 def _look(values: int, morsel: int) -> int:
-    """Promises of all values that have come further, from number CURSOR on."""
+    """Writes the output's group-wise punctuation of every value, from number CURSOR on, whose
+    watermark has risen."""
     u = words(morsel, HEADER)
     o, b = words(u[OUT], HEADER), words(values, union_values.HEADER_WORDS)
     for number in range(u[CURSOR], b[union_values.COUNT]):
@@ -199,7 +200,7 @@ def union(desc: Any, morsel: Any) -> Any:
     pass_rows(u, o, HEADER + 2 * columns)
     values = d[VALUES]
     if u[PHASE] == _LOOK:
-        o[ROWS] = 0  # they have gone
+        o[ROWS] = 0  # the first call has sent the rows
         return _look(values, morsel)
     if values != 0:
         room = union_values.asked_room(values, morsel)

@@ -1,10 +1,9 @@
-"""What a union knows of single values (group-wise punctuation, out-of-order paper A.2.1): "may
-require maintaining such state for each group".
+"""The watermarks of single values in a union (group-wise punctuation, out-of-order paper A.2.1:
+"may require maintaining such state for each group").
 
-A value's progress behind the union is the least over its inputs of what each has promised of that
-value, or of all its rows where that is further. An entry is what any input has said of a value
-beyond what is known of all rows, and what the union has said of it; it is forgotten when the whole
-has come as far.
+The output's watermark of a value is the minimum over the inputs of the input's watermark of that
+value or of all its rows, whichever is higher. A value has an entry while an input's or the output's
+watermark of the value is above the watermark of all rows; ``purge`` removes other entries.
 """
 
 from __future__ import annotations
@@ -25,24 +24,23 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
 )
 
-# A block: a header, then of each input what it has promised of all its rows (INFINITY: it has
-# ended), the same or INFINITY while it holds nothing back, and whether rows of a value may come
-# below what was promised of that.
+# A block: a header, then per input its watermark of all rows (INFINITY: it has ended), the same or
+# INFINITY while it is idle, and whether a row may come below the output's watermark of its value.
 BY = 0  # column of the values
-SIZE = 1  # bytes of one; 0: one unsigned byte
-COLUMN = 2  # column that they progress on
-COUNT = 3
-ROOM = 4
+SIZE = 1  # bytes of a value; 0: one unsigned byte
+COLUMN = 2  # column on which the values progress
+COUNT = 3  # entries
+ROOM = 4  # capacity for entries
 INDEX = 5  # address of an index of 2 * ROOM places (int32)
 ENTRIES = 6  # address of ROOM entries
 PORTS = 7
-PURGED = 8  # entries forgotten
-SENT = 9  # what was promised of all rows behind the union
+PURGED = 8  # entries removed so far
+SENT = 9  # the output's watermark of all rows
 HEADER_WORDS = 10
 OF_PORT = 3
 MARK, HOLDS, LAGS = range(OF_PORT)
 
-# An entry: the value, whether it is NULL, what was promised of it, then what each input has.
+# An entry: the value, whether it is NULL, the output's watermark of it, then each input's.
 KEY = 0
 NULL = 1
 TOLD = 2
@@ -56,7 +54,7 @@ def _block(block: int) -> Any:
 
 @njit(inline="always")
 def ports_of(block: int) -> Any:
-    """OF_PORT words of each input."""
+    """The words of the inputs, OF_PORT per input."""
     return words(block + 8 * HEADER_WORDS, OF_PORT * _block(block)[PORTS])
 
 
@@ -79,14 +77,15 @@ def find(block: int, key: int, null: int) -> int:
 
 @njit("int64(int64, int64)", cache=True)
 def asked_room(block: int, morsel: int) -> int:
-    """For how many entries there has to be room before a morsel's promises are taken."""
+    """The number of entries for which the block needs room before it takes a morsel's
+    punctuation."""
     b, u = _block(block), words(morsel, PUNCTUATIONS + 1)
     return b[COUNT] + u[PUNCTUATIONS] // 2
 
 
 @njit("void(int64, int64, int64, int64, int64)", cache=True)
 def take(block: int, port: int, key: int, null: int, value: int) -> None:
-    """An input's promise of one value."""
+    """Takes an input's punctuation of one value."""
     b = _block(block)
     found = find(block, key, null)
     if found < 0:
@@ -105,8 +104,9 @@ def take(block: int, port: int, key: int, null: int, value: int) -> None:
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
 def tell(block: int, number: int, made: int, n: int) -> int:
-    """Writes the promise of an entry, if it has risen, behind ``n`` others (at address ``made``);
-    returns how many there are then, -1 if there is no room."""
+    """Writes the group-wise punctuation of an entry, if the output's watermark of the value has
+    risen, behind ``n`` records at address ``made``. Returns the new number of records, -1 if there
+    is no room."""
     b, entry, ports, low = _block(block), entry_at(block, number), ports_of(block), INFINITY
     for q in range(b[PORTS]):
         low = min(low, max(ports[OF_PORT * q + HOLDS], entry[OWN + q]))
@@ -120,14 +120,14 @@ def tell(block: int, number: int, made: int, n: int) -> int:
     r[4], r[5], r[6], r[7] = GROUP, entry[KEY], -1, entry[NULL]
     entry[TOLD] = low
     for q in range(b[PORTS]):
-        # it may go on behind this
+        # The input is idle or has ended: if it goes on, its rows may lie below this watermark.
         ports[OF_PORT * q + LAGS] |= int64(ports[OF_PORT * q + HOLDS] == INFINITY)
     return n + 2
 
 
 @njit("void(int64)", cache=True)
 def renumber(block: int) -> None:
-    """Makes the index anew."""
+    """Rebuilds the index."""
     b = _block(block)
     width = OWN + b[PORTS]
     index = as_i32(b[INDEX], 2 * b[ROOM])
@@ -137,7 +137,7 @@ def renumber(block: int) -> None:
 
 @njit("void(int64)", cache=True)
 def purge(block: int) -> None:
-    """Forgets the entries that say no more than what is known of all rows."""
+    """Removes the entries whose watermarks are not above the watermarks of all rows."""
     b, ports, kept = _block(block), ports_of(block), 0
     for q in range(b[PORTS]):
         ports[OF_PORT * q + LAGS] = 0

@@ -1,9 +1,10 @@
-"""The guard of event time (MAX ADVANCE): how far a row may take it at once.
+"""MAX ADVANCE: the limit on the advance of event time by a single row.
 
-A clock is CLOCK words: the highest time that is believed, how many rows wait to be confirmed, and
-their times in ascending order. A row that is more than MAX ADVANCE ahead waits; with three further
-ones the lowest of the four is believed. An ordinary row at or above the highest time shows that
-time goes on where it was, and nothing waits any more (the caller says so).
+A clock is CLOCK words: the highest accepted time, the number of rows that wait for confirmation,
+and their times in ascending order. A row more than MAX ADVANCE ahead of the highest time waits.
+Three further waiting rows confirm the lowest of the four, and the clock accepts its time. A row at
+or above the highest time and within MAX ADVANCE discards the waiting rows; for a row at the highest
+time, the caller sets WAITING to 0.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ WAITING = 1
 WAITING_AT = 2  # four places
 CLOCK = 6
 
-#: An advance takes effect with so many further rows beyond it.
+#: Number of further rows that confirm an advance.
 CONFIRMING = 3
 
-# What ``begin`` says of a row.
-GOES_ON = 0  # it is a row like any other
-WAITS = 1  # the first row of all: nothing is known yet
-FIRST_WAS_FAR = 2  # it was believed, and the first one waits
+# Results of ``begin``.
+GOES_ON = 0  # the caller handles the row like any other
+WAITS = 1  # the row is the first one and waits
+FIRST_WAS_FAR = 2  # the clock accepted the row; the first row goes on waiting
 
 
 @njit(inline="always")
 def within(base: int, most: int) -> int:
-    """The last time that needs no confirmation."""
+    """The highest time that needs no confirmation: ``base`` + ``most``, at most INFINITY."""
     return INFINITY if base > INFINITY - most else base + most
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def _wait(clock: int, n: int, t: int) -> int:
-    """Puts a time among the ``n`` that wait."""
+    """Inserts a time among the ``n`` waiting times; returns ``n`` + 1."""
     c = words(clock, CLOCK)
     at = WAITING_AT + n
     while at > WAITING_AT and c[at - 1] > t:
@@ -46,9 +47,9 @@ def _wait(clock: int, n: int, t: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def begin(clock: int, base: int, most: int, t: int) -> int:
-    """A row while no row is believed. Nothing tells whether the first one is right: it waits for
-    the second, and goes on waiting if that one lies more than ``most`` below it. ``base`` is what
-    is known otherwise, NEVER for nothing."""
+    """Takes a row at time ``t`` while no row is accepted. The first row waits for the second one,
+    and goes on waiting if the second one lies more than ``most`` below it. ``base`` is the time
+    known from another source, or NEVER."""
     c = words(clock, CLOCK)
     if c[WAITING] == 0 and base == NEVER:
         c[WAITING] = _wait(clock, 0, t)
@@ -67,8 +68,8 @@ def begin(clock: int, base: int, most: int, t: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def advance(clock: int, base: int, most: int, t: int) -> int:
-    """A row above the highest time: returns how many rows that waited, and itself, are believed
-    now. ``base`` is the time that is known."""
+    """Takes a row at time ``t`` above the highest time. Returns the number of rows that the clock
+    accepts now: this row and waiting ones. ``base`` is the known time, or NEVER."""
     c = words(clock, CLOCK)
     if base == NEVER or t <= within(base, most):
         c[HIGHEST] = t

@@ -1,11 +1,11 @@
-"""The native function of slack: progress deduced from the order of arrival (out-of-order paper §2,
+"""The native function of slack: a watermark from the order of arrival (out-of-order paper §2,
 option 2; Aurora's slack).
 
-Rows pass by reference. After each row, progress is the highest time so far less an interval, or the
-highest time that more than so many rows have reached (the least of the ``COUNT + 1`` highest ones,
-kept in a heap): a row is late if more than ``COUNT`` rows that belong behind it came before it.
-What the inputs promise is not looked at; a row below the progress just before it becomes a
-late row, for the consumer to leave out or not, as it does with those of a source.
+Rows pass by reference. After each row, the watermark is the highest time so far less INTERVAL, or,
+with ``COUNT``, the least of the ``COUNT + 1`` highest times so far, which a heap keeps. With
+``COUNT``, a row is late if more than ``COUNT`` rows above it came before it. The operator ignores
+the watermarks of its input. It marks a row below the watermark just before the row as a late row;
+the consumer treats that row like a late row of a source.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ NULLABLE = 3
 INTERVAL = 4
 COUNT = 5  # rows, -1: the slack is an interval
 HIGHEST = 6  # a clock (``advance``) of the times so far
-PROMISED = 12
+PROMISED = 12  # the latest punctuation sent
 ROWS_SEEN = 13
 LATE = 14
 MAX_LATENESS = 15
-HEAP = 16  # address: the highest times so far, the least first
-FILLED = 17  # how many
-MOST = 18  # a larger advance waits until it is confirmed
-FAR = 19  # rows that had to be
-CONFIRMED = 20  # of these, those that were believed later
-BEHIND = 21  # address: rows by how far they were behind the highest time (``cut.bucket_of``)
+HEAP = 16  # address of the heap of the highest times so far, the least first
+FILLED = 17  # times in the heap
+MOST = 18  # MAX ADVANCE: a larger advance waits for confirmation
+FAR = 19  # rows that had to wait for confirmation
+CONFIRMED = 20  # rows that were accepted after waiting
+BEHIND = 21  # address of BUCKETS counts: rows by distance below the highest time
 WORDS = 22
 
 
 @njit("void(int64[::1], int64)", cache=True)
 def _count(d: Any, t: int) -> None:
-    """Notes a time among the ``COUNT + 1`` highest."""
+    """Adds a time to the heap of the ``COUNT + 1`` highest times."""
     room = d[COUNT] + 1
     heap = words(d[HEAP], room)
     if d[FILLED] < room:
@@ -98,7 +98,7 @@ def _progress(d: Any) -> int:
 
 @njit("boolean(int64[::1], int64)", cache=True)
 def _begins(d: Any, t: int) -> bool:
-    """Whether a row, while none is believed, says no more than that it is there."""
+    """Takes a row while no row is accepted; returns whether the row is done with."""
     said = begin(d.ctypes.data + 8 * HIGHEST, NEVER, d[MOST], t)
     d[FAR] += said == FIRST_WAS_FAR
     return said != GOES_ON
@@ -106,7 +106,8 @@ def _begins(d: Any, t: int) -> bool:
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _mark(d: Any, u: Any, target: int) -> int:
-    """Writes the records of late rows; returns how many. Each morsel comes once, in order."""
+    """Writes the records of a morsel's late rows and returns their number. Called once per morsel,
+    in order."""
     n, column = u[ROWS], HEADER + 2 * d[ATTRIBUTE]
     data, size = u[column], d[SIZE]
     mask = as_u8(u[column + 1], n)

@@ -1,16 +1,16 @@
-"""A block as morsels: the next rows of every column, late rows marked, punctuation made (computed
-once, serially, at ingest; out-of-order paper §5.1).
+"""Cuts a block into morsels, marks the late rows and makes the punctuation: once, serially, at
+ingest (out-of-order paper §5.1).
 
 A cutter is a table of int64 words: a header, three words per column (address of the data, address
-of the mask, item size) and ATTRIBUTE per progressing attribute.
+of the mask, item size) and ATTRIBUTE words per progressing attribute.
 
-Progress on an attribute is the higher of two: what its rows say (the highest time so far, less the
-slack), and the floor that the source or a timer has promised. The source's promises are marks,
-records of (rows of the block before it, attribute, value, number of the value of PUNCTUATE BY or
--1); each counts from the next row on.
+The watermark of an attribute is the higher of two values: the highest time so far less the slack,
+and the floor, the highest punctuation from the source or a timer. Punctuation from the source comes
+as marks. A mark is a record (number of rows of the block before the mark, attribute, value, number
+of the value of PUNCTUATE BY or -1) and takes effect at the next row.
 
-With PUNCTUATE BY (group-wise punctuation, paper A.1.1) each value of a column has progress of its
-own on each attribute; that of the attribute itself holds for all of them.
+With PUNCTUATE BY (group-wise punctuation, paper A.1.1) each value of a column has its own watermark
+on each attribute; the watermark of the attribute itself holds for all values.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 # Header words of a cutter.
-BEGUN = 0  # 0: not a morsel of the block is cut yet; a block without rows is one morsel
-NEXT = 1  # row of the block
+BEGUN = 0  # 0: no morsel of the block is cut yet; a block without rows gives one morsel
+NEXT = 1  # next row of the block
 BLOCK = 2  # rows of the block
-ROOM = 3  # rows of a morsel
+ROOM = 3  # maximal rows of a morsel
 NEXT_SERIAL = 4
 FIRST = 5  # stream position of the block's first row
 COLUMNS = 6
 ATTRIBUTES = 7
-LATE = 8  # rows so far that were late rows on some attribute
-MARKS = 9
-MARKS_AT = 10  # their address
+LATE = 8  # rows so far that were late on some attribute
+MARKS = 9  # number of marks
+MARKS_AT = 10  # address of the marks
 NEXT_MARK = 11
 NUMBERS = 12  # address of the numbers of the rows' values (int32); 0: no PUNCTUATE BY
-VALUES_AT = 13  # address of what is known of the values
-BY = 14  # the column that they are of
+VALUES_AT = 13  # address of the records of the values
+BY = 14  # the PUNCTUATE BY column
 BEFORE = 15  # rows of the input before this block
-LAG = 16  # how much later than its peers it is read
-PEEKED = 17  # its first event time, where one that lags has not begun; else NEVER
-TURN = 18  # rows that it may give before another input's turn (``scheduler``)
+LAG = 16  # event time by which the input is read later than the other inputs
+PEEKED = 17  # first event time of an input with LAG that has not begun; else NEVER
+TURN = 18  # rows that are left of the input's turn (``input_scheduler``)
 CUTTER = 19
 COLUMN = 3
 MARK = 4
@@ -67,63 +67,63 @@ MARK = 4
 # Words of an attribute.
 INDEX = 0  # its column
 SLACK = 1
-BY_ROWS = 2  # 0: rows promise nothing
-HIGHEST = 3  # a clock (``advance``): event time so far, and the rows that wait to be confirmed
-PENDING = 4
-PENDING_AT = 5  # four places
-FLOOR = 9  # progress that the source or a timer has promised
-PROMISED = 10  # the latest punctuation
+BY_ROWS = 2  # 0: rows do not advance the watermark
+HIGHEST = 3  # a clock (``advance``): the highest event time, and the rows that wait
+PENDING = 4  # number of rows that wait for confirmation
+PENDING_AT = 5  # four places for their times
+FLOOR = 9  # the highest punctuation from the source or a timer
+PROMISED = 10  # the latest punctuation sent
 TIMES = 11  # address of the block's event times
 VALID = 12  # address of their mask, 0 if there are no NULLs
 LATE_MARKED = 13  # late rows so far
 MAX_LATENESS = 14
-BEHIND = 15  # address of BUCKETS counts: rows by how far they were behind the highest time
-ADVANCE = 16  # a larger advance of the highest time waits until it is confirmed
-FAR = 17  # rows so far that were further ahead than that
-EVERY = 18  # punctuation lies so far apart; 0: anywhere
-BOUNDARIES = 19  # what the consumers await: so many (step, offset); -1: everything
-BOUNDARIES_AT = 20  # their address
-FURTHEST = 21  # the highest time of a row that had to be confirmed
-OWN_SLACK = 22  # of single values
-OWN_BY_ROWS = 23
-CONFIRMED = 24  # of the rows that were FAR, those that were believed later
-KEPT = 25  # rows that would have been late had those that were FAR been believed
-KEPT_BY = 26  # and the largest advance that was not believed meanwhile
-JUMP_FROM = 27  # the largest advance among the last ones that were believed
-JUMP_TO = 28
-SINCE = 29  # advances since
+BEHIND = 15  # address of BUCKETS counts: rows by distance below the highest time
+ADVANCE = 16  # MAX ADVANCE: a larger advance of the highest time waits for confirmation
+FAR = 17  # rows so far that were further ahead than ADVANCE
+EVERY = 18  # punctuations are multiples of this value; 0: any value
+BOUNDARIES = 19  # number of pairs (step, offset) that consumers await; -1: every value
+BOUNDARIES_AT = 20  # address of the pairs
+FURTHEST = 21  # the highest time of a row that was FAR
+OWN_SLACK = 22  # the slack of single values
+OWN_BY_ROWS = 23  # 0: rows do not advance the watermark of their value
+CONFIRMED = 24  # rows that were FAR and were accepted later
+KEPT = 25  # rows that would have been late had the FAR rows been accepted at once
+KEPT_BY = 26  # the largest advance that was not accepted meanwhile
+JUMP_FROM = 27  # the start of the largest recent accepted advance
+JUMP_TO = 28  # the end of that advance
+SINCE = 29  # accepted advances since then; -1: none so far
 JUMP = 30  # the largest advance that made rows late
-JUMP_AT = 31  # the time that it led to
-JUMPED = 32  # late rows that it alone made late
+JUMP_AT = 31  # the end of that advance
+JUMPED = 32  # late rows that would not be late without that advance
 ATTRIBUTE = 33
 
-# Of a value: two words, and for each attribute
+# Words of a value: KEY and NULL, then OF_VALUE words per attribute from VALUE on.
 KEY = 0
 NULL = 1
 VALUE = 2
-TOP = 0  # a clock: event time so far, and the rows that wait
+TOP = 0  # a clock (``advance``) of the value
 TOP_WAITING = 1
-OWN_FLOOR = 6  # what the source has promised of it
-TOLD = 7  # the latest punctuation
-NEXT_TOLD = 8  # nothing is to tell below this watermark
-OWN_FURTHEST = 9  # as FURTHEST
+OWN_FLOOR = 6  # the highest punctuation of the source on this value
+TOLD = 7  # the latest punctuation sent
+NEXT_TOLD = 8  # the least watermark at which the next punctuation is due
+OWN_FURTHEST = 9  # as FURTHEST, for this value
 OF_VALUE = 10
 
-#: Promises of single values that one morsel has room for.
+#: Group-wise punctuations for which one morsel has room.
 MOST_TOLD = 20
 
-#: The largest advance is looked for among so many.
+#: Number of accepted advances after which an advance is no longer recent.
 RECENT = 64
-#: Of the rows that were in order, the last ones whose advances are looked at.
+#: Number of rows, at the end of a run of rows in order, whose advances are examined.
 _LAST_ROWS = 4
-#: Of the counts by distance: 8 for each power of two.
+#: Number of counts by distance: 8 for each power of two.
 BUCKETS = 496
 _FAR_OFF = 1 << 62
 
 
 @njit(inline="always")
 def watermark(a: Any) -> int:
-    """Progress on an attribute."""
+    """The watermark of an attribute."""
     if a[BY_ROWS] == 0 or a[HIGHEST] <= NEVER + a[SLACK]:
         return a[FLOOR]
     return max(a[FLOOR], a[HIGHEST] - a[SLACK])
@@ -131,7 +131,7 @@ def watermark(a: Any) -> int:
 
 @njit("int64(int64)", cache=True)
 def bucket_of(distance: int) -> int:
-    """The count that a distance (above zero) belongs to."""
+    """The number of the bucket for a distance above zero."""
     if distance < 8:
         return distance
     power = 63 - leading_zeros(distance)
@@ -140,7 +140,7 @@ def bucket_of(distance: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def rolled(attribute: int, value: int) -> int:
-    """The highest boundary that somebody awaits, at or below ``value`` (the describe operator,
+    """The highest boundary at or below ``value`` that a consumer awaits (the describe operator,
     paper A.1.1); NEVER if there is none."""
     a = words(attribute, ATTRIBUTE)
     if value < -_FAR_OFF:
@@ -159,7 +159,8 @@ def rolled(attribute: int, value: int) -> int:
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
 def _in_order(times: Any, highest: int) -> bool:
-    """Without a branch per row: four times as fast as looking for late rows."""
+    """Whether ``times`` do not descend and begin at or above ``highest``. The loop has no branch
+    per row and is four times as fast as a search for late rows."""
     behind = times[0] < highest
     for i in range(1, times.size):
         behind |= times[i] < times[i - 1]
@@ -168,7 +169,8 @@ def _in_order(times: Any, highest: int) -> bool:
 
 @njit(inline="always")
 def _note(a: Any, base: int, t: int) -> None:
-    """An advance that was believed: how large it was, if late rows should come of it."""
+    """Records an accepted advance from ``base`` to ``t`` if it is the largest recent one: late rows
+    may result from it (``_blame``)."""
     if a[SINCE] < 0 or a[SINCE] >= RECENT or t - base > a[JUMP_TO] - a[JUMP_FROM]:
         a[JUMP_FROM], a[JUMP_TO], a[SINCE] = base, t, 0
     else:
@@ -177,7 +179,7 @@ def _note(a: Any, base: int, t: int) -> None:
 
 @njit(inline="always")
 def _blame(a: Any) -> None:
-    """A late row that would be none but for the largest recent advance."""
+    """Counts a late row that would not be late without the largest recent advance."""
     jump = a[JUMP_TO] - a[JUMP_FROM]
     if jump > a[JUMP]:
         a[JUMP], a[JUMP_AT], a[JUMPED] = jump, a[JUMP_TO], 0
@@ -186,8 +188,8 @@ def _blame(a: Any) -> None:
 
 @njit(inline="always")
 def _is_kept(a: Any, furthest: int, slack: int, t: int) -> bool:
-    """Whether a row that is not late would be, had the one that was furthest ahead been
-    believed."""
+    """Whether a row at ``t`` that is not late would be late, had the row at ``furthest`` been
+    accepted at once."""
     return furthest > a[HIGHEST] and furthest > NEVER + slack and t < furthest - slack
 
 
@@ -202,7 +204,7 @@ def _keep(attribute: int, furthest: int) -> None:
 
 @njit("boolean(int64, int64)", nogil=True, cache=True)
 def _begins(attribute: int, t: int) -> bool:
-    """Whether a row, while none is believed, says no more than that it is there."""
+    """Takes a row while no row is accepted; returns whether the row is done with."""
     a = words(attribute, ATTRIBUTE)
     said = begin(attribute + 8 * HIGHEST, a[FLOOR], a[ADVANCE], t)
     if said == GOES_ON:
@@ -218,7 +220,7 @@ def _begins(attribute: int, t: int) -> bool:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _advance(attribute: int, t: int) -> None:
-    """A row above the highest time."""
+    """Takes a row above the highest time."""
     a = words(attribute, ATTRIBUTE)
     base = max(a[HIGHEST], a[FLOOR])
     far = base != NEVER and t > within(base, a[ADVANCE])
@@ -233,7 +235,7 @@ def _advance(attribute: int, t: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _go_on(attribute: int, from_: int, end: int) -> None:
-    """Those rows, which need no second look."""
+    """Takes rows that satisfy ``_is_calm``."""
     a = words(attribute, ATTRIBUTE)
     n = end - from_
     times = words(a[TIMES] + 8 * from_, n)
@@ -260,8 +262,8 @@ def _go_on(attribute: int, from_: int, end: int) -> None:
 
 @njit("boolean(int64, int64, int64)", nogil=True, cache=True)
 def _is_calm(attribute: int, start: int, end: int) -> bool:
-    """Whether those rows need no second look: in order, above all that is promised, and within
-    ADVANCE of what is known."""
+    """Whether the rows need no check one by one: their times are in order, at or above the highest
+    time and the floor, and at most ADVANCE ahead of the higher one."""
     a = words(attribute, ATTRIBUTE)
     if a[VALID] != 0:
         return False
@@ -275,10 +277,10 @@ def _is_calm(attribute: int, start: int, end: int) -> bool:
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int) -> int:
-    """A row below its source's progress just before it is a late row: (row, attribute, own
-    watermark) goes to the morsel's records, which have room for all rows. Looks at the block's rows
-    from ``from_`` to ``end``, of a morsel that begins at ``start`` and has ``late`` records;
-    returns how many it has now."""
+    """Marks the late rows among the block's rows from ``from_`` to ``end``. A row below the
+    watermark of its source just before the row is late; its record (row, attribute, row watermark)
+    goes to the morsel, which has room for all rows. The morsel begins at row ``start`` and has
+    ``late`` records; returns the new number of records."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
@@ -325,7 +327,7 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
 
 @njit("boolean(int64)", nogil=True, cache=True)
 def _take_mark(cutter: int) -> bool:
-    """The source's next promise; returns whether a consumer awaits it."""
+    """Takes the next mark; returns whether a consumer awaits the new watermark."""
     c = words(cutter, CUTTER)
     mark = words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], MARK)
     c[NEXT_MARK] += 1
@@ -340,7 +342,8 @@ def _take_mark(cutter: int) -> bool:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _promise(cutter: int, morsel: int) -> None:
-    """Behind the punctuation that is there."""
+    """Appends punctuation to the morsel for every attribute whose watermark has reached a new
+    boundary."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     n = u[PUNCTUATIONS]
@@ -357,7 +360,8 @@ def _promise(cutter: int, morsel: int) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def promise(cutter: int, morsel: int) -> None:
-    """Punctuation for every attribute whose progress has passed a boundary."""
+    """Replaces the punctuation of the morsel by one item for every attribute whose watermark has
+    reached a new boundary."""
     u = words(morsel, HEADER)
     u[PUNCTUATIONS] = 0
     _promise(cutter, morsel)
@@ -374,7 +378,7 @@ def _own(a: Any, v: Any, at: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _next_boundary(attribute: int, value: int) -> int:
-    """The least boundary above ``value`` that somebody awaits."""
+    """The least boundary above ``value`` that a consumer awaits."""
     a = words(attribute, ATTRIBUTE)
     if a[BOUNDARIES] < 0:
         return value + 1
@@ -391,8 +395,8 @@ def _next_boundary(attribute: int, value: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _tell(cutter: int, morsel: int, attribute: int, value: int) -> int:
-    """A morsel's promise of one value (``value`` is the address of what is known of it on the
-    attribute, behind its key by ``VALUE``), if somebody awaits it; returns whether so."""
+    """Appends a group-wise punctuation of one value to the morsel if a consumer awaits the value's
+    watermark; returns 1 if so, else 0. ``value`` is the address of the value's record."""
     c, u, a = words(cutter, CUTTER), words(morsel, HEADER), words(attribute, ATTRIBUTE)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     k = (attribute - first) // (8 * ATTRIBUTE)
@@ -415,8 +419,8 @@ def _tell(cutter: int, morsel: int, attribute: int, value: int) -> int:
 
 @njit(inline="always")
 def _known_alone(a: Any, v: Any) -> int:
-    """The time that an advance of a value is measured from; ``v`` is what is known of the value on
-    the attribute."""
+    """The time from which the advance of a value is measured; ``v`` are the value's words for the
+    attribute."""
     base = max(v[TOP], v[OWN_FLOOR], a[FLOOR])
     return a[HIGHEST] if base == NEVER else base
 
@@ -430,11 +434,12 @@ def _is_kept_alone(a: Any, v: Any, at: int, t: int) -> bool:
 
 @njit("boolean(int64, int64, int64)", nogil=True, cache=True)
 def _begins_alone(attribute: int, value: int, t: int) -> bool:
-    """``_begins`` of a value that no other value says anything about."""
+    """``_begins`` for a value with its own clock: the rows of other values do not confirm its
+    rows."""
     a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
     said = begin(value, _known_alone(a, v), a[ADVANCE], t)
     if said == GOES_ON:
-        a[HIGHEST] = max(a[HIGHEST], v[TOP])  # its first row may have been believed
+        a[HIGHEST] = max(a[HIGHEST], v[TOP])  # ``begin`` may have accepted the first row
         return False
     if said == WAITS:
         v[OWN_FURTHEST] = t
@@ -450,8 +455,7 @@ def _begins_alone(attribute: int, value: int, t: int) -> bool:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _advance_alone(attribute: int, value: int, t: int) -> None:
-    """A row of a value that no other value says anything about: its own rows have to confirm an
-    advance."""
+    """Takes a row of a value with its own clock: only rows of the same value confirm an advance."""
     a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
     if t < v[TOP]:
         return
@@ -472,8 +476,8 @@ def _advance_alone(attribute: int, value: int, t: int) -> None:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
-    """What ``cut`` does with the rows from ``start`` on, at most to ``end``, where each value of a
-    column has progress of its own; returns where the morsel ends."""
+    """``_cut`` with PUNCTUATE BY, where each value of a column has its own watermark. Takes the
+    rows from ``start`` on, at most to ``end``; returns the end of the morsel."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
@@ -540,7 +544,7 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
                     _advance(attribute, t)
                 elif t == a[HIGHEST]:
                     a[PENDING] = 0
-                # one that waits to be confirmed says nothing of its value either
+                # A row that waits for confirmation does not advance its value's watermark either.
                 if t > a[HIGHEST]:
                     v[at + OWN_FURTHEST] = max(v[at + OWN_FURTHEST], t)
                 else:
@@ -555,8 +559,8 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
-    """Marks the late rows among the rows from ``start`` on, and takes the source's promises;
-    returns where the morsel ends: at ``end``, or at a promise that is awaited."""
+    """Marks the late rows from row ``start`` on and takes the source's marks. Returns the end of
+    the morsel: ``end``, or the first row behind a mark whose watermark a consumer awaits."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     late, at, awaited = 0, start, False
     while True:
@@ -578,8 +582,9 @@ def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def cut(cutter: int, morsel: int) -> int:
-    """Makes the morsel the next one of the block; 0 if the block is used up. A promise of the
-    source that is awaited ends the morsel: it is a high-priority tuple (paper A.1.1)."""
+    """Cuts the next morsel of the block and returns 1; returns 0 if the block is used up. A mark
+    whose watermark a consumer awaits ends the morsel: the mark is a high-priority tuple (paper
+    A.1.1)."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
     if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
         return 0

@@ -1,12 +1,13 @@
-"""Inputs take turns: the one that is furthest behind in event time gives the next rows.
+"""The input scheduler: the input that is furthest behind in event time gives the next rows.
 
-Where progress is deduced from the order of arrival (BY_TIME), inputs are read row by row in the
-order of their times: a row comes with its own time or, if it is behind, with that of the rows
-before it. Equal times go by the inputs' order. So an input is no further behind than it was itself,
-however long the blocks are in which the inputs are read.
+A turn is a number of consecutive rows from one input. With BY_TIME, for watermarks deduced from the
+order of arrival, the scheduler reads the inputs row by row in the order of their times. The time of
+a row below earlier rows of its input counts as the highest time of those rows. Equal times follow
+the order of the inputs. The lateness of a row then depends on the disorder of its own input only,
+whatever the length of the blocks.
 
-The table of turns is a header of int64 words and a record per input; how far an input has come,
-and its block, are told by its cutter (``cut``).
+The scheduler's table is a header of int64 words and a record per input. The cutter of an input
+(``cutter``) holds the input's watermark and its block.
 """
 
 from __future__ import annotations
@@ -40,34 +41,35 @@ from cql.executor.kernels.ingest.cutter import (
 from cql.executor.kernels.lib.memory import as_u8, words
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 
-CURRENT = 0  # the input whose turn it is, or was; -1: none so far
+CURRENT = 0  # the input of this turn, or of the last one; -1: none so far
 INPUTS = 1
 TURN_ROWS = 2  # rows of a turn
 LEFT = 3  # rows that are left of this turn
-ANY = 4  # 0: one without a block is waited for; 1: those that have one go on
-SERIAL = 5  # of the next morsel
+ANY = 4  # 0: wait for an input without a block; 1: go on with the inputs that have one
+SERIAL = 5  # serial number of the next morsel
 SEQUENCE = 6  # stream position of the next row
 BEGAN = 7  # serial number with which this turn began
-UNTIL = 8  # serial with which no morsel is cut, yet
+UNTIL = 8  # serial number of the first morsel that may not be cut yet
 READS = 9  # the input whose next block is to be read ahead
 BY_TIME = 10  # 1: a turn lasts as long as no other input's next row is earlier
-STOPPED = 11  # 1: a LIMIT is over; no morsel is cut until it is known which inputs go on
+STOPPED = 11  # 1: a LIMIT is reached; cut no morsel until the remaining inputs are known
 HEADER = 12
 
-# Of an input.
-OF_CUTTER = 0  # its address
-MORSEL = 1  # address of the morsel that it is cut into
-OPERATOR = 2  # who takes it, and at which port
-PORT = 3
-ALIVE = 4  # 0: it has no turns
-OPEN = 5  # 1: a block of it is being cut
-AHEAD = 6  # 1: its next one may be read meanwhile
+# Words of an input.
+OF_CUTTER = 0  # address of its cutter
+MORSEL = 1  # address of the morsel into which its block is cut
+OPERATOR = 2  # the operator that receives the morsel
+PORT = 3  # the port at which the operator receives it
+ALIVE = 4  # 0: the input gets no turn
+OPEN = 5  # 1: a block of the input is being cut
+AHEAD = 6  # 1: the input's next block may be read meanwhile
 INPUT = 7
 
 
 @njit("int64(int64)", nogil=True, cache=True)
 def position(cutter: int) -> int:
-    """When what follows of an input arrives, in event time."""
+    """The position of an input in event time: its watermark plus LAG; NEVER if unknown. An input
+    without an attribute has the number of its rows read as its position."""
     c = words(cutter, CUTTER)
     if c[ATTRIBUTES] == 0:
         return c[BEFORE] + c[NEXT]
@@ -79,8 +81,8 @@ def position(cutter: int) -> int:
 
 @njit(inline="always")
 def _time_of(c: Any, a: Any, reached: int, row: int) -> int:
-    """When a row of the block comes, behind rows that have ``reached`` so far. One that is too far
-    ahead to be believed, or has no time, comes with the rows before it."""
+    """The time that counts for a row of the block; ``reached`` is the highest time before the row.
+    A row with no time, a lower time, or a time beyond MAX ADVANCE counts as ``reached``."""
     if a[VALID] != 0 and as_u8(a[VALID], c[BLOCK])[row] == 0:
         return reached
     t = words(a[TIMES], c[BLOCK])[row]
@@ -91,7 +93,8 @@ def _time_of(c: Any, a: Any, reached: int, row: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _next_time(cutter: int, is_open: int) -> int:
-    """When the next row of an input comes, or the earliest that it can."""
+    """The time that counts for the next row of an input (``_time_of``) plus LAG, or a lower bound
+    of that time while the input has no further row at hand; NEVER if unknown."""
     c = words(cutter, CUTTER)
     if c[ATTRIBUTES] == 0:
         return NEVER
@@ -106,7 +109,7 @@ def _next_time(cutter: int, is_open: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _rows_until(cutter: int, until: int) -> int:
-    """How many rows of the block come up to that time, one at least."""
+    """The number of the block's next rows up to time ``until``, at least one."""
     c = words(cutter, CUTTER)
     if c[ATTRIBUTES] == 0 or c[NEXT] >= c[BLOCK]:
         return INFINITY
@@ -123,7 +126,7 @@ def _rows_until(cutter: int, until: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _turn(scheduler: int, k: int) -> int:
-    """The rows of a turn of input ``k``."""
+    """The number of rows of a turn of input ``k``."""
     h = words(scheduler, HEADER)
     if h[BY_TIME] == 0:
         return h[TURN_ROWS]
@@ -139,7 +142,7 @@ def _turn(scheduler: int, k: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def whose(scheduler: int) -> int:
-    """The input that is furthest behind; -1 if there is none."""
+    """The input that is furthest behind; -1 if no input can have a turn."""
     h = words(scheduler, HEADER)
     best, least = -1, 0
     for k in range(h[INPUTS]):
@@ -157,8 +160,8 @@ def whose(scheduler: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def take(scheduler: int) -> int:
-    """Cuts the next morsel. 0: the input whose turn it is has no block, or none any more; or UNTIL
-    is reached, or it is STOPPED."""
+    """Cuts the next morsel and returns 1. Returns 0 if the input of the next turn has no block or
+    its block is used up, if UNTIL is reached, or if the scheduler is STOPPED."""
     h = words(scheduler, HEADER)
     if h[SERIAL] >= h[UNTIL] or h[STOPPED] != 0:
         return 0
@@ -183,6 +186,6 @@ def take(scheduler: int) -> int:
 
 @njit(inline="always")
 def record(scheduler: int) -> Any:
-    """Of the input whose turn it is."""
+    """The record of the input of this turn."""
     k = words(scheduler, HEADER)[CURRENT]
     return words(scheduler + 8 * (HEADER + INPUT * k), INPUT)

@@ -1,5 +1,5 @@
-"""The values of a column by which a source is punctuated (``cut``): each row is told the number of
-its value, before the block is cut."""
+"""Numbers the values of the PUNCTUATE BY column: each row gets the number of its value before the
+block is cut (``cutter``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cql.executor.kernels.morsel_layout import NEVER
 
 @njit(inline="always")
 def value_at(address: int, size: int, row: int) -> int:
-    """A signed number of so many bytes; 0: an unsigned one of one byte."""
+    """The signed integer of ``size`` bytes at a row; ``size`` 0 means one unsigned byte."""
     if size == 8:
         return words(address, row + 1)[row]
     if size == 4:
@@ -41,7 +41,7 @@ def value_at(address: int, size: int, row: int) -> int:
 
 @njit(inline="always")
 def place_of(index: Any, records: Any, width: int, key: int, null: int) -> int:
-    """Where in the index a value is, or would be."""
+    """The place of a value in the index, or the empty place where the value belongs."""
     mask = index.size - 1
     place = (hash_end(hash_next(hash_start(key), null)) >> 8) & mask
     while index[place] != 0:
@@ -68,9 +68,10 @@ def number(
     known: Any,
     numbers: Any,
 ) -> int:
-    """Numbers the rows from ``begin`` on; returns the first one for whose value there is no room:
-    the index (of a power of two of places) is half full at the most. ``mask`` 0: none is NULL.
-    ``known`` holds how many values there are, and the words of a record."""
+    """Writes the number of each row's value to ``numbers``, from row ``begin`` on. Returns
+    ``rows``, or the first row whose new value has no room: the index (a power of two of places) is
+    at most half full. ``mask`` 0 means that no value is NULL. ``known`` holds the number of values
+    and the words of a record."""
     width = known[1]
     last, last_null, found = 0, -1, 0
     for row in range(begin, rows):
@@ -96,7 +97,7 @@ def number(
 
 @njit("void(int32[::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def enter(index: Any, records: Any, width: int, count: int) -> None:
-    """Enters so many records into an empty index."""
+    """Enters the first ``count`` records into an empty index."""
     for n in range(count):
         at = width * n
         index[place_of(index, records, width, records[at + KEY], records[at + NULL])] = n + 1

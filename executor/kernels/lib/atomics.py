@@ -1,7 +1,7 @@
 """Atomic operations on words at an address, for nogil kernels (numba ships none).
 
-``address`` is that of an aligned int64. Orderings are in the names; unmarked ones are sequentially
-consistent.
+``address`` is the address of an aligned int64. The name of a function gives its memory ordering; a
+name without one means sequentially consistent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ store_relaxed = _store("monotonic")
 
 @intrinsic
 def compare_and_swap(typingctx: Any, address: Any, expected: Any, new: Any) -> Any:
-    """Returns the old value: it succeeded iff that equals ``expected``."""
+    """Returns the old value; the swap happened iff the old value equals ``expected``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(builder, args[0])
@@ -80,7 +80,7 @@ def compare_and_swap(typingctx: Any, address: Any, expected: Any, new: Any) -> A
 
 @intrinsic
 def fence(typingctx: Any) -> Any:
-    """What was written before is seen before what is read after (store, then load)."""
+    """A full fence: every store before the fence takes effect before any load after the fence."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.fence("seq_cst")
@@ -91,7 +91,7 @@ def fence(typingctx: Any) -> Any:
 
 @intrinsic
 def pause(typingctx: Any) -> Any:
-    """Tells the core that it waits in a loop. (Inline assembly aborts the process.)"""
+    """The spin-wait hint of the CPU. An LLVM intrinsic: inline assembly aborts the process."""
     arm = platform.machine().lower() in ("aarch64", "arm64")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

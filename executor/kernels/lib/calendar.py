@@ -1,7 +1,8 @@
 """Civil calendar arithmetic on int64 days and microseconds since 1970-01-01 (UTC, proleptic
-Gregorian), exact for the years 1 to 9999 and floors before the epoch. No exceptions, no allocation.
+Gregorian). The results are exact for the years 1 to 9999; divisions round down before the epoch
+too. No function raises or allocates.
 
-Howard Hinnant's algorithms: a year starts in March, so that the leap day is its last.
+The algorithms are Howard Hinnant's. A year starts in March, so that the leap day is its last day.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _DAY = 86_400_000_000
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _march(days: int) -> tuple[int, int, int]:
-    """(year that starts in March, day of it from 0, month of it from 0)."""
+    """(year that starts in March, day of that year from 0, month of that year from 0)."""
     z = days + 719_468
     era = z // 146_097
     of_era = z - era * 146_097
@@ -27,7 +28,7 @@ def _march(days: int) -> tuple[int, int, int]:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def from_civil(year: int, month: int, day: int) -> int:
-    """Days of a date; ``day`` may lie outside the month."""
+    """Days since the epoch of a date; ``day`` may lie outside the month."""
     y = year - int64(month <= 2)
     era = y // 400
     of_era = y - era * 400
@@ -60,13 +61,13 @@ def quarter_of(days: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def weekday_of(days: int) -> int:
-    """0 is Monday."""
+    """The weekday from 0 (Monday) to 6."""
     return (days + 3) % 7
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def dayofweek_of(days: int) -> int:
-    """1 is Sunday."""
+    """The weekday from 1 (Sunday) to 7."""
     return (days + 4) % 7 + 1
 
 
@@ -77,7 +78,7 @@ def dayofyear_of(days: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def week_of(days: int) -> int:
-    """ISO week."""
+    """The ISO week of the year, from 1."""
     return (dayofyear_of(days - (days + 3) % 7 + 3) - 1) // 7 + 1
 
 
@@ -91,7 +92,7 @@ def month_length(year: int, month: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_months_days(days: int, months: int) -> int:
-    """The same day of a later month, or its last."""
+    """The same day of the month ``months`` months later, or the last day of that month."""
     count = year_of(days) * 12 + month_of(days) - 1 + months
     year, month = count // 12, count % 12 + 1
     day = min(day_of(days), month_length(year, month))
@@ -103,7 +104,7 @@ def add_months_micros(micros: int, months: int) -> tuple[int, bool]:
     days = micros // _DAY
     moved = add_months_days(days, months)
     clock = micros - days * _DAY
-    if moved < 0:  # counted from the next midnight, or the first day of all would overflow
+    if moved < 0:  # count from the next midnight: the midnight of the first day has no int64
         moved += 1
         clock -= _DAY
     start, bad = mul_flagged(moved, int64(_DAY))
@@ -113,7 +114,7 @@ def add_months_micros(micros: int, months: int) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def whole_months(start: int, end: int) -> int:
-    """Whole months between timestamps, towards zero (``planner.interpret.time``)."""
+    """Whole months between two timestamps, truncated towards zero (``planner.interpret.time``)."""
     first, last = start // _DAY, end // _DAY
     clock, other = start - first * _DAY, end - last * _DAY
     if last > first and other < clock:
@@ -133,7 +134,7 @@ def last_day_of(days: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def trunc_months(days: int, size: int) -> int:
-    """The first day of the month, quarter (size 3) or year (12)."""
+    """The first day of the month (``size`` 1), quarter (3) or year (12)."""
     first = (month_of(days) - 1) // size * size + 1
     return from_civil(year_of(days), first, 1)
 
@@ -145,7 +146,7 @@ def trunc_week(days: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def make_date_days(year: int, month: int, day: int) -> tuple[int, bool]:
-    """(days, whether there is no such date)."""
+    """(days since the epoch, whether the date does not exist)."""
     bad = year < 1 or year > 9999 or month < 1 or month > 12 or day < 1
     bad = bad or day > month_length(year, month)
     return from_civil(year, month, day), bad

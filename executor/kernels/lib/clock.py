@@ -1,7 +1,7 @@
-"""The monotonic clock, for kernels.
+"""The monotonic clock and the measurements per operator, for kernels.
 
-Who wants to know what operators take hands in a table: two words of room for the clock, then OF
-words for each operator. Its address is 0 where nobody does, which costs a branch per morsel."""
+The table of measurements is SCRATCH words of room for the clock, then OF words per operator. Its
+address ``times`` is 0 when nothing is measured; that case costs one branch per morsel."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from cql.executor.kernels.lib.memory import words
 
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 _REAL, _MONOTONIC = 0, 1
-#: Words of room in front of a table of times.
+#: Words of room for the clock, in front of the table of measurements.
 SCRATCH = 2
-#: Words of an operator: nanoseconds; items of punctuation that it took, and that it passed on.
+#: Words per operator: nanoseconds; items of punctuation received; items of punctuation sent.
 NANOSECONDS, TOOK, PASSED_ON = range(3)
 OF = 3
 
 
 @njit(inline="always")
 def nanoseconds(address: int) -> Any:
-    """The time, which is written to the two words at ``address`` first: seconds, nanoseconds."""
+    """The monotonic time in nanoseconds. Overwrites the two words at ``address`` with seconds and
+    nanoseconds."""
     _clock_gettime(_MONOTONIC, address)
     scratch = words(address, 2)
     return scratch[0] * 1_000_000_000 + scratch[1]
@@ -32,13 +33,13 @@ def nanoseconds(address: int) -> Any:
 
 @njit(inline="always")
 def began_at(times: int) -> Any:
-    """When a call begins that ``add_time`` accounts for."""
+    """The time at which a call of an operator begins, for ``add_time``."""
     return nanoseconds(times) if times != 0 else 0
 
 
 @njit(inline="always")
 def add_time(times: int, operator: int, began: int) -> None:
-    """The call that began then is over."""
+    """Adds the time since ``began`` to the operator's nanoseconds."""
     if times != 0:
         at = SCRATCH + OF * operator + NANOSECONDS
         words(times, at + 1)[at] += nanoseconds(times) - began
@@ -46,7 +47,7 @@ def add_time(times: int, operator: int, began: int) -> None:
 
 @njit(inline="always")
 def add_punctuation(times: int, operator: int, morsel: int, out: int) -> None:
-    """What was in a morsel that is done (0: it is not), and what is in the output."""
+    """Counts the punctuation of a finished input morsel (0: not finished) and of the output."""
     if times != 0:
         at = SCRATCH + OF * operator
         taken = words(times, at + OF)
@@ -56,8 +57,8 @@ def add_punctuation(times: int, operator: int, morsel: int, out: int) -> None:
 
 @njit(inline="always")
 def in_a_while(address: int, after: int) -> None:
-    """Writes the time of day that will be ``after`` nanoseconds (less than a second) from now: what
-    the C library waits for."""
+    """Writes the time of day ``after`` nanoseconds (less than a second) from now to two words at
+    ``address``: the deadline that ``pthread_cond_timedwait`` expects."""
     _clock_gettime(_REAL, address)
     time = words(address, 2)
     time[1] += after

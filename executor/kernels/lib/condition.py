@@ -1,8 +1,9 @@
-"""Idle threads sleep, without the GIL, until something has happened: a POSIX condition.
+"""A POSIX condition variable: idle threads sleep on it without the GIL until another thread wakes
+them.
 
-A bed is BED words: how many sleep, how often they were woken, and room for a mutex and a condition.
-Who looks for work notes ``wakes`` first, and lies down with it only if there was none: what happens
-in between is not slept through.
+A condition ("bed") is BED words: the number of sleepers, the number of wake-ups, and room for a
+mutex and a condition variable. A thread reads ``wakes`` before it looks for work. If it finds none,
+it passes that number to ``lie_down``, which returns at once if a wake-up happened in between.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _WAKES = 16
 _MUTEX = 32
 _CONDITION = 48
 BED = 64
-#: What makes a mutex and a condition out of zeros.
+#: First words of an initialised mutex and condition variable; their other words are zeros.
 _SIGNATURES = (0x32AAABA7, 0x3CB0B1BB) if sys.platform == "darwin" else (0, 0)
 
 _lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.int64))
@@ -35,22 +36,22 @@ _broadcast = types.ExternalFunction("pthread_cond_broadcast", types.int32(types.
 
 @njit("void(int64)", cache=True)
 def make_bed(bed: int) -> None:
-    """Over BED words of zeros."""
+    """Makes a condition of BED words of zeros."""
     b = words(bed, BED)
     b[_MUTEX], b[_CONDITION] = _SIGNATURES
 
 
 @njit(inline="always")
 def wakes(bed: int) -> Any:
-    """How often the sleepers have been woken."""
+    """The number of wake-ups so far."""
     return load_acquire(bed + 8 * _WAKES)
 
 
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
 def lie_down(bed: int, seen: int, most: int, scratch: int) -> None:
-    """Sleeps until ``wakes`` is more than ``seen``, at most so many nanoseconds. The sleeper has
-    been counted (``fetch_add`` on SLEEPERS) before it looked for work, and counts itself out.
-    ``scratch``: two words."""
+    """Sleeps until ``wakes`` exceeds ``seen``, for at most ``most`` nanoseconds. The thread adds
+    itself to SLEEPERS (``fetch_add``) before it looks for work; this function subtracts it again.
+    ``scratch`` is the address of two words."""
     in_a_while(scratch, most)
     _lock(bed + 8 * _MUTEX)
     if wakes(bed) == seen:
@@ -61,7 +62,7 @@ def lie_down(bed: int, seen: int, most: int, scratch: int) -> None:
 
 @njit("void(int64)", nogil=True, cache=True)
 def wake(bed: int) -> None:
-    """Wakes all sleepers, of what was written before."""
+    """Wakes all sleepers. They see every store that this thread made before the call."""
     fence()
     if load_relaxed(bed + 8 * SLEEPERS) > 0:
         _lock(bed + 8 * _MUTEX)

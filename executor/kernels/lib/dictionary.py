@@ -1,7 +1,8 @@
-"""Strings to dense int32 codes: one growing hash table over a byte arena (hash, then verify).
+"""Dense int32 codes for strings: a growing hash table over an arena of bytes.
 
-Arrays: ``places`` int32 (code + 1, 0 empty, a power of two of them), ``hashes`` int64 per code,
-``starts`` int64 per code and one more, ``arena`` uint8.
+Its arrays: ``places``, int32, holds code + 1 (0: empty) and its size is a power of two; ``hashes``,
+int64, one per code; ``starts``, int64, the offset of each code's text in the arena, and one more;
+``arena``, uint8.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from numba import int64, uint64
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_u8, load_word
 
-#: Short texts that came lately, by their bytes: most columns hold few different ones.
+#: Places of a cache of recent short texts: most columns hold few distinct texts.
 _RECENT = 256
+#: A short text has at most this number of bytes.
 _SHORT = 8
-#: The bytes of a word that a text of so many has.
+#: For each length of a short text, the mask of its bytes in a word.
 _BYTES = np.array([(1 << 8 * k) - 1 for k in range(_SHORT + 1)], np.uint64)
 
 
 @njit(inline="always")
 def _few(data: int, size: int, at: int, n: int) -> int:
-    """``n`` bytes, 8 at most, as a word; ``size`` of them are there."""
+    """The ``n`` bytes (at most 8) from offset ``at`` on as a word; ``data`` has ``size`` bytes."""
     if at + _SHORT <= size:
         return load_word(data + at) & _BYTES[n]
     word = uint64(0)
@@ -46,7 +48,7 @@ def _hash(data: int, size: int, start: int, end: int) -> int:
 
 @njit(inline="always")
 def _same(a: int, b: int, n: int) -> bool:
-    """Whether the ``n`` bytes at two addresses are the same."""
+    """Whether the ``n`` bytes at two addresses are equal."""
     k = 0
     while k + 8 <= n:
         if load_word(a + k) != load_word(b + k):
@@ -82,8 +84,9 @@ def encode(
     used: int,
     codes: Any,
 ) -> Any:
-    """Codes of strings ``first`` to ``n``; NULLs (valid[i] == 0) get code 0. Stops early when the
-    table (half full at most) or the arena is full; returns (next row, codes used)."""
+    """Writes the codes of the strings ``first`` to ``n``; a NULL (valid[i] == 0) gets code 0. Stops
+    early when the table (at most half full) or the arena is full. Returns (next row, codes
+    used)."""
     mask = places.size - 1
     limit = min(hashes.size, places.size // 2)
     recent, lengths = np.zeros(_RECENT, np.uint64), np.full(_RECENT, -1)
@@ -134,7 +137,7 @@ def encode(
     cache=True,
 )
 def index(places: Any, hashes: Any, used: int) -> None:
-    """Fills empty ``places`` with the codes 1 to ``used``."""
+    """Enters the codes from 1 to ``used`` - 1 into empty ``places``."""
     mask = places.size - 1
     for c in range(1, used):
         p = hashes[c] & mask

@@ -1,4 +1,5 @@
-"""Hashing of key words, and the order-independent pieces of hash tables."""
+"""Hashing of key words: ``hash_start`` the first word, ``hash_next`` each further one, then
+``hash_end``."""
 
 from __future__ import annotations
 
@@ -21,5 +22,6 @@ def hash_next(h: int, k: int) -> int:
 
 @njit(inline="always")
 def hash_end(h: int) -> int:
-    """63 bits, never negative: low bits choose the place, high bits are the tag."""
+    """The hash in 63 bits, never negative: the low bits choose the place, the high bits are the
+    tag."""
     return int64(uint64(h) >> uint64(1))

@@ -1,7 +1,7 @@
 """Machine instructions that numba does not offer: arithmetic with an overflow flag, the high half
 of a product, division without Python's checks.
 
-All take and return int64; a flag is a boolean. None of them can raise.
+Operands and results are int64, flags are boolean. None of the functions can raise.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _plain(operation: str) -> Any:
 
 @intrinsic
 def leading_zeros(typingctx: Any, a: Any) -> Any:
-    """Of the 64 bits of an int64; 64 for 0."""
+    """The number of leading zeros among the 64 bits of an int64; 64 for 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -58,7 +58,7 @@ def leading_zeros(typingctx: Any, a: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typingctx: Any, a: Any) -> Any:
-    """Of the 64 bits of an int64; 64 for 0."""
+    """The number of trailing zeros among the 64 bits of an int64; 64 for 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -69,13 +69,14 @@ def trailing_zeros(typingctx: Any, a: Any) -> Any:
 add_flagged = _checked("sadd_with_overflow")
 sub_flagged = _checked("ssub_with_overflow")
 mul_flagged = _checked("smul_with_overflow")
-#: Truncating; undefined for b = 0 and for MIN / -1: callers guard.
+#: Truncating division; undefined for b = 0 and for MIN / -1, which callers exclude.
 quotient = _plain("sdiv")
 remainder = _plain("srem")
 
 
 def _expected(value: bool) -> Any:
-    """Its boolean argument, which is nearly always ``value``: registers go to the usual path."""
+    """An intrinsic that returns its boolean argument and informs LLVM that the argument is nearly
+    always ``value``."""
 
     @intrinsic
     def function(typingctx: Any, condition: Any) -> Any:
@@ -107,7 +108,7 @@ def mul_high(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def unsigned_mul_high(typingctx: Any, a: Any, b: Any) -> Any:
-    """The high 64 bits of the 128-bit product of two words without sign."""
+    """The high 64 bits of the 128-bit unsigned product."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = [builder.zext(x, _I128) for x in args]

@@ -1,7 +1,8 @@
-"""A hash index from key words to dense ids that can be given back.
+"""A hash index from key words to dense ids; ids can be freed.
 
-``table`` holds id + 1 at the place of its hash or behind it (0: free); ``keys`` the words of each
-id; ``free`` the ids that are free, as a stack of ``control[FREE]`` of them.
+``table`` holds id + 1 (0: empty) at the place of the key's hash or at the next empty place behind
+it; its size is a power of two. ``keys`` holds the words of each id. ``free`` is a stack of the
+``control[FREE]`` free ids.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import prefetch
 
-FREE = 0  # word of control: how many ids are free
-FLAGS = 62  # flags, which column is NULL, in a key word behind those of the columns
-#: So many rows ahead the places of their hashes are fetched, and half as many the keys there.
+FREE = 0  # word of control: the number of free ids
+FLAGS = 62  # NULL flags (one per column) in a key word behind the words of the columns
+#: Prefetch distance in rows: the place in the table this far ahead, the key there half as far.
 _AHEAD = 16
 
 
@@ -45,8 +46,8 @@ def _same(a: Any, i: int, b: Any, j: int) -> bool:
 def find_groups(
     wanted: Any, table: Any, keys: Any, free: Any, control: Any, ids: Any, fresh: Any
 ) -> None:
-    """``ids[i]`` is the id of row i of ``wanted``; ``fresh[i]`` says that it was made here. There
-    are free ids for all rows, and the table has free places."""
+    """Writes to ``ids[i]`` the id of row i of ``wanted`` and to ``fresh[i]`` whether this call made
+    the id. The caller provides a free id per row and a table with empty places."""
     mask, n = table.size - 1, wanted.shape[0]
     line, places = 8 * keys.shape[1], np.empty(_AHEAD, np.int64)
     for i in range(-_AHEAD, n):
@@ -80,8 +81,8 @@ def find_groups(
 
 @njit("void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def free_groups(gone: Any, table: Any, keys: Any, free: Any, control: Any) -> None:
-    """Gives ids back. What stands behind a place that becomes free moves up, so that no search
-    ends too early."""
+    """Frees ids. An entry behind a place that becomes empty moves up to it where its hash allows,
+    so that no search ends too early."""
     mask, line = table.size - 1, 8 * keys.shape[1]
     for i in range(gone.size):
         if i + _AHEAD < gone.size:
@@ -107,8 +108,8 @@ def free_groups(gone: Any, table: Any, keys: Any, free: Any, control: Any) -> No
 
 @njit("int64(int64[::1], uint8[::1], int64[::1])", nogil=True, cache=True)
 def each_once(ids: Any, seen: Any, out: Any) -> int:
-    """Gives each id once, as it comes first; how many there are. ``seen`` are zeros, one for each
-    id that can be, before and after."""
+    """Writes the distinct ids to ``out`` in the order of their first occurrence and returns their
+    number. ``seen`` has one zero per possible id, before the call and after it."""
     n = 0
     for i in range(ids.size):
         if seen[ids[i]] == 0:
@@ -122,7 +123,7 @@ def each_once(ids: Any, seen: Any, out: Any) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[:, ::1])", nogil=True, cache=True)
 def index_groups(ids: Any, table: Any, keys: Any) -> None:
-    """Fills an empty table with these ids."""
+    """Enters ``ids`` into an empty table."""
     mask = table.size - 1
     for i in range(ids.size):
         place = _hash(keys, ids[i]) & mask
@@ -133,7 +134,7 @@ def index_groups(ids: Any, table: Any, keys: Any) -> None:
 
 @njit("void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])", nogil=True, cache=True)
 def look_up_groups(wanted: Any, table: Any, keys: Any, ids: Any) -> None:
-    """``ids[i]`` is the id of row i of ``wanted``, -1 where there is none."""
+    """Writes to ``ids[i]`` the id of row i of ``wanted``, -1 if the index has no such key."""
     mask = table.size - 1
     for i in range(wanted.shape[0]):
         place = _hash(wanted, i) & mask

@@ -1,7 +1,7 @@
-"""Addresses as arrays, and calls by address: how kernels reach buffers that Python owns.
+"""Addresses as arrays, and calls by address: kernels reach buffers that Python owns.
 
-Operators are compiled as C functions ``int64 op(int64 descriptor, int64 morsel)`` and called
-through ``call_operator`` from loops that were compiled before any query existed."""
+Operators are compiled as C functions ``int64 op(int64 descriptor, int64 morsel)``. The loops that
+call them through ``call_operator`` are compiled once, independently of any query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def call_operator(typingctx: Any, address: Any, descriptor: Any, morsel: Any) ->
 
 @intrinsic
 def call_function(typingctx: Any, address: Any, own: Any, arguments: Any, results: Any) -> Any:
-    """The same for a user's function (``user_code``), with three words."""
+    """``((int64 (*)(int64, int64, int64))address)(own, arguments, results)``: calls a user's
+    function (``executor.udf.compile``)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function = ir.FunctionType(_I64, [_I64, _I64, _I64])
@@ -48,7 +49,7 @@ def call_address(address: int, descriptor: int, morsel: int) -> int:
 
 @intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
-    """Asks for the cache line of an address, which is going to be read and written."""
+    """Prefetches the cache line of an address for reading and writing."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -66,7 +67,7 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
 @intrinsic
 def load_word(typingctx: Any, address: Any) -> Any:
-    """The 8 bytes at an address of any kind, the first of them lowest (uint64)."""
+    """The 8 bytes at an address, aligned or not, as a uint64; the first byte is the lowest."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], _I64.as_pointer()), align=1)
@@ -92,15 +93,16 @@ def f64_of_bits(typingctx: Any, value: Any) -> Any:
 
 @njit("int64(float64)", cache=True)
 def key_bits(value: float) -> int:
-    """The bits of a double as a grouping key: -0.0 is 0.0 and all NaNs are one."""
+    """The bits of a double as a grouping key: -0.0 equals 0.0 and all NaNs are equal."""
     if value != value:
         return 0x7FF8000000000000
     return bits_of_f64(value + 0.0)
 
 
 def _view(dtype: Any) -> Any:
-    """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An
-    intrinsic, since each ``carray`` costs 20 ms to compile. (Generated kernels: see ``views``.)"""
+    """``f(address, n)``: the ``n`` values at an address as an array that does not own its memory.
+    An intrinsic, because each ``carray`` takes 20 ms to compile. Generated kernels use ``views``
+    instead."""
 
     @intrinsic
     def view(typingctx: Any, address: Any, n: Any) -> Any:
@@ -136,7 +138,7 @@ as_f32 = _view(types.float32)
 
 @njit("int64(int64, int64, int64)", cache=True)
 def integer_at(address: int, size: int, i: int) -> int:
-    """Value ``i`` of a column of integers of ``size`` bytes."""
+    """Value ``i`` of a column of signed integers of ``size`` bytes (1, 2, 4 or 8)."""
     if size == 8:
         return words(address, i + 1)[i]
     if size == 4:

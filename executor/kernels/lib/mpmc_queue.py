@@ -1,9 +1,9 @@
-"""A bounded queue for any number of producers and consumers, without a lock.
+"""A bounded lock-free queue for any number of producers and consumers (Vyukov's bounded queue).
 
-Each cell has a number that says whose turn it is: that of the producer which will fill it, and one
-more when it is full (Vyukov's bounded queue). A ring is RING words: its head, its tail, the address
-of its cells and their number, a power of two; a cell is two words, number and value. Values are
-never 0.
+Each cell has a sequence number: the position of the producer that may fill the cell, or that
+position plus one once the cell is full. A ring is RING words: the head, the tail, the address of
+the cells, and their number (a power of two) less one. A cell is two words: sequence number and
+value. A value is never 0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from cql.executor.kernels.lib.atomics import (
 )
 from cql.executor.kernels.lib.memory import words
 
-#: Words between two that different threads write: two cache lines, for a core fetches pairs.
+#: Distance in words between two words that different threads write: two cache lines, because a
+#: core fetches cache lines in pairs.
 CACHE_LINE = 16
 HEAD = 0
 TAIL = CACHE_LINE
 CELLS = 2 * CACHE_LINE
 MASK = CELLS + 1
-#: Of a pool (``handing.set_free``): the chain of morsels that have no cell, and who changes it.
+#: Used by pools (``handover.set_free``): the chain of the free morsels for which the ring has no
+#: cell, and the lock of that chain.
 CHAIN = CELLS + 2
 CHANGING = CELLS + 3
 RING = 3 * CACHE_LINE
@@ -35,7 +37,7 @@ CELL = 2
 
 @njit("void(int64, int64, int64)", cache=True)
 def open_ring(ring: int, cells: int, size: int) -> None:
-    """Makes a ring over the memory of ``size`` cells, a power of two."""
+    """Initialises a ring over the memory of ``size`` cells, a power of two."""
     r = words(ring, RING)
     r[HEAD] = r[TAIL] = r[CHAIN] = r[CHANGING] = 0
     r[CELLS], r[MASK] = cells, size - 1
@@ -46,7 +48,7 @@ def open_ring(ring: int, cells: int, size: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def offer(ring: int, value: int) -> int:
-    """Adds a value; 0 if the ring is full."""
+    """Adds a value and returns 1; returns 0 if the ring is full."""
     r = words(ring, RING)
     cells, mask = r[CELLS], r[MASK]
     while True:
@@ -64,7 +66,7 @@ def offer(ring: int, value: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def poll(ring: int) -> int:
-    """Takes the oldest value; 0 if there is none."""
+    """Takes the oldest value; returns 0 if the ring is empty."""
     r = words(ring, RING)
     cells, mask = r[CELLS], r[MASK]
     while True:
@@ -82,8 +84,8 @@ def poll(ring: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def poll_held(ring: int) -> int:
-    """Takes a value of a ring that only this thread takes from, and that ``held`` one: who gives it
-    may not have written it yet."""
+    """Takes a value from a ring whose only consumer is this thread and for which ``held`` is above
+    0. Spins while the producer has not yet written the value."""
     while True:
         value = poll(ring)
         if value != 0:
@@ -93,5 +95,5 @@ def poll_held(ring: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def held(ring: int) -> int:
-    """About how many values are in it."""
+    """The number of values in the ring, approximately while other threads use it."""
     return max(load_relaxed(ring + 8 * TAIL) - load_relaxed(ring + 8 * HEAD), 0)

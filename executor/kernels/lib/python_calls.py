@@ -1,7 +1,7 @@
-"""Calls of Python from kernels: users' functions that numba cannot compile.
+"""Calls of Python from kernels, for users' functions that numba cannot compile.
 
-No interrupt is lost here, as it is in a callback of ctypes: Python raises KeyboardInterrupt before
-the first step of a function, too, where that function cannot catch it.
+A callback of ctypes would lose interrupts: Python may raise KeyboardInterrupt before the first
+instruction of a function, where the function cannot catch it. The calls here keep the interrupt.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numba.extending import intrinsic
 
 from cql.executor.jit.decorators import cfunc
 
-#: What a function returns that has raised.
+#: The status of a call that has raised.
 ERROR = 2
 
 
 @intrinsic
 def call_python(typingctx: Any, own: Any, arguments: Any, results: Any) -> Any:
-    """``function(arguments, results)``, an int, where ``own`` is the address of a Python tuple
-    (function, raised). What the function raises goes to the end of the list ``raised``, for the
-    caller to raise when the kernel is back in Python; ERROR."""
+    """Calls ``function(arguments, results)`` and returns its int; ``own`` is the address of a
+    Python tuple (function, raised). If the function raises, appends the exception to the list
+    ``raised`` and returns ERROR; the caller raises the exception once the kernel has returned."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         python = context.get_python_api(builder)
@@ -47,7 +47,7 @@ def call_python(typingctx: Any, own: Any, arguments: Any, results: Any) -> Any:
 
 
 def _keep_error(python: Any, raised: Any) -> None:
-    """Takes what Python is about to raise in this thread."""
+    """Moves the pending exception of this thread to the list ``raised``."""
     builder = python.builder
     parts = [cgutils.alloca_once(builder, python.pyobj) for _ in range(3)]
     python.err_fetch(*parts)
@@ -62,5 +62,5 @@ def _keep_error(python: Any, raised: Any) -> None:
 
 @cfunc("int64(int64, int64, int64)", nopython=True, cache=True)
 def python_function(own: int, arguments: int, results: int) -> int:
-    """``call_python`` as a function that kernels reach by address."""
+    """``call_python`` as a function that kernels call by address."""
     return call_python(own, arguments, results)

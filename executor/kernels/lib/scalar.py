@@ -1,6 +1,6 @@
 """The functions that generated expressions call: rounding, decimals, casts of floats, bits.
 
-No exceptions and no allocation: what can go wrong is returned as a flag beside the value.
+No function raises or allocates; a function that can fail returns a flag beside the value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TWO63 = 9223372036854775808.0
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def divide(a: int, b: int) -> int:
-    """Truncating; b is not 0, and MIN / -1 gives MIN (callers flag it)."""
+    """Truncating division. ``b`` is not 0. MIN / -1 gives MIN, and callers flag it."""
     if b == -1:
         return int64(uint64(0) - uint64(a))
     return quotient(a, b)
@@ -30,7 +30,7 @@ def divide(a: int, b: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def modulo(a: int, b: int) -> int:
-    """With the sign of a; b is not 0."""
+    """The remainder with the sign of ``a``; ``b`` is not 0."""
     if b == -1:
         return int64(0)
     return remainder(a, b)
@@ -56,7 +56,7 @@ def positive_fmod(a: float, b: float) -> float:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def divide_half_up(a: int, b: int) -> int:
-    """a / b rounded, ties away from zero; b is not 0, and not MIN / -1."""
+    """a / b rounded, ties away from zero; b is not 0, and a / b is not MIN / -1."""
     q = divide(a, b)
     r = modulo(a, b)
     low = uint64(0) - uint64(r) if r < 0 else uint64(r)
@@ -68,14 +68,14 @@ def divide_half_up(a: int, b: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def decimal_quotient(a: int, b: int, factor: int) -> tuple[int, bool]:
-    """a * factor / b rounded half up, through a 128-bit product; b is not 0, |a|, |b| and factor
-    are at most 10**18. The flag is set when the quotient has no int64."""
+    """(a * factor / b rounded half up, flag), through a 128-bit product. b is not 0; |a|, |b| and
+    factor are at most 10**18. The flag is set when the quotient exceeds 10**18."""
     n = uint64(-a if a < 0 else a)
     d = uint64(-b if b < 0 else b)
     f = uint64(factor)
     mask = uint64(0xFFFFFFFF)
     half = uint64(32)
-    # the 128-bit product by halves
+    # The 128-bit product from products of 32-bit halves.
     ll = (n & mask) * (f & mask)
     lh = (n & mask) * (f >> half)
     hl = (n >> half) * (f & mask)
@@ -85,7 +85,7 @@ def decimal_quotient(a: int, b: int, factor: int) -> tuple[int, bool]:
     high = hh + (lh >> half) + (hl >> half) + (middle >> half)
     if high >= d:
         return int64(0), True
-    # long division, one bit at a time: the rest stays below d <= 10**18, so shifts cannot overflow
+    # Long division, one bit at a time. The rest stays below d <= 10**18: no shift overflows.
     rest = high
     q = uint64(0)
     for k in range(64):
@@ -103,8 +103,8 @@ def decimal_quotient(a: int, b: int, factor: int) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def mean_half_up(high: int, low: int, count: int, factor: int) -> tuple[int, bool]:
-    """(high * 2^64 + low as a word without sign) * factor / count, rounded half up; factor is at
-    most 10**18, count is above 0. The flag is set when the mean has more than 18 digits."""
+    """((high * 2**64 + unsigned low) * factor / count rounded half up, flag). factor is at most
+    10**18 and count above 0. The flag is set when the mean has more than 18 digits."""
     below = high < 0
     rest, word = uint64(high), uint64(low)
     if below:
@@ -138,7 +138,7 @@ def mean_half_up(high: int, low: int, count: int, factor: int) -> tuple[int, boo
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def round_units(v: int, unit: int, even: bool) -> int:
-    """v / unit rounded, ties away from zero or to even; unit > 0."""
+    """v / unit rounded, ties to even if ``even``, else away from zero; unit > 0."""
     q = quotient(v, unit)
     r = v - q * unit
     low = -r if r < 0 else r
@@ -155,9 +155,8 @@ def _narrowed(x: float, narrow: bool) -> float:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _units(x: float, p: float, places: bool, even: bool, narrow: bool) -> float:
-    """x >= 0 in units of 1 / p (of p, when not ``places``), rounded. What is rounded is the
-    shortest decimal text of x, as in Spark: x is compared with the float nearest to the midpoint.
-    """
+    """x >= 0 in units of 1 / p (of p if not ``places``), rounded. Like Spark, rounds the shortest
+    decimal text of x: compares x with the float nearest to the midpoint of two units."""
     y = x * p if places else x / p
     k = math.floor(y)
     if places:
@@ -172,11 +171,11 @@ def _units(x: float, p: float, places: bool, even: bool, narrow: bool) -> float:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def round_real(x: float, p: float, places: bool, even: bool, narrow: bool) -> float:
-    """round(x, d) where p = 10**abs(d), ``places`` says d >= 0, ``narrow`` that x is a float32."""
+    """round(x, d) for p = 10**abs(d). ``places``: d >= 0; ``narrow``: x is a float32."""
     a = abs(x)
     y = a * p if places else a / p
     if not y < (8388608.0 if narrow else _TWO52):
-        return x  # no digits left behind the last place, or no number
+        return x  # x has no digit behind the last place, or is not finite
     k = _units(a, p, places, even, narrow)
     r = k / p if places else k * p
     if r == 0.0:
@@ -186,7 +185,7 @@ def round_real(x: float, p: float, places: bool, even: bool, narrow: bool) -> fl
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def real_to_decimal(x: float, p: float, narrow: bool) -> tuple[int, bool]:
-    """x in units of 1 / p, rounded half up; the flag is set where it has no int64."""
+    """(x in units of 1 / p rounded half up, flag); the flag is set when int64 cannot hold it."""
     a = abs(x)
     y = a * p
     if not y < _TWO63:
@@ -204,13 +203,14 @@ def real_to_decimal(x: float, p: float, narrow: bool) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def whole(x: float) -> tuple[int, bool]:
-    """x cut to a whole number; the flag is set where it has no int64 (and for NaN)."""
+    """(x truncated to a whole number, flag); the flag is set when int64 cannot hold it, and for
+    NaN."""
     if x >= -_TWO63 and x < _TWO63:
         return int64(x), False
     return int64(0), True
 
 
-# -- comparison: NaN equals NaN and is above all numbers -----------------------------------------
+# -- comparison: NaN equals NaN and is greater than every number -------------------------------
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -1,12 +1,12 @@
-"""The values of the groups of a changing relation: counted in order, or listed as they came.
+"""The values of the groups of a changing relation: counted in a treap, or listed in a chain.
 
-Counted: each group has a treap of its different values (Seidel and Aragon: Randomized Search Trees,
-1996), whose nodes know how many values lie below them and how often the most frequent one comes.
-A value enters and leaves, and the n-th one and the most frequent one are found, in logarithmic
-time. Listed: each group has a chain of its rows in the order in which they came.
+Counted: each group has a treap of its distinct values (Seidel and Aragon: Randomized Search Trees,
+1996). A node stores the number of values in its subtree and the count of the subtree's most
+frequent value. Inserting a value, removing it, finding the n-th value and finding the most frequent
+value take logarithmic time. Listed: each group has a chain of its rows in order of arrival.
 
-A node is a line of words; ``-1`` is no node. ``control`` holds the first free node, how many nodes
-were ever in use, how many are, and the state of the random numbers.
+A node is a row of words; ``-1`` means no node. ``control`` holds the first free node, the number of
+nodes ever in use, the number of nodes in use, and the state of the random number generator.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from cql.executor.jit.decorators import njit
 FREE, USED, LIVE, RANDOM = range(4)
 #: Words of a node of a treap.
 VALUE, COUNT, TOTAL, MOST, LEFT, RIGHT, PRIORITY = range(7)
-#: Words of a node of a chain; its values stand behind.
+#: Words of a node of a chain; the values of the row follow from ``FIRST`` on.
 NEXT, TIME, SEQUENCE, FIRST = range(4)
-#: How words compare: as integers, as doubles, by the rank of a code.
+#: The order of words: as integers, as doubles, or by the rank of a code.
 AS_INTEGERS, AS_DOUBLES, BY_RANK = range(3)
-#: The values about the place that is asked for: rounding may have moved it by one.
+#: Number of values returned around a requested place: rounding may have moved the place by one.
 NEAR = 4
-#: Deeper than any treap gets.
+#: An upper bound for the depth of a treap.
 DEPTH = 1024
 _MAGNITUDE = 2**63 - 1
 
 
 @njit("int64(int64, int64, int32[::1])", nogil=True, cache=True)
 def _key(word: int, how: int, rank: Any) -> int:
-    """What sorts like the value."""
+    """An integer that sorts like the value of the word."""
     if how == AS_DOUBLES:
         return word ^ _MAGNITUDE if word < 0 else word
     if how == BY_RANK:
@@ -43,7 +43,7 @@ def _key(word: int, how: int, rank: Any) -> int:
 
 @njit("int64(int64[:, ::1], int64[::1], int64)", nogil=True, cache=True)
 def take_node(nodes: Any, control: Any, link: int) -> int:
-    """A free node; there is one."""
+    """Takes a free node; the caller provides one. ``link``: the word that chains free nodes."""
     node = control[FREE]
     if node < 0:
         node = control[USED]
@@ -57,7 +57,7 @@ def take_node(nodes: Any, control: Any, link: int) -> int:
 @njit("void(int64[:, ::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def free_node(nodes: Any, control: Any, link: int, node: int) -> None:
     for word in range(nodes.shape[1]):
-        nodes[node, word] = -1  # no code that compaction would keep
+        nodes[node, word] = -1  # compaction of the dictionary must not keep the node's codes
     nodes[node, link] = control[FREE]
     control[FREE] = node
     control[LIVE] -= 1
@@ -77,7 +77,7 @@ def sum_below(nodes: Any, node: int, distinct: bool) -> None:
 
 @njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
-    """``new`` in the place of ``old``."""
+    """Puts ``new`` in the place of ``old`` below ``parent`` (-1: ``old`` is the root)."""
     if parent < 0:
         root[0] = new
     elif nodes[parent, LEFT] == old:
@@ -88,7 +88,7 @@ def put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
 
 @njit("void(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
 def rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
-    """Turns ``child`` above its ``parent``."""
+    """Rotates ``child`` above its ``parent``."""
     if nodes[parent, LEFT] == child:
         nodes[parent, LEFT] = nodes[child, RIGHT]
         nodes[child, RIGHT] = parent
@@ -117,10 +117,10 @@ def count_change(
     depth: int,
     distinct: bool,
 ) -> int:
-    """A value enters (or leaves) so many times, at the end of a path of ``depth`` nodes: the last
-    of them is its own if it was ``found``, else its parent, with its place on the ``left`` or not.
-    Returns 1 if it was not there before, -1 if it is gone. ``distinct``: for totals, each value
-    counts once."""
+    """Adds ``weight`` (negative: removes) to the count of a value at the end of a path of ``depth``
+    nodes. If ``found``, the last node of the path is the value's own; otherwise it is the parent,
+    and the value belongs on its ``left`` or right side. Returns 1 if the value is new, -1 if it is
+    gone, else 0. With ``distinct``, the totals count each value once."""
     if found:
         at = path[depth - 1]
         nodes[at, COUNT] += weight
@@ -185,7 +185,7 @@ def count_value(
     distinct: bool,
     path: Any,
 ) -> int:
-    """A value enters (or leaves) so many times: see ``count_change``."""
+    """Finds the path to a value and adds ``weight`` to its count (``count_change``)."""
     depth = 0
     at = root[0]
     key = _key(word, how, rank)
@@ -201,7 +201,7 @@ def count_value(
 
 @njit("int64(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
 def _value_at(nodes: Any, root: int, place: int, distinct: bool) -> int:
-    """The value at a place, from 0, in ascending order."""
+    """The value at a place (from 0) in ascending order."""
     at = root
     while True:
         left = nodes[at, LEFT]
@@ -218,7 +218,7 @@ def _value_at(nodes: Any, root: int, place: int, distinct: bool) -> int:
 
 @njit("int64(int64[:, ::1], int64, boolean, boolean)", nogil=True, cache=True)
 def _most_frequent(nodes: Any, root: int, distinct: bool, descending: bool) -> int:
-    """Of several, the least; or the largest."""
+    """The most frequent value; among several, the least, or the largest if ``descending``."""
     first, last = (RIGHT, LEFT) if descending else (LEFT, RIGHT)
     at = root
     most = nodes[root, MOST]
@@ -235,7 +235,7 @@ def _most_frequent(nodes: Any, root: int, distinct: bool, descending: bool) -> i
 
 @njit("int64(int64[:, ::1], int64, int64[::1], int64, int64[::1])", nogil=True, cache=True)
 def _in_order(nodes: Any, root: int, out: Any, first: int, path: Any) -> int:
-    """Writes the values in ascending order from ``first`` on; where it came to."""
+    """Writes the values in ascending order to ``out`` from ``first`` on; returns the end."""
     depth = 0
     at = root
     while at >= 0 or depth > 0:
@@ -259,9 +259,10 @@ def _in_order(nodes: Any, root: int, out: Any, first: int, path: Any) -> int:
 def pairs_of(
     times: Any, owners: Any, pair_owner: Any, row_stop: Any, pair_stop: Any, marked: Any, ends: Any
 ) -> int:
-    """The groups that each instant touches, in the order of their first rows: ``pair_owner``. Of
-    instant i, ``row_stop[i]`` is the row and ``pair_stop[i]`` the pair behind it. Returns how many
-    instants there are; ``ends[0]`` is how many pairs."""
+    """Writes the pairs (instant, group): for each instant, the groups of its rows in the order of
+    their first rows. ``pair_owner`` is the group of each pair; ``row_stop[i]`` and ``pair_stop[i]``
+    are the ends of the rows and pairs of instant i. Returns the number of instants and writes the
+    number of pairs to ``ends[0]``."""
     pairs = instants = i = 0
     while i < times.size:
         now, first = times[i], pairs
@@ -314,16 +315,19 @@ def count_values(
     values: Any,
     place: Any,
 ) -> int:
-    """Takes the rows that are ``kept`` into the treaps of their groups, and says of each pair
-    whether its values are ``fresh``, other than when they were last told; then also:
+    """Applies the rows that are ``kept`` to the treaps of their groups. Writes to ``fresh`` whether
+    the values of a pair changed since they were last reported, and for such a pair:
 
-    - ``totals``, how many there are;
-    - for question k: ``asked[k]`` & 3 is 0 (about the place share * (n - 1)), 1 (about the place
-      share * n - 1) or 2 (the most frequent value), & 4 in descending order: ``found[pair, k]``;
-    - with ``lists`` all its values: ``values[first[pair] : first[pair + 1]]``.
+    - ``totals``: the number of its values (written for every pair);
+    - ``found[pair, k]``, the answer to question k. ``asked[k]`` & 3 is 0 (the values about place
+      share * (n - 1)), 1 (about place share * n - 1) or 2 (the most frequent value); ``asked[k]``
+      & 4 means descending order;
+    - with ``lists``, all its values: ``values[first[pair] : first[pair + 1]]``.
 
-    ``moved`` says of each row whether its value came (1) or went (-1). ``place``: instants and
-    values that are done. Returns 0, or, in mid-run, how many values there must be room for.
+    ``moved`` is 1 for a row whose value is new in its group, -1 for a row whose value is gone, else
+    0. ``place`` holds the progress for the next call: 2 * instants done, plus 1 if the rows of the
+    next instant are applied; values written. Returns 0, or the required size of ``values``; the
+    caller then enlarges ``values`` and calls again.
     """
     path = np.empty(DEPTH, np.int64)
     start = place[0]
@@ -405,11 +409,12 @@ def list_values(
     lines: Any,
     place: Any,
 ) -> int:
-    """Takes the rows that are ``kept`` into the chains of their groups (``ends``: first and last),
-    and gives all lines of each pair whose chain is ``fresh``, other than when it was last told:
-    time, sequence and words, ``owner_of`` the pair. Of equal rows the one that came first leaves;
-    ``by_entry``: of those that entered at its time. ``place`` and the result: see
-    ``count_values``."""
+    """Applies the rows that are ``kept`` to the chains of their groups (``ends``: first and last
+    node). Writes to ``fresh`` whether the chain of a pair changed since it was last reported, and
+    for such a pair all rows of its chain: ``lines`` gets time, sequence and words, ``owner_of`` the
+    pair. A removal takes the first of the equal rows; with ``by_entry``, the first of the equal
+    rows that entered at the removal's time. ``place`` and the result: see ``count_values``; the
+    result is the required size of ``owner_of``."""
     width = words.shape[1]
     start = place[0]
     for i in range(start >> 1, instants):
@@ -505,7 +510,7 @@ def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
 
 @njit("int64(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def count_chains(nodes: Any, heads: Any, sizes: Any) -> int:
-    """How many nodes each chain has, and all of them."""
+    """Writes the number of nodes of each chain to ``sizes`` and returns their sum."""
     total = 0
     for j in range(heads.size):
         sizes[j] = 0
@@ -519,7 +524,7 @@ def count_chains(nodes: Any, heads: Any, sizes: Any) -> int:
 
 @njit("void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1])", nogil=True, cache=True)
 def take_chains(nodes: Any, control: Any, heads: Any, lines: Any) -> None:
-    """The nodes of chains, one chain after the other; they are free then."""
+    """Moves the nodes of the chains to ``lines``, one chain after the other, and frees them."""
     n = 0
     for j in range(heads.size):
         at = heads[j]

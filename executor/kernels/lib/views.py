@@ -1,7 +1,7 @@
-"""Addresses as arrays, for generated kernels: an address and a length, and nothing else.
+"""Addresses as arrays, for generated kernels: a view is an address and a length.
 
-A kernel declares a view for every column that it touches. As numba arrays (seven words, of which
-five are constants here) hundreds of them would take minutes to compile. An index is never negative.
+A kernel declares a view for every column that it reads or writes. A numba array has seven words,
+and hundreds of numba arrays would take minutes to compile. The index of a view is never negative.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cql.executor.jit.decorators import njit
 
 
 class View(types.Type):
-    """The values of one dtype at an address."""
+    """The values of one dtype at an aligned address."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -40,7 +40,7 @@ class _ViewModel(models.StructModel):
 
 
 class Packed(View):
-    """The values of one dtype one after the other, from any byte on."""
+    """Contiguous values of one dtype at an address of any alignment."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype)
@@ -51,7 +51,7 @@ register_model(Packed)(_ViewModel)
 
 
 class Field(View):
-    """The values of one dtype that stand so many bytes apart, from an address on."""
+    """Values of one dtype, ``step`` bytes apart: one field of consecutive records."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype)
@@ -115,7 +115,7 @@ def _store(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 def _view(dtype: Any, kind_of: Any = View) -> Any:
-    """``f(address, n)``: the ``n`` values at an address."""
+    """``f(address, n)``: the view of the ``n`` values at an address."""
     kind = kind_of(dtype)
 
     @intrinsic
@@ -132,8 +132,8 @@ def _view(dtype: Any, kind_of: Any = View) -> Any:
 
 
 def _field(dtype: Any) -> Any:
-    """``f(address, n, bytes)``: the field at an address in each of ``n`` records of so many
-    bytes."""
+    """``f(address, n, size)``: the view of one field of ``n`` records of ``size`` bytes each;
+    ``address`` is the field of the first record."""
     kind = Field(dtype)
 
     @intrinsic
@@ -156,7 +156,7 @@ as_i32 = _view(types.int32)
 as_f32 = _view(types.float32)
 as_f64 = _view(types.float64)
 
-#: numpy dtype of a column's storage → the function that views an address as an array of it.
+#: numpy dtype of a column's storage → the function that views an address as values of that dtype.
 VIEWS = {
     "bool": "as_u8",
     "int8": "as_i8",
@@ -175,7 +175,7 @@ packed_i64 = _view(types.int64, Packed)
 packed_f32 = _view(types.float32, Packed)
 packed_f64 = _view(types.float64, Packed)
 
-#: The same for values that are read from any byte on.
+#: The same for ``Packed`` views.
 PACKED = {
     "bool": "packed_u8",
     "int8": "packed_i8",
@@ -194,7 +194,7 @@ field_i64 = _field(types.int64)
 field_f32 = _field(types.float32)
 field_f64 = _field(types.float64)
 
-#: The same for a field of records.
+#: The same for ``Field`` views.
 FIELDS = {
     "bool": "field_u8",
     "int8": "field_i8",
@@ -208,5 +208,5 @@ FIELDS = {
 
 @njit(inline="always")
 def ring(k: int, room: int) -> Any:
-    """The place of what comes ``k`` after the beginning of a ring, less than two rounds."""
+    """The place of item ``k`` in a ring of ``room`` places; ``k`` is below 2 * ``room``."""
     return uint64(k - room if k >= room else k)

@@ -1,5 +1,5 @@
-"""Days of a time zone, from the table of ``cql.base.zones.ZoneDays``: ``instants``, then
-``offsets``, then ``firsts``, ``n`` of each."""
+"""Days of a time zone. ``table`` is the flattened ``cql.base.zones.ZoneDays``: ``n`` instants, then
+``n`` offsets, then ``n`` first days. A stretch is the time between two changes of the offset."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cql.executor.jit.decorators import njit
 
 @njit(nogil=True, error_model="numpy")
 def zone_day(instant: int, table: Any, n: int) -> int:
-    """The number of the day that holds ``instant``."""
-    low, high = 0, n  # the last stretch that begins at or before it
+    """The number of the day that holds ``instant`` (microseconds)."""
+    low, high = 0, n  # find the last stretch that begins at or before ``instant``
     while high - low > 1:
         middle = (low + high) >> 1
         if table[middle] <= instant:
@@ -23,8 +23,8 @@ def zone_day(instant: int, table: Any, n: int) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def zone_start(day: int, table: Any, n: int) -> int:
-    """The first instant of ``day``."""
-    low, high = 0, n  # the last stretch before which no such day had been reached
+    """The first instant of ``day``, in microseconds."""
+    low, high = 0, n  # find the last stretch that begins before ``day`` is reached
     while high - low > 1:
         middle = (low + high) >> 1
         if table[2 * n + middle] < day:

@@ -1,16 +1,15 @@
-"""The native function of the operators that give rows in order: the order-preserving union (IOP's
+"""The native function of the operators with ordered output: the order-preserving union (IOP's
 Merge, out-of-order paper §2 and §5.4) and the sort that punctuation releases (§5.5).
 
-Rows wait in a slab, linked into *runs* that are in order. An input in order is one run; a row that
-comes before the tail of every run of its input begins a new one (patience sorting: runs stay few
-when disorder is small). The runs are merged by a binary heap of their heads, and a row leaves when
-the progress of every input has passed its time: then no row can come before it. Equal times keep
-the order of the further sort keys, then of the inputs, then of arrival, so that the output does not
-depend on how the inputs alternate or where morsels end.
+Rows wait in a slab, linked into *runs* that are in order. An input in order is one run. A row below
+the tail of every run of its input begins a new run (patience sorting: a small disorder gives few
+runs). A binary heap of the runs' heads merges the runs. A row leaves when the watermark of every
+input is above its time: no later row can precede it then. Equal times keep the order of the further
+sort keys, then of the inputs, then of arrival; the output depends neither on the alternation of the
+inputs nor on the ends of morsels.
 
-A row below its row watermark (a late row) could only break the order: it is left out and counted.
-A row whose time is NULL has no place in the order and leaves first, or is refused
-(``REFUSES_NULL``).
+A late row (a row below its row watermark) would break the order: it is left out and counted. A row
+whose time is NULL has no place in the order: it leaves first, or is a bad row (``REFUSES_NULL``).
 """
 
 from __future__ import annotations
@@ -72,37 +71,38 @@ from cql.executor.kernels.order.sort_keys import (
     whole,
 )
 
-# What the operator asks for (DETAIL of NEED).
+# Requests of the operator (DETAIL of NEED).
 NEED_SLOTS = 0  # room for DETAIL_ROW more rows
 NEED_RUNS = 1  # room for more runs
-NEED_RANK = 2  # the order of texts that came since it was last given
+NEED_RANK = 2  # the ranks of the texts that came since the last ranks
 
-# Descriptor: behind those of the slab these words, then those of each port.
+# Descriptor: behind the words of the slab, the words below, then PORT_WORDS words per port.
 PORTS = OWN
 ORDER = OWN + 1  # column of the time
 REFUSES_NULL = OWN + 2  # whether a row without a time is a bad row
 RUNS = OWN + 3  # capacity of the tables of runs
-OPEN = OWN + 4  # runs: all of them have rows
+OPEN = OWN + 4  # runs that have rows
 BORN = OWN + 5  # runs so far
-PROMISED = OWN + 6
+PROMISED = OWN + 6  # the latest punctuation sent
 ENDED = OWN + 7
 # Counters.
 ROWS_IN = OWN + 8
 ROWS_OUT = OWN + 9
 LATE = OWN + 10
 # Addresses.
-TIMES = OWN + 11  # int64 per slot: the column itself where that is its type
-HEAP = OWN + 12  # of runs, by their heads
+TIMES = OWN + 11  # int64 per slot; the time column itself if its values are int64
+HEAP = OWN + 12  # heap of the runs, by their heads
 HEADS = OWN + 13
 TAILS = OWN + 14
-AGES = OWN + 15  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
-SPARES = OWN + 16  # runs that are free
-LISTS = OWN + 17  # per port: its runs, by birth; the tails fall
-IDLING = OWN + 18  # what was sent last: all inputs are idle (1), or not
+AGES = OWN + 15  # port << PORT_SHIFT | creation number: the order of runs with equal heads
+SPARES = OWN + 16  # stack of the free runs
+LISTS = OWN + 17  # per port, its runs in the order of creation; their tails descend
+IDLING = OWN + 18  # the state of the output sent last: 1: idle, as all inputs are; 0: not idle
 FIRST = OWN + 19
 
 PORT_WORDS = 5
-#: Progress, whether it has ended, its runs, whether it is idle, its rows that came too late for it.
+#: Words of a port: its watermark, whether it has ended, the number of its runs, whether it is idle,
+#: the number of its rows below the watermark that the output reached while the port was idle.
 MARK, DONE_AT, COUNT, SILENT, TOO_LATE = range(PORT_WORDS)
 PORT_SHIFT = 44
 
@@ -116,7 +116,7 @@ def _compare(d: Any, times: Any, a: int, b: int) -> int:
 
 @njit(inline="always")
 def _leads(d: Any, times: Any, heads: Any, ages: Any, a: int, b: int) -> bool:
-    """Whether the head of run ``a`` leaves before that of run ``b``."""
+    """Whether the head of run ``a`` leaves before the head of run ``b``."""
     order = _compare(d, times, heads[a], heads[b])
     return order < 0 if order != 0 else ages[a] < ages[b]
 
@@ -137,7 +137,7 @@ def _without_time(d: Any, u: Any) -> int:
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _pick(d: Any, u: Any) -> int:
-    """Notes the rows that are kept; returns how many."""
+    """Writes the numbers of the kept rows to PICKED; returns the number of kept rows."""
     n, order = u[ROWS], d[ORDER]
     picked = as_i32(d[PICKED], n)
     size = size_of(d, order)
@@ -146,7 +146,8 @@ def _pick(d: Any, u: Any) -> int:
     mask = as_u8(u[HEADER + 2 * order + 1], n)
     late_rows = u[LATE_ROWS]
     port = FIRST + PORT_WORDS * u[PORT]
-    # Others have passed an input that was idle: what is below that cannot go in between any more.
+    # While this input was idle, the output's watermark may have risen above the input's own: a row
+    # below the output's watermark can no longer be merged.
     floor = d[PROMISED] if d[port + MARK] < d[PROMISED] else NEVER
     if late_rows == 0 and floor == NEVER and (d[REFUSES_NULL] == 0 or not nullable):
         for i in range(n):
@@ -178,7 +179,7 @@ def _pick(d: Any, u: Any) -> int:
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def _store(d: Any, u: Any, kept: int) -> None:
-    """The kept rows, and their times."""
+    """Stores the kept rows and their times in the slab."""
     store_rows(d, u, kept)
     places = as_i32(d[PLACES], kept)
     at = column_at(d, d[ORDER])
@@ -190,12 +191,12 @@ def _store(d: Any, u: Any, kept: int) -> None:
         mask = as_u8(d[at + MASK], d[SLOTS])
         for i in range(kept):
             if mask[places[i]] == 0:
-                times[places[i]] = NEVER  # the value of a NULL may be anything
+                times[places[i]] = NEVER  # the stored value behind a NULL is arbitrary
 
 
 @njit("boolean(int64[::1], int64[::1])", cache=True)
 def _thread(d: Any, u: Any) -> bool:
-    """Links the rows that came, from CURSOR on, to runs; False if there is no room for a run."""
+    """Links the stored rows, from CURSOR on, to runs; False if a new run has no room."""
     links, times = as_i32(d[NEXT], d[SLOTS]), words(d[TIMES], d[SLOTS])
     places = as_i32(d[PLACES], u[SUB])
     room, port = d[RUNS], u[PORT]
@@ -262,7 +263,8 @@ def _note_progress(d: Any, u: Any) -> None:
 
 @njit("int64(int64[::1])", cache=True)
 def _passed(d: Any) -> int:
-    """Rows before this leave: the least progress of the inputs that are not idle."""
+    """The watermark of the output, below which rows leave: the least watermark of the inputs that
+    are not idle, at least the latest punctuation sent."""
     least = INFINITY
     for port in range(d[PORTS]):
         at = FIRST + PORT_WORDS * port
@@ -273,7 +275,7 @@ def _passed(d: Any) -> int:
 
 @njit("void(int64[::1], int64)", cache=True)
 def _close_run(d: Any, run: int) -> None:
-    """The top of the heap has no rows any more."""
+    """Frees the run on top of the heap, which has no more rows."""
     room = d[RUNS]
     ages, heap = words(d[AGES], room), words(d[HEAP], room)
     port = ages[run] >> PORT_SHIFT
@@ -292,7 +294,8 @@ def _close_run(d: Any, run: int) -> None:
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
 def _draw(d: Any, until: int, most: int) -> int:
-    """Takes up to ``most`` rows from the runs, in order; returns how many go out."""
+    """Takes up to ``most`` rows below ``until`` from the runs, in order, and writes their slots to
+    PLACES; returns their number."""
     links, times = as_i32(d[NEXT], d[SLOTS]), words(d[TIMES], d[SLOTS])
     places = as_i32(d[PLACES], most)
     room = d[RUNS]
@@ -330,9 +333,9 @@ def _draw(d: Any, until: int, most: int) -> int:
 
 @njit("boolean(int64[::1], int64[::1], int64[::1])", cache=True)
 def _goes_on(d: Any, u: Any, o: Any) -> bool:
-    """Whether the rows of a morsel leave as they came: a single input, of which none waits, and
-    which has passed them all (MAX ADVANCE makes a sort of an input that is in order but for a
-    few)."""
+    """Whether the rows of a morsel can leave at once in their own order: the operator has one
+    input, no row waits, and the rows are in order and none is above the watermark. The case is
+    common: MAX ADVANCE puts a sort behind an input that is in order but for a few rows."""
     n, port, column = u[ROWS], FIRST, column_at(d, d[ORDER])
     if n == 0 or n > o[CAPACITY] or d[PORTS] > 1 or d[KEYS] > 0 or d[HELD] > 0:
         return False
@@ -365,14 +368,16 @@ def _pass_on(d: Any, u: Any, o: Any) -> None:
 
 @njit("int64(int64[::1], int64[::1], int64[::1], int64)", cache=True)
 def _release(d: Any, u: Any, o: Any, gone: int) -> int:
-    """``gone`` rows are in the output."""
+    """Writes the rows and the punctuation of the output; ``gone`` rows are in the output
+    already."""
     ended = 1
     for port in range(d[PORTS]):
         ended &= d[FIRST + PORT_WORDS * port + DONE_AT]
     told = d[ENDED]
     d[ENDED] = ended
     passed = _passed(d)
-    # Of one input without further keys, rows of that very time are in order as they come.
+    # With one input and no further key, rows at the watermark itself leave too: later rows at that
+    # time follow them.
     until = passed + 1 if d[PORTS] == 1 and d[KEYS] == 0 else passed
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
     o[SEQUENCE] = d[ROWS_OUT] - gone

@@ -1,6 +1,6 @@
-"""Rows that wait in a slab: a column of slots for each of theirs, slots linked to lists.
+"""A slab of waiting rows: an array of slots per column; the slots are linked to lists.
 
-A descriptor begins with the words of ``sort_keys``, then those below.
+A descriptor begins with the words of ``sort_keys``; the words below follow.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from cql.executor.kernels.order.sort_keys import (
 )
 
 SLOTS = BEHIND  # capacity of the slab
-FREE = BEHIND + 1  # first free slot; the next one is in NEXT
-HELD = BEHIND + 2
+FREE = BEHIND + 1  # first free slot; NEXT holds the following ones
+HELD = BEHIND + 2  # rows in the slab
 # Addresses.
-NEXT = BEHIND + 3  # int32 per slot
-PICKED = BEHIND + 4  # int32 per row of a morsel: rows that are kept
-PLACES = BEHIND + 5  # int32 per row of a morsel: their slots; later those of the rows that leave
-OWN = BEHIND + 6  # the first word of an operator's own
+NEXT = BEHIND + 3  # int32 per slot: the next slot of the list
+PICKED = BEHIND + 4  # int32 per row of a morsel: the numbers of the kept rows
+PLACES = BEHIND + 5  # int32 per row of a morsel: slots of the kept rows, later of leaving rows
+OWN = BEHIND + 6  # the first word that belongs to the operator
 
 
 @njit(inline="always")
 def compare_slots(d: Any, many: int, a: int, b: int) -> int:
-    """-1, 0 or 1: the rows in two slots by the first ``many`` keys."""
+    """Compares the rows in two slots by the first ``many`` keys: -1, 0 or 1."""
     return compare_rows(d, d, d[AT], many, a, b)
 
 
 @njit("boolean(int64[::1], int64[::1])", cache=True)
 def unranked(d: Any, u: Any) -> bool:
-    """Whether a text of a sort key came after the order of texts was given."""
+    """Whether a text of a sort key has no rank yet."""
     if d[TEXTS] == 0:
         return False
     if d[RANKS] == 0:
@@ -65,8 +65,8 @@ def unranked(d: Any, u: Any) -> bool:
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def store_rows(d: Any, u: Any, kept: int) -> None:
-    """Gives the rows of a morsel that are PICKED slots, their PLACES, and copies them there column
-    by column."""
+    """Takes a slot for each PICKED row of a morsel, writes the slots to PLACES and copies the rows
+    to them column by column."""
     links = as_i32(d[NEXT], d[SLOTS])
     picked, places = as_i32(d[PICKED], kept), as_i32(d[PLACES], kept)
     slot = d[FREE]
@@ -84,7 +84,7 @@ def store_rows(d: Any, u: Any, kept: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def give_rows(d: Any, o: Any, n: int) -> None:
-    """Copies the rows at PLACES out, and frees their slots."""
+    """Copies the ``n`` rows at PLACES to the output and frees their slots."""
     picked, places = as_i32(d[PICKED], n), as_i32(d[PLACES], n)
     for i in range(n):
         picked[i] = i
@@ -104,7 +104,7 @@ def give_rows(d: Any, o: Any, n: int) -> None:
 
 @njit(inline="always")
 def give_back(d: Any, links: Any, slot: int) -> None:
-    """A slot whose row is left out."""
+    """Frees the slot of a row that is left out."""
     links[slot] = d[FREE]
     d[FREE] = slot
     d[HELD] -= 1
@@ -112,7 +112,7 @@ def give_back(d: Any, links: Any, slot: int) -> None:
 
 @njit("void(int32[::1], int64, uint8[::1])", cache=True)
 def mark_free(links: Any, free: int, used: Any) -> None:
-    """Clears ``used`` at the free slots, which begin with ``free`` and end with -1."""
+    """Clears ``used`` at the free slots; their list begins with ``free`` and ends with -1."""
     while free >= 0:
         used[free] = 0
         free = int(links[free])

@@ -1,8 +1,8 @@
-"""The order of rows by sort keys, wherever their columns are.
+"""The order of rows by sort keys, in a slab or in a morsel.
 
-A descriptor begins with the words below. From AT on stand the addresses of data and mask of each
-column (those of a slab; a morsel has them itself, in the same form), the bytes of a value of each,
-then the keys.
+A descriptor begins with the words below. From AT on it holds, for each column of a slab, the
+addresses of data and mask (in the form in which a morsel has them), then the bytes of a value of
+each column, then the keys.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ COLUMNS = 0
 KEYS = 1
 AT = 2  # word of the first column
 WIDTH = 3  # words of the descriptor
-RANK = 4  # address: int32 per code of the dictionary
-RANKS = 5  # how many
+RANK = 4  # address of the ranks of texts: int32 per code of the dictionary
+RANKS = 5  # number of ranks
 TEXTS = 6  # whether a key is a text
-BEHIND = 7  # the first word that is not of the order
+BEHIND = 7  # the first word behind these
 
 COLUMN_WORDS = 2
 DATA, MASK = range(COLUMN_WORDS)  # mask 0: no NULLs
@@ -62,7 +62,7 @@ def key_at(d: Any, key: int) -> int:
 
 @njit("int64(float64, float64)", cache=True)
 def _compare_reals(x: float, y: float) -> int:
-    """NaN is the largest and equals itself, -0.0 is 0.0."""
+    """Compares two doubles: -1, 0 or 1. NaN is the largest and equals itself; -0.0 equals 0.0."""
     if x != x or y != y:
         return int(x != x) - int(y != y)
     return int(x > y) - int(x < y)
@@ -70,8 +70,8 @@ def _compare_reals(x: float, y: float) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64, int64, int64, int64)", cache=True)
 def compare_rows(d: Any, table: Any, first: int, many: int, a: int, b: int) -> int:
-    """-1, 0 or 1: rows ``a`` and ``b`` by the first ``many`` keys. Their columns are those of
-    ``table`` from word ``first`` on."""
+    """Compares rows ``a`` and ``b`` by the first ``many`` keys: -1, 0 or 1. ``table`` holds the
+    addresses of the rows' columns from word ``first`` on."""
     for k in range(many):
         key = key_at(d, k)
         column = first + COLUMN_WORDS * d[key + KEY_COLUMN]
@@ -103,7 +103,7 @@ def compare_rows(d: Any, table: Any, first: int, many: int, a: int, b: int) -> i
 
 @njit("int64(int64[::1], int64, int64, int64)", cache=True)
 def key_word(d: Any, k: int, data: int, at: int) -> int:
-    """A number that sorts as value ``at`` of a column by key ``k``."""
+    """An integer that sorts, ascending, like value ``at`` of a column by key ``k``."""
     key = key_at(d, k)
     kind = d[key + KIND]
     if kind == DOUBLE:

@@ -1,8 +1,9 @@
-"""The first rows, by sort keys, of those that a kernel has written to its output: what ORDER BY …
-LIMIT leaves of a window is among them, so that no others need to leave (a partial top-n).
+"""A partial top-n: keeps the first rows, by sort keys, of the rows that a kernel has written to its
+output. The result of ORDER BY … LIMIT over the window is among the kept rows.
 
-Key after key, the word of the last row that leaves is selected (Hoare: Algorithm 65, Find, 1961);
-rows before it leave, and only those that equal it are looked at by the next key."""
+For one key after the other, selection finds the word of the last row to keep (Hoare: Algorithm 65,
+Find, 1961). Rows with a smaller word are kept; the next key examines only the rows with that
+word."""
 
 from __future__ import annotations
 
@@ -27,24 +28,26 @@ from cql.executor.kernels.order.sort_keys import (
     whole,
 )
 
-# Descriptor: behind those of the order. The words of a column say whether it has a mask.
-MOST = BEHIND  # rows that are left: one at the least
-ROOM = BEHIND + 1  # rows of the output at most
+# Descriptor: behind the words of ``sort_keys``. The mask word of a column is not 0 if the column
+# has a mask.
+MOST = BEHIND  # rows to keep, at least one
+ROOM = BEHIND + 1  # maximal rows of the output
 # Addresses.
-ASKED = BEHIND + 2  # int32, twice ROOM: rows that are looked at
+ASKED = BEHIND + 2  # int32, twice ROOM: the examined rows
 WORDS = BEHIND + 3  # twice ROOM: their words
-CHOSEN = BEHIND + 4  # a byte per row, 0
+CHOSEN = BEHIND + 4  # a byte per row, 0 between calls: 1 for a row to keep
 OWN = BEHIND + 5
 
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
 def _select(values: Any, n: int, place: int) -> int:
-    """The value that is at a place, from 0, of the ``n`` in order; changes their order."""
+    """The value at a place (from 0) of the first ``n`` values in ascending order. Permutes the
+    values."""
     low, high = 0, n
     while True:
         a, b, c = values[low], values[(low + high) >> 1], values[high - 1]
         pivot = max(min(a, b), min(max(a, b), c))
-        less, at, more = low, low, high  # [low, less) are less, [more, high) are more
+        less, at, more = low, low, high  # [low, less) is below the pivot, [more, high) above
         while at < more:
             x = values[at]
             if x < pivot:
@@ -68,8 +71,9 @@ def _select(values: Any, n: int, place: int) -> int:
 
 @njit("UniTuple(int64, 2)(int64[::1], int64, int64)", cache=True)
 def _divide(d: Any, n: int, wanted: int) -> Any:
-    """Of the rows that are ASKED, those whose words are less than the ``wanted``-th are CHOSEN, and
-    those with that word stay; returns how many stay, and how many of them are still wanted."""
+    """Divides the first ``n`` ASKED rows by the ``wanted``-th least word: rows with a smaller word
+    become CHOSEN, rows with that word stay in ASKED. Returns (rows that stay, rows still
+    wanted)."""
     asked, chosen = as_i32(d[ASKED], n), as_u8(d[CHOSEN], d[ROOM])
     values, copies = words(d[WORDS], n), words(d[WORDS] + 8 * d[ROOM], n)
     for k in range(n):
@@ -88,7 +92,7 @@ def _divide(d: Any, n: int, wanted: int) -> Any:
 
 @njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def _choose(d: Any, o: Any, first: int, rows: int) -> None:
-    """Marks the rows that are left as CHOSEN. Of equal ones those that come first are."""
+    """Marks the rows to keep as CHOSEN; among equal rows, the first ones."""
     asked, chosen = as_i32(d[ASKED], d[ROOM]), as_u8(d[CHOSEN], d[ROOM])
     values = words(d[WORDS], d[ROOM])
     n, wanted = rows - first, d[MOST]
@@ -116,8 +120,8 @@ def _choose(d: Any, o: Any, first: int, rows: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def first_rows(desc: Any, morsel: Any) -> Any:
-    """Leaves the MOST first of the rows from CURSOR on, in the order in which they are; there are
-    more. Returns how many rows the morsel has then."""
+    """Keeps the MOST first rows, by the sort keys, among the rows from CURSOR on (more than MOST),
+    in their present order. Returns the new number of rows of the morsel."""
     d = whole(desc)
     o = words(morsel, HEADER + 2 * d[COLUMNS])
     first, rows, most = o[CURSOR], o[ROWS], d[MOST]

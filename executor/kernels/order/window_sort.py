@@ -1,10 +1,10 @@
 """The native function of ORDER BY … LIMIT and of ROW_NUMBER() within windows: rows wait in a slab,
-in a list for each open window, and leave in order when punctuation closes it.
+in a list per open window, and leave in order when punctuation closes the window.
 
-A list is sorted when its window closes: a stable merge sort of pairs (a number that sorts as the
-first key does, slot), and then by the next key what is equal in that one. With a LIMIT it is
-sorted, and cut, as soon as twice as many rows wait as can leave; from then on a row that does not
-come before the last of those is left out at once.
+A list is sorted when its window closes: a stable merge sort of pairs (a number that sorts like the
+first key, slot); rows that are equal in one key are then sorted by the next key. With a LIMIT, a
+list is sorted and cut as soon as it holds twice as many rows as can leave. From then on, a row that
+does not precede the last row of the cut list is left out at once.
 """
 
 from __future__ import annotations
@@ -64,42 +64,43 @@ from cql.executor.kernels.order.sort_keys import (
     whole,
 )
 
-# What the operator asks for (DETAIL of NEED).
+# Requests of the operator (DETAIL of NEED).
 NEED_SLOTS = 0  # room for DETAIL_ROW more rows
 NEED_WINDOWS = 1  # room for more windows
-NEED_RANK = 2  # the order of texts that came since it was last given
+NEED_RANK = 2  # the ranks of the texts that came since the last ranks
 NEED_ORDER = 3  # room to sort DETAIL_ROW rows
 
-# Descriptor: behind those of the slab these words, then for each column whether it progresses.
+# Descriptor: behind the words of the slab, the words below, then a word per column: whether the
+# column progresses.
 WINDOW = OWN  # column of the end of the window; -1: there is one window
 FIRST_OUT = OWN + 1  # OFFSET of the query
 LAST_OUT = OWN + 2  # OFFSET + LIMIT
-PARTITION = OWN + 3  # keys that say which rows are numbered together
-NUMBERED = OWN + 4  # whether the number of a row is a column behind the others
-CLOSED = OWN + 5  # windows that end below this have left
-OPEN = OWN + 6  # windows
-ROOM = OWN + 7  # for windows
-SORTED = OWN + 8  # room for rows that are sorted
-LEAVING = OWN + 9  # the first row of the window at hand that has not left; -1: there is none
-BEFORE = OWN + 10  # the row that left before it
-PLACE = OWN + 11  # of that row among those that are numbered together, from 1
+PARTITION = OWN + 3  # number of leading keys that are the partition of ROW_NUMBER()
+NUMBERED = OWN + 4  # whether the output has the row number as its last column
+CLOSED = OWN + 5  # windows that end below this watermark are closed
+OPEN = OWN + 6  # open windows
+ROOM = OWN + 7  # capacity for windows
+SORTED = OWN + 8  # capacity for rows that are sorted
+LEAVING = OWN + 9  # slot of the next row that leaves from the closed window; -1: none is left
+BEFORE = OWN + 10  # slot of the row that left before that row
+PLACE = OWN + 11  # number of that earlier row in its partition, from 1
 # Counters.
 ROWS_IN = OWN + 12
 ROWS_OUT = OWN + 13
 LATE = OWN + 14
 OVER_LIMIT = OWN + 15
 # Addresses.
-WINDOWS = OWN + 16  # records, by end
-LEADS = OWN + 17  # twice SORTED
-ORDER = OWN + 18  # int32, twice SORTED
+WINDOWS = OWN + 16  # records of the open windows, by end
+LEADS = OWN + 17  # twice SORTED: numbers that sort like the rows
+ORDER = OWN + 18  # int32, twice SORTED: the slots of the rows
 FIRST = OWN + 19
 
 WINDOW_WORDS = 5
-#: Its list, and the last row that can leave (-1: not known).
+#: Words of a window: its end, its list, and the slot of the last row that can leave (-1: unknown).
 END, HEAD, TAIL, COUNT, WORST = range(WINDOW_WORDS)
-#: Rows that wait beyond twice the LIMIT before they are sorted.
+#: Rows that wait beyond twice OFFSET + LIMIT before a list is sorted.
 _FEW = 16
-#: Runs of so many rows are sorted by insertion.
+#: Length in rows of the runs that insertion sorts before the runs are merged.
 _RUN = 8
 
 
@@ -108,8 +109,8 @@ _RUN = 8
 
 @njit("void(int64[::1], int64, int64, int64)", cache=True)
 def _lead(d: Any, level: int, first: int, end: int) -> None:
-    """Numbers that sort as the rows at those places do by a level: of each key first where NULL
-    stands, then its value."""
+    """Writes to LEADS numbers that sort like the rows at places ``first`` to ``end`` by a level.
+    Each key has two levels: whether the value is NULL, then the value."""
     leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
     key = key_at(d, level >> 1)
     column = column_at(d, d[key + KEY_COLUMN])
@@ -126,7 +127,7 @@ def _lead(d: Any, level: int, first: int, end: int) -> None:
 
 @njit("void(int64[::1], int64, int64)", cache=True)
 def _sort_by_leads(d: Any, first: int, end: int) -> None:
-    """Sorts those places by their numbers; equal ones stay as they are."""
+    """Sorts the places ``first`` to ``end`` by their numbers; the sort is stable."""
     leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
     for run in range(first, end, _RUN):
         for k in range(run + 1, min(run + _RUN, end)):
@@ -135,7 +136,7 @@ def _sort_by_leads(d: Any, first: int, end: int) -> None:
                 leads[at], order[at] = leads[at - 1], order[at - 1]
                 at -= 1
             leads[at], order[at] = lead, slot
-    apart, width = d[SORTED], _RUN  # where the other half is
+    apart, width = d[SORTED], _RUN  # ``apart`` is the offset of the second half of the arrays
     source, target = 0, apart
     while width < end - first:
         for run in range(first, end, 2 * width):
@@ -157,11 +158,12 @@ def _sort_by_leads(d: Any, first: int, end: int) -> None:
 
 @njit("void(int64[::1], int64, int64, int64)", cache=True)
 def _sort(d: Any, level: int, first: int, end: int) -> None:
-    """Sorts the rows at those places, which are equal in all levels before."""
+    """Sorts the rows at places ``first`` to ``end``, which are equal in all levels before
+    ``level``."""
     while level < 2 * d[KEYS] and level & 1 == 0:
         if d[column_at(d, d[key_at(d, level >> 1) + KEY_COLUMN]) + MASK] != 0:
             break
-        level += 1  # a column without NULLs
+        level += 1  # the column has no NULLs: skip its NULL level
     if level >= 2 * d[KEYS] or end - first < 2:
         return
     leads = words(d[LEADS], 2 * d[SORTED])
@@ -171,13 +173,13 @@ def _sort(d: Any, level: int, first: int, end: int) -> None:
     for k in range(first + 1, end + 1):
         if k == end or leads[k] != leads[begin]:
             if k - begin > 1:
-                _sort(d, level + 1, begin, k)  # its numbers are not looked at again
+                _sort(d, level + 1, begin, k)  # overwrites LEADS there, which nobody reads again
             begin = k
 
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def _cut(d: Any, w: Any, first: int) -> None:
-    """Sorts the list of a window, and leaves out what stands before place ``first`` or behind the
+    """Sorts the list of a window and leaves out the rows before place ``first`` and behind the
     LIMIT."""
     links = as_i32(d[NEXT], d[SLOTS])
     order = as_i32(d[ORDER], 2 * d[SORTED])
@@ -217,8 +219,8 @@ def _end(d: Any, data: int, at: int) -> int:
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _pick(d: Any, u: Any) -> int:
-    """Notes the rows that are kept; returns how many. Others come from an input that was idle, and
-    belong to windows that have left."""
+    """Writes the numbers of the kept rows to PICKED; returns their number. A row that is not kept
+    belongs to a closed window; its input was idle when the window closed."""
     n = u[ROWS]
     picked = as_i32(d[PICKED], n)
     data = u[HEADER + 2 * d[WINDOW]] if d[WINDOW] >= 0 else 0
@@ -232,7 +234,7 @@ def _pick(d: Any, u: Any) -> int:
 
 @njit("int64(int64[::1], int64)", cache=True)
 def _window(d: Any, end: int) -> int:
-    """The record of a window, which is opened if it is not there; -1: there is no room."""
+    """The record of the window with that end, opened if needed; -1: there is no room."""
     records = words(d[WINDOWS], WINDOW_WORDS * d[ROOM])
     low, high = 0, d[OPEN]
     if high > 0 and records[WINDOW_WORDS * (high - 1) + END] <= end:
@@ -259,8 +261,8 @@ def _window(d: Any, end: int) -> int:
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _wait(d: Any, u: Any) -> int:
-    """Links the rows that came, from CURSOR on, to the lists of their windows; returns what there
-    is no room for, -1 if there is for all."""
+    """Links the stored rows, from CURSOR on, to the lists of their windows. Returns -1 when all
+    are linked, or the request of the operator (NEED_WINDOWS or NEED_ORDER)."""
     links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], u[SUB])
     data = d[column_at(d, d[WINDOW]) + DATA] if d[WINDOW] >= 0 else 0
     most = 2 * d[LAST_OUT] + _FEW if d[LAST_OUT] < INFINITY else INFINITY
@@ -307,8 +309,8 @@ def _note_progress(d: Any, u: Any) -> None:
 
 @njit("int64(int64[::1])", cache=True)
 def _close(d: Any) -> int:
-    """The first window closes: its rows are LEAVING. Returns 0 if it is not to close yet, -1 if
-    there is no room to sort it, else 1."""
+    """Closes the first window and lets its rows leave (LEAVING). Returns 1; 0 if no window is to
+    close yet; -1 if there is no room to sort the window's rows."""
     if d[OPEN] == 0:
         return 0
     records = words(d[WINDOWS], WINDOW_WORDS * d[OPEN])
@@ -326,8 +328,8 @@ def _close(d: Any) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _draw(d: Any, o: Any, n: int) -> int:
-    """Takes rows of the window at hand, behind the ``n`` that the output has; returns how many it
-    has then."""
+    """Takes rows from the closed window and appends them to the ``n`` rows of the output; returns
+    the new number of rows."""
     links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], o[CAPACITY])
     numbers = as_i32(o[HEADER + 2 * d[COLUMNS]], o[CAPACITY]) if d[NUMBERED] != 0 else places
     while n < o[CAPACITY] and d[LEAVING] >= 0:
@@ -357,7 +359,7 @@ def _release(d: Any, u: Any, o: Any) -> int:
             break
         if closed < 0:
             u[DETAIL], u[DETAIL_ROW] = NEED_ORDER, words(d[WINDOWS], WINDOW_WORDS)[COUNT]
-            # what has been drawn leaves first: the operator is called again with a fresh output
+            # The rows drawn so far leave first; the next call with an empty output requests room.
             code = OUTPUT_FULL if n > 0 else NEED
     give_rows(d, o, n)
     o[ROWS] = n
@@ -367,7 +369,7 @@ def _release(d: Any, u: Any, o: Any) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
 def _promise(d: Any, u: Any, o: Any) -> None:
-    """What the morsel promised holds behind all that has left."""
+    """Passes on the punctuation of the input behind the rows that have left."""
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     n = 0
