@@ -1,1 +1,1 @@
-"""Runtimes: who calls an operator, when, and in which order."""
+"""Runtimes: they decide which thread calls an operator, when, and in which order."""

@@ -1,4 +1,4 @@
-"""The threads of a runtime, but for the one that drives it."""
+"""The threads of a runtime, except for the thread that drives it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cql.base.reentrancy import inherited
 
 
 class Crew:
-    """Threads that run ``work(w)`` for w = 1, 2, … until each returns; for one time only.
+    """Threads that each run ``work(w)`` once, for w = 1, 2, … up to ``workers`` - 1.
 
-    An interrupt (Ctrl-C) may come between any two steps of the thread that starts them, so nothing
-    here depends on what it knows of them: who comes after the end leaves at once. A forked process
-    has none of these threads."""
+    An interrupt (Ctrl-C) can hit the starting thread between any two steps. The class therefore
+    does not rely on what the starting thread knows of the threads: a thread that begins after
+    ``join`` leaves at once. A forked process has none of these threads."""
 
     def __init__(self, work: Callable[[int], None], workers: int) -> None:
         self._process = os.getpid()
@@ -45,7 +45,8 @@ class Crew:
                 self._changed.notify_all()
 
     def join(self) -> None:
-        """Returns when nobody is at work, nor will be. They have been told to leave."""
+        """Waits until no thread runs ``work`` or will run it. The caller must have made ``work``
+        return before."""
         if os.getpid() != self._process:
             return
         with self._changed:

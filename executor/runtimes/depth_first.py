@@ -1,6 +1,6 @@
-"""The depth-first runtime: each admitted morsel goes through the whole plan before the next
-(xstream paper III.C). The traversal itself is compiled (``kernels.drive.depth_first``); this class
-answers when it needs Python."""
+"""The depth-first runtime: each admitted morsel goes through the whole plan before the next one is
+admitted (xstream paper III.C). The traversal itself is compiled (``kernels.drive.depth_first``);
+this class serves its requests for Python."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 
 _SPARE_FRAMES = 4
-#: So many outputs may wait to be read until a morsel is left for a while.
+#: Deliveries after which ``go_on`` and ``admit_next`` return, so that the results can be read.
 _WAITING = 8
-#: Results of more than this part of a batch are not copied into one.
+#: Results of more than 1/_SMALL of a batch are delivered without a copy into the batch.
 _SMALL = 8
 
 
 class DepthFirst(Alone):
-    """``ones`` is the address of a mask without NULLs. ``gather``: results of such an operator (of
-    ``graph.sinks``) are delivered when they are that many rows, or by ``drain``. ``timed``: the
-    time of operators is taken."""
+    """``ones`` is the address of a mask without NULLs. ``gather`` maps an operator of
+    ``graph.sinks`` to a number of rows: its results are gathered and delivered when they have this
+    number of rows, or by ``drain``. ``timed``: the time of the operators is measured."""
 
     def __init__(
         self,
@@ -65,7 +65,8 @@ class DepthFirst(Alone):
                 self._collect(operator, rows)
 
     def _collect(self, operator: int, rows: int) -> None:
-        """Small results of that operator are copied into a morsel until they are ``rows``."""
+        """Makes the morsel into which small results of an operator are copied, up to ``rows``
+        rows."""
         schema = self.graph.schemas[operator]
         morsel = Morsel.allocate(schema, rows, ones=self._ones, masks=True)
         sizes = [value_bytes(f.type) for f in schema]
@@ -96,7 +97,8 @@ class DepthFirst(Alone):
         return True
 
     def _take_queued(self) -> None:
-        """Morsels that closed a loop, those of the operator least recently run first."""
+        """Runs the queued morsels that came back over the edge of a loop; the queue of the least
+        recently run operator first."""
         while waiting := [k for k, queue in enumerate(self._queued) if queue]:
             operator = min(waiting, key=lambda k: int(self._ran[k]))
             copy, port = self._queued[operator].popleft()
@@ -105,8 +107,9 @@ class DepthFirst(Alone):
                 pass
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
-        """The compiled loop cuts and runs morsels until Python is needed. A morsel whose output is
-        large (a row of a join may have any number of partners) goes on with the next call."""
+        """Runs the compiled loop, which cuts and runs morsels until Python is needed. A morsel with
+        a large output (a row of a join can have any number of partners) continues in the next
+        call."""
         waiting = 0
         while waiting < _WAITING:
             event = int(depth_first.cut_and_drive(scheduler.words.ctypes.data, *self._tables()))
@@ -124,24 +127,26 @@ class DepthFirst(Alone):
         return not self._control[depth_first.TOP] and not any(self._queued)
 
     def quiesce(self) -> None:
-        """The morsel at hand goes through to the end; nothing else waits between admissions."""
+        """Takes the current morsel through to the end; no other morsel waits between
+        admissions."""
         while self.go_on():
             pass
 
     def drain(self) -> None:
-        """Also delivers what was gathered."""
+        """Also delivers the gathered results."""
         self.quiesce()
         for sink in self.graph.sinks:
             self._hand_over(self.graph.morsels[sink], sink)
         self._hand_over_collected()
 
     def _hand_over_collected(self) -> None:
-        """Small results wait for others of the same block, not for the next one."""
+        """Delivers the collected small results of a block at its end; they do not wait for results
+        of the next block."""
         for sink, (morsel, _) in self._collected.items():
             self._hand_over(morsel, sink)
 
     def _hand_over(self, morsel: Morsel, sink: int) -> None:
-        """The rows that were gathered become results."""
+        """Delivers the gathered rows of a sink, if there are any."""
         if morsel.words[ROWS] > 0:
             self.handler.deliver(morsel, sink)
             depth_first.clear_output.py_func(morsel.words)
@@ -152,7 +157,7 @@ class DepthFirst(Alone):
         depth_first.enter(morsel.address, operator, edge.port, *self._tables())
 
     def _until_sink(self) -> bool:
-        """Takes the morsel at hand on until something is delivered, or (False) to the end."""
+        """Runs the current morsel until a result is delivered (True), or to its end (False)."""
         while (event := int(depth_first.drive(*self._tables()))) != depth_first.IDLE:
             self._answer(event)
             if event in (depth_first.SINK, depth_first.COLLECTED):
@@ -193,14 +198,14 @@ class DepthFirst(Alone):
                 edge = int(self._stack[frame + 3]) - 1
                 target = int(self._wiring.edge_to[edge])
                 port = int(self._wiring.edge_port[edge])
-                load_module("cql.executor.kernels.drive.queued")  # which copies
+                load_module("cql.executor.kernels.drive.queued")  # ``Morsel.copy`` needs it
                 morsel = self.graph.morsels[index].copy(self.graph.schemas[index], self._ones)
                 self._queued[target].append((morsel, port))
             case _:
                 raise AssertionError(f"unknown event {event}")
 
     def _morsel_at(self, frame: int) -> Morsel:
-        """The Python side of the morsel that the frame's operator reads."""
+        """The Morsel object of the morsel that the frame's operator reads."""
         address = int(self._stack[frame + 1])
         if self._input is not None and self._input.address == address:
             return self._input

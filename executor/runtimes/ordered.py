@@ -1,6 +1,6 @@
-"""The ordered multicore runtime (ordered-multicore paper): any number of workers, and the order of
-one. The workers' loop is compiled (``kernels.ordered.worker``); this class answers when one needs
-Python, and is worker 0 itself."""
+"""The ordered multicore runtime (ordered-multicore paper): any number of workers, and the output
+order of one. The loop of the workers is compiled (``kernels.ordered.worker``); this class serves
+their requests for Python. The thread that drives it is worker 0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORKLISTS = {
     "partitioned": tables.PARTITIONED_QUEUE,
     "shared": tables.SHARED_QUEUE,
 }
-#: Rows of a morsel before anything is known of what they cost.
+#: Rows of a morsel while the cost of a row is unknown.
 _FIRST_ROWS = 256
 POLICIES = {
     "ct": schedulers.CT,
@@ -45,28 +45,32 @@ POLICIES = {
 
 
 class Observer(Protocol):
-    """Who looks at a run (benchmarks do)."""
+    """An observer of a run (benchmarks use it)."""
 
     def begun(self, tasks: Tasks) -> None:
-        """Before the first morsel."""
+        """Called before the first morsel."""
         ...
 
     def ended(self, tasks: Tasks) -> None:
-        """When all threads have left, before operators are let go."""
+        """Called when all threads have left, while the operators still exist."""
         ...
 
 
 class Ordered:
-    """Takes graphs that ``paths.check`` passes. ``inputs``: schemas of the feeds. ``gather``: the
-    output of such an operator (of ``graph.sinks``) is delivered when it is that many rows, or by
-    ``drain``; if ``live``, also when that of another block comes. ``morsel_us``: morsels take about
-    so many microseconds of work, more where Python has to do something for each (``admission``), at
-    most ``morsel_rows``; 0: they have as many rows as that. ``least`` is LP's threshold,
-    ``capacity`` that of QST, ``window_us`` what CT looks over (0: 100 slices), ``slots`` the size
-    of reorder buffers (0: as ``tasks.depth`` says). ``timed``: how long worklists are and
-    outputs wait is measured, too."""
+    """Runs a graph that ``paths.check`` accepts.
 
-    #: Of tests (``tasks.CALM``).
+    ``inputs``: the schemas of the feeds. ``policy``: a key of POLICIES. ``locked``: the lock-based
+    reorder buffer in place of the non-blocking one. ``worklist``: a key of WORKLISTS. ``gather``
+    maps an operator of ``graph.sinks`` to a number of rows: its results are gathered and delivered
+    when they have this number of rows, by ``drain``, and, if ``live``, when a result of another
+    block comes. ``morsel_us``: the target work of a morsel in microseconds, more where Python works
+    for each morsel (``admission``), with at most ``morsel_rows`` rows; 0: all morsels have
+    ``morsel_rows`` rows. ``slice_us``: the time slice in microseconds. ``least``: LP's threshold,
+    in inputs. ``capacity``: C of QST. ``window_us``: CT's window in microseconds (0: WINDOW_SLICES
+    slices). ``slots``: the size of the reorder buffers in inputs (0: ``choose_runtime.depth``).
+    ``timed``: times and the lengths of worklists are measured."""
+
+    #: For tests: CALM, YIELDING or STALLING of ``kernels.ordered.tables``.
     stress: ClassVar[int] = tables.CALM
 
     def __init__(
@@ -95,7 +99,8 @@ class Ordered:
     ) -> None:
         self.graph = graph
         self.handler = handler
-        #: Held while results are given, bad rows told, and functions of users called.
+        #: Held while results are delivered, bad rows are handled, user functions are called, and
+        #: morsels are made.
         self._lock = threading.Lock()
         self._tasks = Tasks(
             graph,
@@ -127,7 +132,7 @@ class Ordered:
         self.workers = workers
         self._crew: Crew | None = None
         self._error: BaseException | None = None
-        #: What failed, each with its place in the order of depth first.
+        #: The errors, each with its place in depth-first order.
         self._failures: list[tuple[tuple[int, ...], Exception]] = []
         self._ranks = depth_first_ranks(graph)
         self._observer = observer
@@ -196,20 +201,22 @@ class Ordered:
         self._tell(tables.ASKED, 1)
 
     def change(self, workers: int) -> None:
-        """Tables are as large as cores like it, for which nothing may be inside."""
+        """Quiesces first, since the tables get the size that suits the number of workers, and can
+        change it only while no morsel is inside."""
         if workers != self.workers:
             self.quiesce()
             self.rest()
             self._tasks.change(workers)
             self.workers = workers
-        elif self._plan[tables.WANTED] != workers:  # halted by who was late to say so
+        elif self._plan[tables.WANTED] != workers:  # a belated ``ask(halt=True)``
             self.rest()
 
     def rest(self) -> None:
         if self._crew is None:
             return
         self._tell(tables.WANTED, 1)
-        while self._tasks.worker(0)[tables.AT] >= 0:  # another worker may wait for its lock
+        # Worker 0 may hold a lock of its task that another worker waits for: end its slice first.
+        while self._tasks.worker(0)[tables.AT] >= 0:
             self._plan[tables.ASKED] = 1
             self._serve(0, int(admission.run_worker_zero(self._address, 0)))
         self._crew.join()
@@ -219,14 +226,16 @@ class Ordered:
         self._tell(tables.STOP, 1)
         if self._crew is not None:
             self._crew.join()
-            self._crew = None  # it refers to this: morsels would stay until the collector comes
+            self._crew = None  # breaks a cycle that would keep the morsels until a collection
         if self._observer is not None:
             self._observer.ended(self._tasks)
 
     # -- workers -----------------------------------------------------------------------------------
 
     def _run_worker_zero(self, scheduler: int) -> int:
-        """Worker 0 goes on until it has delivered something, or as ``admission.run_worker_zero`` says."""
+        """Runs worker 0 until it returns an event (``admission.run_worker_zero``), handles the
+        event and returns it. Raises the error of another worker's thread, or the error of the first
+        failed morsel in depth-first order."""
         if self._failures:
             raise self._first_failure()
         if self._crew is None:
@@ -250,13 +259,15 @@ class Ordered:
             self._tell(tables.STOP, 1)
 
     def _tell(self, word: int, value: int) -> None:
-        """Writes a word of the header, and wakes who waits for it."""
+        """Writes a word of the header and wakes the sleeping workers."""
         self._plan[word] = value
-        if os.getpid() == self._process:  # forked: a thread that is not there may hold its lock
+        # In a forked process a thread that does not exist there may hold the lock of ``wake``.
+        if os.getpid() == self._process:
             condition.wake(self._bed)
 
     def _serve(self, w: int, event: int) -> None:
-        """What worker ``w`` needs. An error is not the query's yet: an earlier morsel may fail."""
+        """Handles an event of worker ``w``. An error is stored, not raised: an earlier morsel may
+        fail later, and the query fails with the first error in depth-first order."""
         if event in (workers.QUIET, workers.USED_UP, workers.READ_AHEAD, workers.LOOK):
             return
         if event == workers.DELIVER:
@@ -270,10 +281,11 @@ class Ordered:
         spent, worker = time.perf_counter_ns() - began, self._tasks.worker(w)
         worker[tables.PYTHON_WORK] += spent
         if event in (workers.NEED_MORSEL, workers.NEED_MERGED):
-            worker[tables.BEGAN] += spent  # the operator costs less once it has its morsels
+            worker[tables.BEGAN] += spent  # making morsels is no cost of the operator
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
-        """Nothing of what the worker was at, nor of what is behind it, goes on."""
+        """Stores the error of a worker's input; the task does not continue with this input or any
+        later one."""
         self._failures.append((self._place(w, event), error))
         worker = self._tasks.worker(w)
         lane = self._tasks.lane(int(worker[tables.AT]), int(worker[tables.ON]))
@@ -283,7 +295,7 @@ class Ordered:
         self.ask()
 
     def _place(self, w: int, event: int) -> tuple[int, ...]:
-        """Where what a worker is at stands in the order of depth first."""
+        """The place in depth-first order of the input that a worker is at."""
         worker = self._tasks.worker(w)
         s, on = int(worker[tables.AT]), int(worker[tables.ON])
         row = phase = -1
@@ -300,8 +312,8 @@ class Ordered:
         return serial, way, rank, ticket, phase, row, on
 
     def _first_failure(self) -> Exception:
-        """What depth first would have failed with: all that is before a failure goes through, and
-        may fail, too."""
+        """The error with which a depth-first run would have failed. All inputs before a failure are
+        finished first, since they may fail, too."""
         self._tell(tables.WANTED, 1)
         self._exhaust()
         if self._crew is not None:
@@ -339,7 +351,7 @@ class Ordered:
                 lane[tables.OUTPUT] = self._tasks.new_morsel(s).address
             return
         operator = self.graph.operators[self._tasks.order[s]]
-        of_worker = isinstance(operator, ReplicatedOperator)  # which its functions allow
+        of_worker = isinstance(operator, ReplicatedOperator)  # its user functions may run at once
         if isinstance(operator, Instances):
             operator = operator.instances[on]
         morsel = self._tasks.input_at(s, on)

@@ -1,10 +1,11 @@
-"""Whether the order of depth first can be kept by operators that run for themselves, and in which
-order one with several inputs reads them.
+"""Depth-first order for operators that run concurrently: whether a graph can keep this order, and
+in which order an operator with several ports reads them.
 
-An operator may see a morsel of an input in several *ways*, in turns: a union of two filters of one
-stream that is joined with itself is given rows by one filter, which are joined on both sides before
-it is given any by the other one. There morsels are told apart by the way that they came on: ways
-are numbered as depth first goes them, so that serial number and way are the *place* of a morsel.
+The morsels of an input can reach an operator on several paths, alternately. Example: the union of
+two filters of one stream, joined with itself. In depth-first order the rows of the first filter are
+joined on both sides before any row of the second filter is. The number WAY therefore identifies the
+path of a morsel: paths are numbered in depth-first order, so that serial number and WAY together
+are the *place* of a morsel in this order.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.planner.nodes.physical import BucketExec
 
-#: Ports on the way of an input, at most.
+#: Visits (operator, port) of the morsels of an input, at most.
 _LONGEST = 1000
 
 
 def check(graph: Graph) -> None:
-    """ValueError, with the reason, if the order cannot be kept."""
+    """Raises ValueError, with the reason, if the graph cannot keep depth-first order or exceeds a
+    limit of the ordered runtime."""
     topological(graph)
     if len(graph.operators) > MOST_TASKS:
         raise ValueError(f"it has more than {MOST_TASKS} operators")
@@ -39,14 +41,14 @@ def check(graph: Graph) -> None:
 
 
 def topological(graph: Graph) -> list[int]:
-    """The operators, each behind all that feed it. ValueError if some feed each other."""
+    """The operators in topological order. Raises ValueError if the graph has a loop."""
     feeding = [0] * len(graph.operators)
     for edges in graph.edges:
         for edge in edges:
             if edge.target != SINK:
                 feeding[edge.target] += 1
     order = [k for k, n in enumerate(feeding) if n == 0]
-    for k in order:  # it grows
+    for k in order:  # ``order`` grows in the loop
         for edge in graph.edges[k]:
             if edge.target != SINK:
                 feeding[edge.target] -= 1
@@ -58,8 +60,9 @@ def topological(graph: Graph) -> list[int]:
 
 
 def depth_first_ranks(graph: Graph) -> list[int]:
-    """Of each operator, its place in the order in which depth first is through with a morsel: what
-    an operator feeds comes before it, and what its first edge leads to before the next."""
+    """The rank of each operator in the order in which a depth-first run finishes with a morsel: an
+    operator comes behind all operators that it feeds, and those behind its first edge come before
+    those behind the next edge."""
     ranks: dict[int, int] = {}
     waiting = [(k, False) for k in reversed(topological(graph))]
     while waiting:
@@ -73,7 +76,7 @@ def depth_first_ranks(graph: Graph) -> list[int]:
 
 
 def feeders(graph: Graph) -> list[dict[int, int]]:
-    """For each operator and port, the operator that feeds it; -1: an input does."""
+    """For each operator and port, the operator that feeds the port; -1: an input feeds it."""
     found: list[dict[int, int]] = [{} for _ in graph.operators]
     for edge in (*graph.entries, *(edge for _, edge in graph.constants)):
         if edge is not None:
@@ -87,18 +90,19 @@ def feeders(graph: Graph) -> list[dict[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """``of_entries``: for each of these edges the visits (operator, port, way) of a morsel to
-    operators with several ports, in the order of depth first; those of one port, one behind the
-    other, are one, of the last way. ``adds``: for each edge of each operator what it adds to the
-    way of a morsel."""
+    """The paths of morsels. ``of_entries``: for each entry edge the visits (operator, port, WAY) of
+    a morsel to operators with several ports, in depth-first order; consecutive visits to one port
+    are one visit, with the last WAY. ``adds``: for each edge of each operator the number that the
+    edge adds to the WAY of a morsel."""
 
     of_entries: list[list[tuple[int, int, int]]]
     adds: list[list[int]]
 
 
 def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
-    """Ways are all 0 if no operator sees a morsel in several ways, in turns. ValueError if the
-    order of depth first cannot be kept."""
+    """The paths of the morsels of ``entries``. WAY is 0 everywhere if no operator sees the morsels
+    of an input on several paths alternately. Raises ValueError if depth-first order cannot be
+    kept."""
     fed, adds = feeders(graph), [[0] * len(edges) for edges in graph.edges]
     paths = [_path(graph, fed, adds, edge) for edge in entries]
     if any(len({visit[:2] for visit in path}) < len(path) for path in paths):
@@ -108,8 +112,10 @@ def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
 
 
 def _ways(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
-    """A way for each path to a result: those that branch off one are all below the next, so that
-    who asks whether all up to a place is through need not know where morsels branched off."""
+    """Numbers the paths to the results and returns ``Paths.adds``. All paths that branch off one
+    path have numbers below the next path. A test whether all morsels up to a place are through
+    therefore need not know where paths branch off. Raises ValueError if there are too many
+    paths."""
     ahead, adds = {SINK: 1}, [[0] * len(edges) for edges in graph.edges]
     for k in reversed(topological(graph)):
         ways = [ahead[edge.target] for edge in graph.edges[k]]
@@ -147,7 +153,7 @@ def _path(
 
 
 def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
-    """The operators with several inputs that an edge leads to."""
+    """The operators with several ports that an edge leads to, directly or indirectly."""
     found, waiting, seen = set(), [edge.target], {SINK}
     while waiting:
         k = waiting.pop()
@@ -160,7 +166,7 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
 
 
 def _gives_one_at_most(operator: Operator) -> bool:
-    """Whether it gives one morsel at the most for one that it was given."""
+    """Whether an operator emits at most one morsel for each input morsel."""
     operator = first_of(operator)
     if isinstance(operator, UnionOperator):
         return not operator.knows_values

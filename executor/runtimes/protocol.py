@@ -1,4 +1,4 @@
-"""What every runtime offers, and what it asks of the execution that owns it."""
+"""The protocols between a runtime and the execution that owns it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from cql.executor.udf.errors import TIME_LIMIT
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that failed: row ``row`` of ``morsel``, at ``site`` of ``operator``. ``fatal``: no
-    policy may leave it out. ``place``: where it stands in the order of depth first; beyond the
-    morsel's serial number it need only be told if rows do not come in that order. ``feed`` is the
-    input that the morsel was cut off, and where its block begins; None: the one whose turn it
-    is."""
+    policy may leave the row out. ``place``: its position in depth-first order; the serial number of
+    the morsel suffices if failures are reported in that order. ``feed``: the input from which the
+    morsel was cut and the stream position at which its block begins; None: the current input of the
+    input scheduler."""
 
     operator: str
     site: ErrorSite
@@ -45,7 +45,7 @@ class Failure:
         place: tuple[int, ...] = (),
         feed: tuple[int, int] | None = None,
     ) -> Failure:
-        """What an operator says of the morsel that it has returned ERROR for."""
+        """The failure of a morsel for which an operator has returned ERROR."""
         site = operator.error(morsel)
         fatal = operator.is_fatal(morsel) or site.kind == TIME_LIMIT
         place = place or (int(morsel.words[SERIAL]),)
@@ -54,8 +54,8 @@ class Failure:
 
 @contextlib.contextmanager
 def at_work(name: str) -> Iterator[None]:
-    """While Python computes something for the operator of that name, which is told with what takes
-    too long."""
+    """A context in which Python works for operator ``name``; adds the name to the message of a
+    TimeLimitError."""
     try:
         yield
     except TimeLimitError as error:
@@ -64,7 +64,8 @@ def at_work(name: str) -> Iterator[None]:
 
 
 def failing_row(morsel: Morsel) -> int:
-    """The row of a morsel that an operator has returned ERROR for."""
+    """The row of a morsel for which an operator has returned ERROR; if rows of the morsel are
+    CHOSEN, its number among all rows."""
     row = int(morsel.words[DETAIL_ROW])
     if chosen := int(morsel.words[CHOSEN]):
         row = int(view_address(chosen, np.dtype(np.int32), row + 1)[row])
@@ -73,85 +74,88 @@ def failing_row(morsel: Morsel) -> int:
 
 class Handler(Protocol):
     def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
-        """Takes the output of operator ``sink``; the morsel is used again afterwards. ``feed``: the
-        input that it came from; None: the one whose turn it is."""
+        """Takes a morsel of results of operator ``sink``; the runtime reuses the morsel afterwards.
+        ``feed``: the input that the results come from; None: the current input of the input
+        scheduler."""
         ...
 
     def failed(self, failure: Failure) -> None:
-        """Raises, or returns to leave the row out."""
+        """Handles a failed row: raises an error, or returns, which leaves the row out."""
         ...
 
 
 class Runtime(Protocol):
-    """Drives a graph. The same operators run under every runtime, and give the same answer."""
+    """Drives a graph. The same operators run under every runtime and give the same results."""
 
     @property
     def calls(self) -> int:
-        """Operator calls so far."""
+        """The number of operator calls so far."""
         ...
 
     def times(self) -> Times | None:
-        """What has been measured so far; None unless it was made to (``timed``)."""
+        """The times measured so far; None unless the runtime was made with ``timed``."""
         ...
 
     def admit(self, morsel: Morsel, edge: Edge) -> None:
-        """Takes one morsel of a source; it may be used again once ``go_on`` says so."""
+        """Admits one morsel of a source; the caller may reuse it once ``go_on`` returns False."""
         ...
 
     def go_on(self, serial: int = INFINITY) -> bool:
-        """Takes what was admitted further; to be called until all of it is through, at the least up
-        to that serial number (False), so that what is delivered meanwhile, which may be much, can
-        be read. Returns early when asked."""
+        """Continues with the admitted morsels. Returns False when all morsels up to serial number
+        ``serial`` are through. Returns True earlier, when results were delivered, so that the
+        caller can read them, or when asked to (``ask``); the caller then calls again."""
         ...
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
-        """Takes the next morsels of those whose turn it is; returns early when something was
-        delivered, between two morsels or, where that is much, within one, and when asked. False:
-        the input whose turn it is has no block (any more), or no morsel is cut for now
-        (``scheduler``)."""
+        """Admits and runs the next morsels of the input scheduler. Returns True when results were
+        delivered (between two morsels, or within a morsel that gives many results), or when asked
+        to (``ask``). Returns False when the current input has no block, or when the scheduler cuts
+        no morsel for now."""
         ...
 
     def is_through(self, serial: int) -> bool:
-        """Whether no operator has work to do with what was admitted up to that serial number."""
+        """Whether no operator has work left with the morsels up to serial number ``serial``."""
         ...
 
     def quiesce(self) -> None:
-        """Returns when no operator has work to do; results may still be gathered."""
+        """Runs until no operator has work; gathered results may remain undelivered."""
         ...
 
     def drain(self) -> None:
-        """Returns when nothing that was admitted is left inside."""
+        """Runs until no operator has work and all gathered results are delivered."""
         ...
 
     def rebind(self) -> None:
-        """Kernels were rebuilt: read their addresses again (only when drained)."""
+        """Reads the addresses of kernels again after they were rebuilt; only when drained."""
         ...
 
     def ask(self, *, halt: bool = False) -> None:
-        """Who drives the runtime is wanted: it comes back soon. ``halt``: all other threads leave
-        at the end of their slices, and ``rest`` follows. Safe from any thread."""
+        """Makes the call of the driving thread return soon. ``halt``: all other threads also leave
+        at the end of their slices; the caller calls ``rest`` next. Safe from any thread."""
         ...
 
     @property
     def workers(self) -> int:
-        """Threads that share what there is to do."""
+        """The number of threads that share the work."""
         ...
 
     def change(self, workers: int) -> None:
-        """As many from now on."""
+        """Changes the number of threads that share the work."""
         ...
 
     def rest(self) -> None:
-        """All other threads end, at the end of their slices, until this is driven again."""
+        """Ends all other threads, at the end of their slices. They start again when the runtime is
+        driven again."""
         ...
 
     def close(self) -> None:
-        """The run is over: threads end."""
+        """Ends the run and all other threads."""
         ...
 
 
 class Alone:
-    """Of a runtime without threads of its own: it comes back after each block."""
+    """The thread methods of a runtime without threads of its own, whose calls return after each
+    block anyway."""
 
     workers = 1
 

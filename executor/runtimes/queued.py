@@ -1,4 +1,4 @@
-"""The runtimes with a queue before every operator: FIFO, FIFO-slice, run-to-completion."""
+"""The runtimes with a queue in front of every operator: FIFO, FIFO-slice, run-to-completion."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ POLICIES = {
     "fifo_slice": queued.FIFO_SLICE,
     "run_to_completion": queued.RUN_TO_COMPLETION,
 }
-#: Admission control: a morsel is admitted when fewer than this many wait inside.
+#: Admission control: after each admission ``admit`` runs operators until at most this many morsels
+#: wait inside.
 ADMITTED = 8
 _SLOTS = 64
 
 
 class Queued(Alone):
-    """``inputs[k]`` are the schemas of what operator k reads, by port (see ``Graph``); ``resize``
-    is told of the bytes that its morsels take. ``timed``: the time of operators is taken."""
+    """``inputs[k]`` are the schemas of the morsels that operator k reads, by port (see ``Graph``).
+    ``policy`` is a key of POLICIES, ``slice_us`` the slice of FIFO-slice in microseconds.
+    ``resize`` is called with the bytes before and after whenever morsels are allocated or freed.
+    ``timed``: the time of the operators is measured."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Queued(Alone):
         self._control = np.zeros(16, np.int64)
         self._control[queued.OPERATOR] = -1
         self._control[queued.RESULT] = queued.NOT_CALLED
-        self._clock = np.zeros(2, np.int64)  # room for what it says
+        self._clock = np.zeros(2, np.int64)  # scratch for reading the clock
         self._operator_clock = OperatorClock(n, timed)
         self._control[queued.TIMES] = self._operator_clock.address
         self._morsels: dict[int, Morsel] = {}
@@ -88,8 +91,8 @@ class Queued(Alone):
         return False
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
-        """Queues keep the order of each input, not that among inputs: before another one's turn
-        they are emptied."""
+        """Empties the queues before a turn of another input begins: queues keep the order within
+        each input, but not the order among inputs."""
         if scheduler.is_over:
             self.quiesce()
         if not scheduler.take():
@@ -107,7 +110,7 @@ class Queued(Alone):
         self._shrink()
 
     def _shrink(self) -> None:
-        """Lets go of the morsels that a burst needed; as many stay as are admitted at once."""
+        """Frees the spare morsels that a burst needed; each operator keeps at most ADMITTED."""
         if len(self._morsels) <= ADMITTED * len(self.graph.operators):
             return
         for k in range(len(self.graph.operators)):
@@ -199,7 +202,7 @@ class Queued(Alone):
         self._spare[index] += 1
 
     def _more_room(self) -> None:
-        """Doubles every queue, in place order."""
+        """Doubles every queue and moves the waiting entries to their new places."""
         n, old = len(self.graph.operators), self._slots
         ring, pool = np.zeros(2 * n * old, np.int64), np.zeros(2 * n * old, np.int64)
         for k in range(n):
@@ -212,7 +215,7 @@ class Queued(Alone):
 
 
 def _ports(graph: Graph) -> list[int]:
-    """How many ports each operator has."""
+    """The number of ports of each operator."""
     found = [1] * len(graph.operators)
     fed = [e for e in graph.entries if e is not None] + [e for _, e in graph.constants]
     for edge in [*fed, *(e for edges in graph.edges for e in edges)]:
@@ -236,7 +239,7 @@ def _columns(inputs: list[tuple[Schema, ...]], ports: list[int]) -> tuple[Words,
 
 
 def _widest(schemas: tuple[Schema, ...]) -> Schema:
-    """Columns whose buffers hold those of any port."""
+    """A schema whose buffers are large enough for the columns of every port."""
     longest = max(schemas, key=len)
     return Schema(
         tuple(

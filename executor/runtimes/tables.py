@@ -1,4 +1,4 @@
-"""A graph as the tables of the ordered runtime (``kernels.ordered.tables``)."""
+"""Builds the tables of the ordered runtime (``kernels.ordered.tables``) for a graph."""
 
 from __future__ import annotations
 
@@ -35,48 +35,51 @@ from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
 from cql.planner.placement.choose_runtime import depth, power_of_two
 
-#: Morsels that results are copied into.
+#: Morsels that collect small results, for each gathered sink.
 COLLECTORS = 4
-#: Morsels that are free in a task, without taking turns.
+#: Cells of a pool of free morsels; morsels beyond go to its chain, under a lock.
 _POOL = 1 << 12
-#: Tables have room for that many workers; what is not used costs no memory.
+#: The tables have room for this many workers; unused pages cost no memory.
 MOST_WORKERS = 64
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
-#: Morsels that can wait at a port, and those of a serial operator, at least: a task with several
-#: ports holds one back until it sees that the next number has been sent by what feeds another one.
+#: The least number of morsels that can wait at a port, and of output morsels of a serial task: a
+#: task with several ports holds a morsel back until the feeder of another port has sent the next
+#: one.
 _LEAST_PLACES = 2
-#: Looks in vain before a worker sleeps, of half a microsecond each: where waking it would take
-#: longer than what it waits for (on two workers, TPCx-BB 4 took 7% longer with the fewer).
+#: Unsuccessful looks for work, of half a microsecond each, before a worker sleeps: waking a worker
+#: often takes longer than a short wait (with two workers and _FEW_LOOKS, TPCx-BB 4 took 7% longer).
 _LOOKS, _FEW_LOOKS = 400, 50
-#: Words that are made at once, and of an array that is a part of them at most.
+#: Words of a shared allocation, and the maximal words of an array in one.
 _WHOLE, _PART = 1 << 15, 1 << 12
-#: Morsels that are markers, at the most: the first ones.
+#: Maximal number of markers: the first morsels are markers.
 _MARKED = 1 << 14
 
 
 def looks(workers: int, cores: int, *, live: bool) -> int:
-    """How often a worker looks for something to do before it sleeps: not for long where there may
-    be nothing (``live``), or where another one needs its core."""
+    """The number of looks for work before a worker sleeps: few if inputs may pause (``live``), or
+    if other workers need its core."""
     return _FEW_LOOKS if live or workers > cores else _LOOKS
 
 
 def _at_once(made: int, size: int) -> int:
-    """How many morsels are made when one is missing and there are so many, where ``size`` inputs
-    are worked on at once: to ask Python for each of them takes longer than to make it."""
+    """The number of morsels to make when one is missing; ``made`` exist already, and ``size``
+    inputs are worked on at once. Several, since a request to Python takes longer than making a
+    morsel."""
     return max(size - made, min(made // 8 + 1, 32))
 
 
 class Table:
-    """The memory of a table: arrays by address, kept alive. Small ones are parts of larger."""
+    """Allocates arrays that kernels reach by address, and keeps them alive. Small arrays are parts
+    of shared allocations."""
 
     def __init__(self) -> None:
         self._kept: list[npt.NDArray[np.int64]] = []
         self._free: Words = np.zeros(0, np.int64)
 
     def words(self, n: int) -> Words:
-        """Zeros that begin with a cache line of their own."""
+        """An array of ``n`` zeros that shares no cache line with another array."""
         size = n + -n % mpmc_queue.CACHE_LINE
         if size > _PART:
             return self._fresh(size)[:n]
@@ -98,12 +101,12 @@ class Table:
 
 
 class Tasks:
-    """``plan`` is the header. ``resize`` is told of the bytes that morsels take; ``timed``: what is
-    measured for ``times`` only is. How many ``workers`` share the work may ``change``. ``slots``:
-    inputs of a task at once, at most 256, or the next power of two; 0: as many as its workers
-    need."""
+    """The tables of a graph; ``plan`` is the header. ``resize`` is called with the bytes before and
+    after whenever morsels are made or freed. ``timed``: measures ``times``. The number of
+    ``workers`` can ``change``. ``slots``: the number of inputs of a task that are worked on at
+    once, rounded up to a power of two, at most 256; 0: ``choose_runtime.depth`` of the workers."""
 
-    #: That of tests, where no other is asked for.
+    #: For tests: the default of ``slots``.
     slots: ClassVar[int] = 0
 
     def __init__(
@@ -125,14 +128,14 @@ class Tasks:
         self._slots = power_of_two(asked) if asked else 0
         self.order = topological(graph)
         self.place = {k: s for s, k in enumerate(self.order)}  # operator → task
-        self.morsels: dict[int, Morsel] = {}  # all that have columns or are views, by address
+        self.morsels: dict[int, Morsel] = {}  # all morsels and views by address; no fragments
         self._ones, self._rows, self._resize = ones, morsel_rows, resize
-        self._had = 0  # workers so far
+        self._had = 0  # the greatest number of workers so far
         self._live = live
-        self._views: list[tuple[int, Schema]] = []  # pools of views, of what
+        self._views: list[tuple[int, Schema]] = []  # pools of views, with their schemas
         self._lanes: dict[int, Words] = {}  # by task
         self._lists: dict[int, Words] = {}
-        self._merged: dict[int, int] = {}  # morsels to merge into
+        self._merged: dict[int, int] = {}  # by task: the number of morsels to merge outputs into
         self._ports_of: dict[int, Words] = {}
         self._gather = {k: rows for k, rows in gather.items() if rows > 0}
         self._table = table = Table()
@@ -161,7 +164,7 @@ class Tasks:
         nodes = table.words(merging * MOST_WORKERS)
         crew[:, tables.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
         crew[:, tables.LENGTHS] = lengths.ctypes.data + 8 * apart * each
-        # of worklists, as each worker found them
+        # By worker: the sampled lengths of worklists.
         self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
         for s in range(count):
             self._task(s)
@@ -195,8 +198,8 @@ class Tasks:
         )
 
     def _mark(self) -> None:
-        """Morsels of the first input are markers (ordered-multicore paper, section 7), from the
-        operator that takes them to the last one."""
+        """Makes the morsels of the first input markers (ordered-multicore paper, section 7), from
+        the operator that receives them to the last operator."""
         first, last = self.place[self.entries[0].target], len(self.order) - 1
         self._marks = self._table.words(markers.MARK * _MARKED)
         plan = self.plan
@@ -205,7 +208,7 @@ class Tasks:
         plan[tables.MARKED_TO] = self.task(last).ctypes.data
 
     def _marker_time(self) -> MarkerTime | None:
-        """None if no marker has gone all the way."""
+        """The latency of the markers; None if no marker has left the last operator."""
         marks = self._marks.reshape(-1, markers.MARK)
         entered, left = marks[:, markers.ENTERED], marks[:, markers.LEFT]
         times = (left - entered)[(entered > 0) & (left > 0)]
@@ -232,7 +235,7 @@ class Tasks:
         )
 
     def input_at(self, s: int, lane: int) -> Morsel:
-        """The morsel that a lane is at; of a partition, a fragment."""
+        """The input morsel that a lane works on; in a partitioned task, a fragment."""
         address, words = int(self.lane(s, lane)[tables.MORSEL]), self.task(s)
         if words[tables.KIND] != tables.PARTITIONED:
             return self.morsels[address]
@@ -240,7 +243,8 @@ class Tasks:
         return Morsel(view, [], [], view[:0], None)
 
     def place_of(self, s: int, ticket: int) -> int:
-        """That of the morsel that has that ticket of a task, until it has left."""
+        """The place, in depth-first order, of the input with this ticket of a task; valid until its
+        outputs have left."""
         words = self.task(s)
         slot = reorder.SLOT * (ticket & (int(words[tables.SIZE]) - 1))
         size = slot + reorder.SLOT
@@ -250,7 +254,8 @@ class Tasks:
     # -- workers -----------------------------------------------------------------------------------
 
     def change(self, workers: int) -> None:
-        """So many share what there is to do; nothing is inside, and nobody is at work."""
+        """Changes the number of workers, and the sizes that depend on it. No morsel may be inside,
+        and no worker may be at work."""
         self.plan[tables.WORKERS] = self.plan[tables.WANTED] = workers
         self.plan[tables.LOOKS] = looks(workers, cores(), live=self._live)
         self._had = max(self._had, workers)
@@ -267,7 +272,7 @@ class Tasks:
             for port in self.ports(s):
                 port[tables.QUEUE_MASK] = places - 1
             if words[tables.KIND] == tables.PARTITIONED:
-                self._lists[s][:] = 0  # where each begins depends on the size
+                self._lists[s][:] = 0  # the beginning of each list depends on SIZE
         for pool, schema in self._views:
             for _ in range(mpmc_queue.held(pool), places):
                 self._view(schema, pool)
@@ -299,7 +304,7 @@ class Tasks:
         self.bind(s)
 
     def _partitions(self, s: int, operator: PartedOperator) -> None:
-        """The queues of partitions, and what merges their outputs."""
+        """Makes the queues of the partitions of a task and the tables for merging their outputs."""
         words, table = self.task(s), self._table
         parts = len(operator.instances)
         wide = max(len(schema) for schema in self.graph.inputs[self.order[s]])
@@ -324,7 +329,7 @@ class Tasks:
         words[tables.COLUMNS] = columns.ctypes.data
 
     def new_merged(self, s: int) -> None:
-        """More morsels to merge outputs of partitions into."""
+        """Makes more morsels to merge the outputs of the partitions into."""
         words, schema = self.task(s), self.graph.schemas[self.order[s]]
         plain = Schema(schema.fields[: int(words[tables.WIDE])])
         pool, made = int(words[tables.MERGED]), self._merged.get(s, 0)
@@ -335,7 +340,7 @@ class Tasks:
             handover.set_free(pool, self._own(morsel, pool).address)
 
     def bind(self, s: int) -> None:
-        """Where the kernel of a task is, and its descriptor."""
+        """Enters the address of a task's kernel and the descriptors of its lanes."""
         operator, words = self.graph.operators[self.order[s]], self.task(s)
         words[tables.ADDRESS] = operator.address
         running = operator.instances if isinstance(operator, Instances) else ()
@@ -344,7 +349,7 @@ class Tasks:
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_morsel(self, s: int) -> Morsel:
-        """One more output morsel of a task, of which more are free now if it has many."""
+        """Makes an output morsel of a task, and possibly more, which go to the task's pool."""
         words = self.task(s)
         pool, made = int(words[tables.POOL]), int(words[tables.MORSELS])
         count = 1
@@ -444,7 +449,8 @@ class Tasks:
                 self._views.append((pool, self.graph.schemas[self.order[s]]))
 
     def _collectors(self, s: int, record: Words) -> None:
-        """Morsels that small results are copied into, so that few of them go to Python."""
+        """Makes the morsels that collect the small results of a sink, so that fewer morsels go to
+        Python."""
         parted = int(self.task(s)[tables.ORDER])
         fields = self.graph.schemas[self.order[s]].fields
         schema = Schema(fields[: len(fields) - parted])
@@ -460,7 +466,7 @@ class Tasks:
             mpmc_queue.offer(pool, self._own(morsel, pool).address)
 
     def _view(self, schema: Schema, pool: int) -> None:
-        """A morsel that shows columns of others."""
+        """Makes a view, a morsel without columns of its own, and adds it to ``pool``."""
         morsel = Morsel.allocate(
             schema, self._rows, ones=self._ones, owned=frozenset(), late_rows=True
         )

@@ -1,4 +1,4 @@
-"""How long operators and workers took, for who wants to know (EXPLAIN ANALYZE)."""
+"""Measured times of operators and workers (EXPLAIN ANALYZE)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cql.executor.kernels.lib.clock import NANOSECONDS, OF, PASSED_ON, SCRATCH, 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """``punctuation_in`` and ``punctuation_out``: items of punctuation that an operator took, and
-    passed on: promises, silence, ends of inputs. ``queue`` and ``longest``: morsels that waited to
-    be worked on, on average and at most, whenever a worker took a slice of time. ``reorder``:
-    nanoseconds that the outputs of a morsel waited on average for those of the morsels before it.
-    None where nothing waits."""
+    """``punctuation_in`` and ``punctuation_out``: items of punctuation that an operator received
+    and sent: watermarks, idleness, ends of inputs. ``queue`` and ``longest``: average and maximal
+    number of morsels that waited for the operator, sampled whenever a worker began a slice.
+    ``reorder``: average nanoseconds that the outputs of a morsel waited for the outputs of earlier
+    morsels. None where morsels or outputs cannot wait."""
 
     nanoseconds: int
     punctuation_in: int
@@ -30,7 +30,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """Nanoseconds at operators, and asleep for want of work."""
+    """Nanoseconds that a worker spent on tasks, and asleep for want of work."""
 
     busy: int
     asleep: int
@@ -38,9 +38,9 @@ class WorkerTime:
 
 @dataclass(frozen=True, slots=True)
 class MarkerTime:
-    """Nanoseconds from when an operator began with a morsel until all that came of it had left the
-    last one (ordered-multicore paper, section 7): of ``morsels`` that were marked, on average, and
-    of the longest of 50% and 99% of them."""
+    """Latency in nanoseconds: from the moment at which the first operator began with a morsel until
+    all outputs of this morsel had left the last operator (ordered-multicore paper, section 7).
+    Mean, median and 99th percentile over ``morsels`` marked morsels."""
 
     morsels: int
     mean: float
@@ -58,8 +58,8 @@ class Times:
 
 
 class OperatorClock:
-    """The table of ``kernels.lib.clock`` for the runtimes of one thread; ``address`` is 0 if nobody
-    asked for times."""
+    """The table of ``kernels.lib.clock`` for the runtimes of one thread; ``address`` is 0 if times
+    are not measured."""
 
     def __init__(self, operators: int, timed: bool) -> None:
         self._table = np.zeros(SCRATCH + OF * operators, np.int64)
@@ -67,13 +67,13 @@ class OperatorClock:
 
     @contextmanager
     def of(self, operator: int) -> Iterator[None]:
-        """While Python works for an operator."""
+        """A context that adds the time of Python's work in it to the time of an operator."""
         began = time.perf_counter_ns()
         yield
         self._table[SCRATCH + OF * operator + NANOSECONDS] += time.perf_counter_ns() - began
 
     def times(self) -> Times | None:
-        """None if nobody asked."""
+        """None if times are not measured."""
         if not self.address:
             return None
         words = self._table[SCRATCH:].reshape(-1, OF)[:, [NANOSECONDS, TOOK, PASSED_ON]]

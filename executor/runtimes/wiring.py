@@ -9,9 +9,10 @@ from cql.executor.morsel.morsel import Words
 
 
 class Wiring:
-    """Per operator: ``address`` (0: Python runs it), ``descriptor``, ``out`` (address of its output
-    morsel). Operator k has the edges ``edge_from[k]`` to ``edge_from[k + 1]``: ``edge_to`` (an
-    operator, or SINK) and ``edge_port``."""
+    """Arrays by operator: ``address`` of its function (0: Python runs the operator), address of its
+    ``descriptor``, and ``out``, the address of its output morsel. Operator k has the edges
+    ``edge_from[k]`` to ``edge_from[k + 1] - 1``; arrays by edge: ``edge_to`` (an operator, or SINK)
+    and ``edge_port``."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -25,14 +26,14 @@ class Wiring:
         self.rebind()
 
     def rebind(self) -> None:
-        """After kernels were rebuilt."""
+        """Reads the addresses of functions and descriptors again, after kernels were rebuilt."""
         for k, operator in enumerate(self._graph.operators):
             self.address[k] = operator.address
             self.descriptor[k] = operator.descriptor.ctypes.data
 
     @property
     def tables(self) -> tuple[Words, ...]:
-        """In the order of the drivers' arguments."""
+        """The arrays in the order of the drivers' parameters."""
         return (
             self.address,
             self.descriptor,

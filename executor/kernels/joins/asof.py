@@ -1,4 +1,4 @@
-"""ASOF joins: rows of two sides in the order of their times, met key by key."""
+"""ASOF joins: merges the rows of two sides in time order and matches them by key."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ def nearest(
     last: Any,
     found: Any,
 ) -> None:
-    """``found``: of each left row, the last right row with its id at its time or before it, -1 if
-    there is none here. ``last``, by id, is -1 on entry, and on return the last right row of each.
-    Both sides rise with time; of right rows of one time the last counts, or the ``first``. A left
-    row with an id below 0 finds none."""
+    """Finds for each left row the latest right row of the same key id at or before its time.
+
+    Both sides are sorted by time, ascending. ``found[i]`` receives the index of the right row for
+    left row ``i``, or -1 if these right rows hold none; a left row with an id below 0 always
+    receives -1. Among right rows of one id and one time the last one matches, or the first one if
+    ``first`` is true. ``last``, indexed by id, must be -1 on entry; on return it holds the index of
+    the last right row of each id."""
     j = 0
     for i in range(left_times.size + 1):
         rows = right_times.size

@@ -1,9 +1,10 @@
-"""What the in-order window joins do once for a morsel, whatever their columns: progress, promises,
-memory, and the figures by which Adaptive chooses (in-order paper §6).
+"""The work of the in-order window joins that is done once for each morsel and does not depend on
+the columns: watermarks in, punctuation out, memory, and the measurements by which Adaptive chooses
+(in-order paper §6).
 
-A descriptor begins with the words ``SHARED``, then come those of each input, ``OF_INPUT``, then
-for each two inputs how much later a row of the second may be than one of the first. What the words
-mean says ``operators.joins.in_order_join_kernel``."""
+A descriptor begins with the words ``SHARED``. The words ``OF_INPUT`` of each input follow, then one
+word for each ordered pair of inputs: by how much a row of the second input may be later than a row
+of the first. ``operators.joins.in_order_join_kernel`` explains the words."""
 
 from __future__ import annotations
 
@@ -29,21 +30,22 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
 )
 
-#: Of the whole. ``ports``: how many inputs; ``time column``: that of the result's time, or -1.
+#: Words of the whole join. ``ports``: the number of inputs; ``time column``: the output column that
+#: holds the time of the result, or -1.
 SHARED = (
     *("ports", "time column", "held", "free", "top", "pool", "lulls", "rows", "mode", "resuming"),
     *("promised", "finished", "idling", "emitted", "quantum", "adaptive", "measures", "alpha"),
     *("cost", "step", "time so far", "work so far", "clock", "more of the clock"),
     *("peak_join_windows", "peak_input_queues", "peak_hold_buffer"),
 )
-#: Of an input. ``time``: its column; ``promise``: where that is in the output, or -1; ``t``: the
-#: address of the times.
+#: Words of an input. ``time``: its time column; ``promise``: the output column that holds this time
+#: column, or -1; ``t``: the address of the ring of times.
 OF_INPUT = (
     *("keep", "head", "gone", "done", "tail", "bound", "ended", "idle", "promised", "latest"),
     *("seen", "gap", "since", "most", "room", "far", "time", "promise", "t"),
 )
 FIRST, WIDTH = len(SHARED), len(OF_INPUT)
-# Their places.
+# Offsets of these words.
 PORTS, TIME_COLUMN, HELD, FREE, TOP, POOL, LULLS, LEAST_ROOM = range(8)
 PROMISED, FINISHED, IDLING = range(10, 13)
 ADAPTIVE, MEASURES = 15, 16
@@ -51,12 +53,14 @@ COST, STEP, TIME_SO_FAR, WORK_SO_FAR, CLOCK = range(18, 23)
 PEAK_QUEUES = 25
 KEEP, HEAD, GONE, JOINED, TAIL, BOUND, ENDED, SILENT, TOLD, LATEST = range(10)
 SEEN, GAP, SINCE, MOST, ROOM, FAR, TIME, PROMISE, TIMES = range(10, 19)
-# What is asked for (``rowscope.NEED_ROOM`` and a number): rings are numbered by their inputs.
+# The buffer of a NEED (``kernel_builder.NEED_ROOM`` plus a number): the number of an input means
+# its ring, NEED_RESULTS the hold buffer.
 NEED_ROOM = 3 << 20
 NEED_RESULTS = 64
-#: Times lie within half of it.
+#: The absolute value of every time is below half of NO_BOUND.
 NO_BOUND = 1 << 62
-#: Arrivals over which a rate is averaged, and what the time of the last morsel but one counts less.
+#: Rows over which an arrival rate is averaged; and the factor by which each measurement of the cost
+#: reduces the weight of the earlier ones.
 ARRIVALS, FADES = 256, 0.98
 
 
@@ -68,13 +72,13 @@ def _whole(desc: int) -> Any:
 
 @njit(inline="always")
 def _input(port: int) -> int:
-    """Where its words begin."""
+    """Offset of the words of an input."""
     return FIRST + WIDTH * port
 
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
 def _time_of(d: Any, port: int, number: int) -> int:
-    """The time of a row of an input; of one that may come, at the least."""
+    """The time of row ``number`` of an input; for a row that has not arrived, its lower bound."""
     at = _input(port)
     if number >= d[at + TAIL]:
         return d[at + BOUND]
@@ -83,19 +87,20 @@ def _time_of(d: Any, port: int, number: int) -> int:
 
 @njit("int64(int64[::1])", cache=True)
 def _least_to_leave(d: Any) -> int:
-    """No result that is still to leave is of an earlier time."""
+    """Lower bound of the times of all results that have not left."""
     least = INFINITY
     for port in range(d[PORTS]):
         least = min(least, _time_of(d, port, d[_input(port) + GONE]))
     return least
 
 
-# -- what morsels say ------------------------------------------------------------------------------
+# -- watermarks ------------------------------------------------------------------------------------
 
 
 @njit("void(int64, int64)", cache=True)
 def note_progress(desc: int, morsel: int) -> None:
-    """Bounds rise. An input that is idle counts as having come as far as the others."""
+    """Applies the punctuation of a morsel to the watermarks of the inputs. The watermark of an idle
+    input rises to the minimum over the inputs that are neither idle nor ended."""
     d, u = _whole(desc), words(morsel, HEADER)
     at = _input(u[PORT])
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
@@ -158,7 +163,8 @@ def _promise(d: Any, o: Any) -> None:
 
 @njit("int64(int64[::1])", cache=True)
 def _too_large(d: Any) -> int:
-    """A ring, or the hold buffer, that has been far too large for long; -1 if there is none."""
+    """The number of a ring, or NEED_RESULTS for the hold buffer, that has been less than one eighth
+    full for long and should shrink; -1 if there is none."""
     for port in range(d[PORTS]):
         at = _input(port)
         room, most = d[at + ROOM], d[at + MOST]
@@ -178,8 +184,9 @@ def _too_large(d: Any) -> int:
 
 @njit("int64(int64, int64, int64)", cache=True)
 def finish_morsel(desc: int, morsel: int, status: int) -> int:
-    """When the rows of a morsel have been joined, or the kernel must return before (``status``):
-    rows leave their rings, and promises go on."""
+    """Ends a call of the kernel: drops rows from the rings that no waiting result refers to and, if
+    the morsel is done (``status`` is DONE), sends punctuation. Returns ``status``, or NEED for a
+    buffer that should shrink."""
     d, u = _whole(desc), words(morsel, HEADER)
     least, queued = _least_to_leave(d), 0
     for port in range(d[PORTS]):
@@ -206,8 +213,8 @@ def finish_morsel(desc: int, morsel: int, status: int) -> int:
 
 @njit("void(int64, int64, int64)", cache=True)
 def note_arrivals(desc: int, port: int, before: int) -> None:
-    """Of the rows from number ``before`` on: the mean distance of the times of an input, over all,
-    then over the last ones."""
+    """Updates the mean time between rows of an input with the rows from number ``before`` on: the
+    mean over all rows at first, then an exponential mean over about the last ARRIVALS rows."""
     d, at = _whole(desc), _input(port)
     rows = d[at + TAIL] - before
     if rows == 0:
@@ -226,8 +233,9 @@ def note_arrivals(desc: int, port: int, before: int) -> None:
 
 @njit("float64(int64)", cache=True, error_model="numpy")
 def load_of(desc: int) -> float:
-    """c·w·λ1·λ2, of several inputs its sum over all pairs; 0 while a rate is unknown. w is how long
-    rows stay, on average of the two: |w| where both windows are as long."""
+    """c·w·λ1·λ2 of in-order paper §6; with more than two inputs, the sum over all pairs; 0 while a
+    rate is unknown. w is the mean of the two window lengths of a pair, which is |w| if the two are
+    equal."""
     d = _whole(desc)
     reach = _input(d[PORTS])
     total = 0.0
@@ -245,14 +253,17 @@ def load_of(desc: int) -> float:
 
 @njit("int64(int64)", cache=True)
 def look_at_clock(desc: int) -> int:
-    """The time, where the cost of joining is measured; else 0."""
+    """The clock in nanoseconds if Adaptive measures the cost of joining, else 0."""
     d = words(desc, FIRST)
     return nanoseconds(desc + 8 * CLOCK) if d[ADAPTIVE] != 0 and d[MEASURES] != 0 else 0
 
 
 @njit("void(int64, int64, int64)", cache=True)
 def note_cost(desc: int, began: int, work: int) -> None:
-    """The mean time for each row of the windows that were probed, in steps of event time."""
+    """Updates c, the mean cost for each window row that was probed, in steps of event time.
+
+    ``began`` is the clock (nanoseconds) when the joining began, or 0 if the cost is not measured;
+    ``work`` is the number of window rows that were probed since."""
     d = words(desc, FIRST)
     if began == 0 or work == 0:
         return

@@ -1,4 +1,5 @@
-"""What joins do when they are asked for room: rows that are over leave, and lists are made anew."""
+"""Memory and search of OOP-Join: drops expired rows when a ring is full, rebuilds the linked lists
+and the key index, and prefetches the rows of several searches."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ from cql.executor.kernels.lib.memory import prefetch
 from cql.executor.kernels.lib.views import as_i32, ring, words
 
 NONE = -1
-#: Words that ``search_lists`` is told first, and those of each search.
+#: Words of the parameters of ``search_lists``, and words of each search.
 ABOUT, SEARCH = 10, 4
 
 
 @njit("int64(int64[:, ::1], int64, int64, int64, int64)", nogil=True, cache=True)
 def keep_rows(rows: Any, first: int, held: int, time: int, bound: int) -> int:
-    """The rows of a ring, so many from place ``first`` on, move together in the order of arrival,
-    those whose word ``time`` is below ``bound`` left out; returns how many stay, which have to be
-    linked anew if they are fewer."""
+    """Compacts a ring: drops the rows whose word ``time`` is below ``bound`` and moves the others
+    together, in the order of arrival. ``first`` is the place of the oldest row, ``held`` the number
+    of rows. Returns the number of rows that remain; if it is below ``held``, the caller must link
+    the rows again (``link_rows``)."""
     room, stay = rows.shape[0], 0
     for k in range(held):
         q = ring(first + k, room)
@@ -36,15 +38,18 @@ def keep_rows(rows: Any, first: int, held: int, time: int, bound: int) -> int:
 
 @njit("void(int64[:, ::1], int32[:, ::1], int64[::1], int32[:, ::1])", nogil=True, cache=True)
 def link_rows(rows: Any, links: Any, at: Any, buckets: Any) -> None:
-    """Links the rows of a side anew, in the order of arrival, and says in ``buckets`` which is the
-    latest of each (the lower half of its number, + 1). ``at``: the column of the side in these,
-    then the number of the first row, its place in the ring and how many rows there are; the words
-    of their time and of their first key, the number of key words, and how far times are shifted for
-    a slice of them (NONE: there is none); the half words of the links (NONE: there is no such
-    link)."""
+    """Rebuilds the lists of a side: links its rows in the order of arrival and writes to column
+    ``side`` of ``buckets`` the latest row of each bucket (the lower 32 bits of its number + 1).
+
+    ``at`` holds: ``side``; the number of the first row (``head``), its place in the ring
+    (``first``) and the number of rows (``held``); the word of a row's time, the word of its first
+    key and the number of key words; the shift that turns a time into a time slice (NONE: lists are
+    not sliced); and the places of the links in a row, counted in int32: ``back`` to the previous
+    row of the list, ``skip`` to one further back, and ``depth`` (NONE: no such link). The skip
+    links are those of Myers, An Applicative Random-Access Stack, 1983."""
     side, head, first, held, time, key, count, shift, back, skip, depth = at
     room, mask = rows.shape[0], buckets.shape[0] - 1
-    buckets[:, side] = np.int32(head)  # of none that is held
+    buckets[:, side] = np.int32(head)  # the bucket is empty: this is no row that is held
     for k in range(held):
         q = ring(first + k, room)
         b = 0
@@ -83,23 +88,23 @@ def _about(address: int) -> tuple[int, ...]:
 
 @njit(inline="always")
 def _fetch(row: int, size: int) -> None:
-    """Asks for a row, which may lie in two cache lines."""
+    """Prefetches a row, which may lie in two cache lines."""
     prefetch(row)
     prefetch(row + size - 1)
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def search_lists(address: int, count: int) -> None:
-    """Goes through the lists of several rows a step of each at a time, so that what they touch is
-    fetched from memory together (group prefetching: Chen et al., Improving Hash Join Performance
-    through Prefetching, ICDE 2004); who goes through them next finds it near.
+    """Walks the lists of ``count`` searches in lockstep, one step of each at a time, so that their
+    cache misses overlap (group prefetching: Chen et al., Improving Hash Join Performance through
+    Prefetching, ICDE 2004). The join then walks the same lists and finds the rows in the cache.
 
-    The words at ``address``: where the rows of a side are, in a ring; the bytes of one, and in it
-    the places of its time and of its links (NONE: it has none); the rows that there is room for,
-    the number of the first in the ring and of the first that is held; their disorder; how many
-    steps are made at the most. Then of each search the row that it looks at, the one that it goes
-    on with if that lies too far back (NONE: it cannot), and the times between which rows are
-    wanted."""
+    The first ABOUT words at ``address``: the address of the ring of rows; the bytes of a row; the
+    offsets in a row, in bytes, of its time and of its two links (NONE: rows have no such field);
+    the rows that the ring can hold; the number of the row at its first place; the number of the
+    first row that is held; the disorder of the times; the maximal number of steps. SEARCH words of
+    each search follow: the row that it looks at, the row with which it continues if that row lies
+    too far back (NONE: there is no other), and the least and the greatest time that it wants."""
     rows, size, time, back, skip, room, base, head, disorder, steps = _about(address)
     search = words(address + 8 * ABOUT, SEARCH * count)
     for _ in range(steps):
@@ -126,7 +131,7 @@ def search_lists(address: int, count: int) -> None:
                 _fetch(rows + size * int64(ring(x - base, room)), size)
                 search[s], search[s + 1] = x, instead
                 k += 1
-            else:  # the last one takes its place
+            else:  # this search is over: the last search takes its place
                 count -= 1
                 for w in range(SEARCH):
                     search[s + w] = search[SEARCH * count + w]
@@ -134,8 +139,9 @@ def search_lists(address: int, count: int) -> None:
 
 @njit(inline="always")
 def _enter(index: Any, tag: int, number: int) -> None:
-    """Open addressing; an entry is 31 bits of the hash, which choose its place, too, and the number
-    of a record, from 1 on (``join_keys.look_up``); 0: free."""
+    """Enters a record into an index with open addressing. An entry is 31 bits of the hash, which
+    also choose its place, and the number of the record, from 1 on (``key_index.look_up``); 0 is a
+    free place."""
     mask = index.size - 1
     p = tag & mask
     while index[p] != 0:
@@ -145,7 +151,7 @@ def _enter(index: Any, tag: int, number: int) -> None:
 
 @njit("void(int64[:, ::1], int64, int64[::1])", nogil=True, cache=True)
 def index_keys(keys: Any, entries: int, index: Any) -> None:
-    """Fills an empty index with the first ``entries`` keys, by word."""
+    """Fills an empty index with the first ``entries`` keys; ``keys`` has a row per key word."""
     for e in range(entries):
         h = hash_start(keys[0, e])
         for w in range(1, keys.shape[0]):

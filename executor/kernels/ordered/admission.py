@@ -1,8 +1,9 @@
 """Worker 0 of the ordered runtime: it admits morsels as long as there is room for them, hands
-results to Python, and works in between.
+results to Python, and works on tasks in between.
 
-An admitted morsel is a view of the block that it was cut off. Tasks with several ports are told
-whose turn it is, so that they read them in the order of admission (``handing.next_input``).
+An admitted morsel is a view of the block from which it was cut. For each task with several ports on
+the path of a morsel, admission queues a turn (place and port), so that the task reads its ports in
+the order of admission (``handover.next_input``).
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ from cql.executor.kernels.ordered.worker import (
     work_once,
 )
 
-#: Morsels between two looks at how large they should be.
+#: Morsels after which their size is chosen again.
 _SIZED = 16
-#: Nanoseconds: what Python does for a morsel, however small, should be a fifth of its work at the
-#: most, but no morsel is to take longer than this for it.
+#: Nanoseconds. Morsels grow until Python's work for a morsel is at most a fifth of the work of the
+#: morsel, but not beyond this work.
 _LONGEST = 50_000_000
 
 
@@ -118,7 +119,7 @@ def _input(plan: int, k: int) -> Any:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def has_room(plan: int, k: int) -> int:
-    """Whether a morsel of input ``k`` could be admitted."""
+    """Whether a morsel of input ``k`` can be admitted now."""
     i = _input(plan, k)
     if held(i[ENTRY_POOL]) == 0:
         return 0
@@ -130,15 +131,15 @@ def has_room(plan: int, k: int) -> int:
         task = task_at(plan, path[VISIT * p])
         s = words(task, TASK)
         told = s[TURN_PUT] - load_acquire(task + 8 * TURN_TAKEN)
-        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all may be of this task
+        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all visits may be to this task
             return 0
     return 1
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def admit(plan: int, k: int, morsel: int, base: int) -> int:
-    """Admits a morsel of input ``k``, which may be used again at once; 0: there is no room.
-    ``base`` is the stream position of the first row of its block."""
+    """Admits a view of a morsel of input ``k``; the caller may reuse the morsel at once. ``base``
+    is the stream position of the first row of its block. Returns 1, or 0 if there is no room."""
     if has_room(plan, k) == 0:
         return 0
     i = _input(plan, k)
@@ -169,17 +170,18 @@ def admit(plan: int, k: int, morsel: int, base: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def rows_for(wanted: int, work: int, rows: int, now: int) -> int:
-    """Rows that are ``wanted`` nanoseconds of work, where so many took ``work``; no more than twice
-    and no less than half of what morsels have ``now``, since what was measured may lag behind."""
+    """The number of rows that take ``wanted`` nanoseconds of work, given that ``rows`` rows took
+    ``work`` nanoseconds. The result is between half and twice the current number ``now``, since the
+    measurement may lag."""
     return min(max(wanted * rows // max(work, 1), now // 2, 1), 2 * now)
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _size_morsels(plan: int, scheduler: int) -> None:
-    """Now and then, so many rows for each morsel that the task with the most to do takes about
-    MORSEL_WORK for it, or for what one of its partitions has of it: handing morsels on should cost
-    little beside. (Where that was all tasks together, TPCx-BB 1 had calls of 8 us, and two
-    workers took a fifth longer.)"""
+    """Chooses the number of rows of a morsel, every _SIZED morsels: the most expensive task (or one
+    partition of it) should take about MORSEL_WORK nanoseconds for each morsel, so that handover
+    costs little in comparison. (When MORSEL_WORK was the work of all tasks together, the calls of
+    TPCx-BB 1 took 8 us, and two workers took a fifth longer.)"""
     header = words(plan, PLAN)
     if header[MORSEL_WORK] == 0 or header[ADMITTED] < header[SIZED_AT]:
         return
@@ -211,16 +213,17 @@ def _size_morsels(plan: int, scheduler: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _admit_next(plan: int, scheduler: int) -> int:
-    """Cuts and admits the next morsel: 1; 0: there is no room for it; READ_AHEAD: nor is there, and
-    who else is at work has enough to do for its next block to be read; USED_UP: its input has no
-    block."""
+    """Cuts and admits the next morsel and returns 1. Otherwise returns 0 if there is no room for
+    the morsel; READ_AHEAD if there is no room and the other workers have enough work for worker 0
+    to read the input's next block; USED_UP if the input has no block."""
     _size_morsels(plan, scheduler)
     h = words(scheduler, HEADER)
     k = h[CURRENT] if h[LEFT] > 0 else whose(scheduler)
     if k >= 0 and has_room(plan, k) == 0:
         i = words(scheduler + 8 * (HEADER + SCHEDULER_INPUT * k), SCHEDULER_INPUT)
         c = words(i[OF_CUTTER], CUTTER)
-        # While morsels are small yet, what waits would not last for as long as it takes to read.
+        # In the first half of a block morsels may still be small: the waiting work would not last
+        # for the duration of the read.
         if i[AHEAD] == 0 or 2 * c[NEXT] < c[BLOCK] or words(plan, PLAN)[WANTED] == 1:
             return 0
         i[AHEAD] = 0
@@ -238,12 +241,13 @@ def _admit_next(plan: int, scheduler: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def run_worker_zero(plan: int, scheduler: int) -> int:
-    """Worker 0: admits the morsels of ``scheduler`` until its input has no block (USED_UP); without
-    turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a task
-    that are over are places for those of the next morsel. Returns early when results wait
-    (DELIVER), when a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is
-    asked to, and, while it waits for other workers, now and then or when they are stopped
-    (LOOK)."""
+    """The loop of worker 0; returns an event.
+
+    With a ``scheduler`` it admits morsels until the input to read has no block (USED_UP). Without
+    one (0) it works until no morsel is inside and there is no work (QUIET); only then all turns of
+    the tasks have ended and have freed their places. It returns earlier if results wait (DELIVER),
+    a block can be read meanwhile (READ_AHEAD), or an operator needs Python; and (LOOK) if ASKED or
+    STOP is set, or after each sleep while it waits for other workers."""
     worker = worker_at(plan, 0)
     me = words(worker, WORKER)
     while True:
@@ -282,10 +286,10 @@ def run_worker_zero(plan: int, scheduler: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def exhaust(plan: int) -> int:
-    """Worker 0, where something has failed: works until it finds nothing that can be done, or is
-    stopped (QUIET). Returns early as ``run_worker_zero`` does."""
+    """The loop of worker 0 after a failure: works until no work is possible or STOP is set (QUIET).
+    Returns earlier as ``run_worker_zero`` does."""
     worker, in_vain = worker_at(plan, 0), 0
-    # Who looks for work gives away what had no room, which may make some.
+    # A look for work also sends outputs that had no room, which can make work: look twice.
     while in_vain < 2 and load_acquire(plan + 8 * STOP) == 0:
         if held(plan + 8 * SINK) > 0:
             return DELIVER

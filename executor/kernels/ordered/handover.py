@@ -1,7 +1,8 @@
-"""Morsels change hands: references, views, worklists, and the order among several ports.
+"""Handover of morsels between tasks: reference counts, views, worklists, and the order in which a
+task reads several ports.
 
-A morsel is read by as many as its REFERENCES say. What shows columns of another morsel refers to it
-as its PARENT, which is free only afterwards."""
+REFERENCES counts the readers of a morsel. A morsel that shows columns of another morsel refers to
+that one as its PARENT, which is not freed before it."""
 
 from __future__ import annotations
 
@@ -90,15 +91,15 @@ from cql.executor.kernels.ordered.tables import (
     task_at,
 )
 
-#: Of a turn's word: a place and a port.
+#: A turn is one word: a place, then a port of PORT_BITS bits.
 PORT_BITS = 8
-#: Of a place: a serial number and a way.
+#: A place is a serial number, then a WAY of WAY_BITS bits (``runtimes.paths``).
 WAY_BITS = 8
 
 
 @njit(inline="always")
 def place_of(morsel: int) -> Any:
-    """Where a morsel stands in the order of depth first."""
+    """The position of a morsel in depth-first order."""
     u = words(morsel, HEADER)
     return u[SERIAL] << WAY_BITS | u[WAY]
 
@@ -111,7 +112,8 @@ def lock(word: int) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def set_free(pool: int, morsel: int) -> None:
-    """A morsel may be used again. One input may give more of them than a pool has cells."""
+    """Returns a free morsel to its pool. If all cells of the pool are full, which one input can
+    cause, the morsel goes to the pool's chain."""
     if offer(pool, morsel) == 0:
         lock(pool + 8 * CHANGING)
         words(morsel, HEADER)[FOLLOWING] = words(pool, RING)[CHAIN]
@@ -121,7 +123,7 @@ def set_free(pool: int, morsel: int) -> None:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def take_free(pool: int) -> int:
-    """A morsel that is free; 0: there is none."""
+    """Takes a free morsel from a pool; 0: there is none."""
     morsel = poll(pool)
     if morsel != 0 or load_relaxed(pool + 8 * CHAIN) == 0:
         return morsel
@@ -135,7 +137,8 @@ def take_free(pool: int) -> int:
 
 @njit("void(int64)", nogil=True, cache=True)
 def release(morsel: int) -> None:
-    """One reader less; a morsel without readers is free again, and reads its parent no more."""
+    """Removes one reader of a morsel. A morsel without readers returns to its pool and releases its
+    parent."""
     while morsel != 0:
         if fetch_add(morsel + 8 * REFERENCES, -1) != 1:
             return
@@ -148,8 +151,8 @@ def release(morsel: int) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def show(morsel: int, view: int) -> None:
-    """``view`` becomes a view of the morsel, with punctuation of its own: its reader may add
-    some."""
+    """Makes ``view`` a view of the morsel. It refers to the columns and copies the punctuation, for
+    its reader may add punctuation."""
     u, v = words(morsel, HEADER), words(view, HEADER)
     for k in (ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS):
         v[k] = u[k]
@@ -166,10 +169,10 @@ def show(morsel: int, view: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def push(plan: int, port: int, morsel: int) -> None:
-    """Adds to a worklist that has room."""
+    """Adds a morsel to a worklist, which must have room."""
     p = words(port, PORT_WORDS)
     at = p[GIVEN]
-    # who comes too late to take what was here may be reading the place
+    # Atomic: a worker that loses the race for the place's previous morsel may still read the place.
     store_relaxed(p[QUEUE] + 8 * (at & p[QUEUE_MASK]), morsel)
     fetch_add(plan + 8 * INSIDE, 1)
     store_release(port + 8 * GIVEN, at + 1)
@@ -183,7 +186,7 @@ def waiting(port: int) -> Any:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def to_sink(plan: int, morsel: int, number: int) -> None:
-    """A result of operator ``number`` waits for Python."""
+    """Queues a morsel, a result of operator ``number``, for Python."""
     words(morsel, HEADER)[OPERATOR] = number
     fetch_add(plan + 8 * INSIDE, 1)
     offer(plan + 8 * SINK, morsel)
@@ -192,7 +195,7 @@ def to_sink(plan: int, morsel: int, number: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _hand_over(plan: int, edge: int, number: int) -> None:
-    """What has been collected is a result."""
+    """Hands the collected results of operator ``number`` over to Python, as one morsel."""
     e = words(edge, EDGE)
     o = words(e[COLLECTING], HEADER)
     o[REFERENCES], o[PARENT] = 1, 0
@@ -202,8 +205,9 @@ def _hand_over(plan: int, edge: int, number: int) -> None:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _collect(plan: int, edge: int, morsel: int, number: int) -> int:
-    """Copies results behind those that wait to be enough; 0: no morsel is free for them. What has
-    been copied of them is not copied again."""
+    """Appends the results in a morsel to the collecting morsel of an edge, which is handed over
+    when it is full. Returns 0 if no collecting morsel is free; CURSOR counts the rows copied, so
+    that the next call continues there."""
     e, u = words(edge, EDGE), words(morsel, HEADER)
     if e[BY_BLOCK] != 0 and e[COLLECTING] != 0:
         o = words(e[COLLECTING], HEADER)
@@ -230,8 +234,8 @@ def _collect(plan: int, edge: int, morsel: int, number: int) -> int:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def push_downstream(plan: int, task: int, morsel: int) -> int:
-    """``send_downstream`` of figure 4: to all that read this task. 0: one of them has no room,
-    and nothing was done."""
+    """``send_downstream`` of figure 4: hands an output morsel over on all edges of the task. 0: an
+    edge has no room; the caller tries again later."""
     s = words(task, TASK)
     header = words(plan, PLAN)
     edges, first = s[EDGES], s[FIRST_EDGE]
@@ -249,7 +253,7 @@ def push_downstream(plan: int, task: int, morsel: int) -> int:
     u = words(morsel, HEADER)
     e = words(first, EDGE)
     passed_on = punctuation_in(morsel) if header[TIMED] != 0 else 0
-    if e[TO_TASK] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
+    if e[TO_TASK] < 0 and e[COLLECTORS] != 0:  # a task that collects has no edge but this one
         taken = _collect(plan, first, morsel, s[NUMBER])
         s[PASSED_ON] += passed_on * taken
         return taken
@@ -273,15 +277,16 @@ def push_downstream(plan: int, task: int, morsel: int) -> int:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def note_punctuation(task: int, lane: int, morsel: int) -> None:
-    """What a morsel that is done has brought. Every partition had it: one of them tells."""
+    """Counts the punctuation of a morsel that is done. All partitions receive the punctuation of an
+    input; only the first one counts it."""
     if words(task, TASK)[KIND] != PARTITIONED or lane == lane_at(task, 0):
         fetch_add(task + 8 * TOOK, punctuation_in(morsel))
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def is_through(plan: int, number: int, place: int) -> int:
-    """Whether a task will send nothing more of morsels up to that place; -1 is an input, which
-    has given a morsel before it says that it has."""
+    """Whether task ``number`` has sent all outputs of the morsels up to ``place``. -1 is an input:
+    1, since a turn is written only after its morsel is in the worklist."""
     if number < 0:
         return 1
     task = task_at(plan, number)
@@ -298,7 +303,7 @@ def is_through(plan: int, number: int, place: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def all_through(plan: int, serial: int) -> int:
-    """Whether nothing that was admitted up to that serial number is left inside."""
+    """Whether all morsels up to serial number ``serial``, and all results of them, have left."""
     if held(plan + 8 * SINK) > 0:
         return 0
     for k in range(words(plan, PLAN)[TASKS]):
@@ -318,8 +323,9 @@ def _take(port: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def next_input(plan: int, task: int) -> int:
-    """Takes the next morsel of a task that one thread reads; 0: it has not come. Several ports
-    are read as their morsels were admitted: all of one before all of the next."""
+    """Takes the next morsel of a task that one thread reads; 0: it has not arrived. A task with
+    several ports follows its turns, in the order of admission: it reads all morsels that one turn
+    covers before those of the next turn."""
     s = words(task, TASK)
     if s[PORTS] == 1:
         port = port_at(task, 0)
@@ -328,7 +334,7 @@ def next_input(plan: int, task: int) -> int:
         turn = words(s[TURNS], s[TURNS_MASK] + 1)[s[TURN_TAKEN] & s[TURNS_MASK]]
         place, port = turn >> PORT_BITS, port_at(task, turn & ((1 << PORT_BITS) - 1))
         p = words(port, PORT_WORDS)
-        over = is_through(plan, p[FROM], place)  # before one looks whether anything has come
+        over = is_through(plan, p[FROM], place)  # must precede the look into the worklist
         if waiting(port) > 0:
             morsel = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
             if place_of(morsel) <= place:
@@ -342,8 +348,8 @@ def next_input(plan: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def ready_inputs(plan: int, task: int) -> int:
-    """About how many inputs ``next_input`` would find, one at the least if it had turns to end;
-    takes none."""
+    """The approximate number of inputs that ``next_input`` would find; at least 1 if there is a
+    turn that it would end. Takes no input."""
     s = words(task, TASK)
     total = 0
     for k in range(s[PORTS]):

@@ -1,4 +1,5 @@
-"""The end of an operator that splits morsels by partition: it lists the rows of each."""
+"""The last step of an operator that splits morsels by partition: lists the rows of each
+partition."""
 
 from __future__ import annotations
 
@@ -14,16 +15,19 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
 )
 
-#: Up to so many partitions, each looks at all rows.
+#: Up to this number of partitions, each partition has a pass of its own over all rows.
 _PASSES = 4
 
 
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
 def split_rows(morsel: int, out: int, columns: int, parts: int) -> None:
-    """Lists the rows of each partition: the output has columns ``rows`` (int32), ``offsets``
-    (parts + 1 places in it, then parts + 1 places of late rows) and ``part`` (int16: of each row,
-    -1: it is left out) behind ``columns`` others. Late rows are grouped in the same way, with the
-    places of their rows among those of the partition; ``morsel`` has them as they came."""
+    """Lists the rows of each partition.
+
+    Behind ``columns`` other columns the output has the columns ``rows`` (int32: row numbers,
+    grouped by partition), ``offsets`` (parts + 1 offsets into ``rows``, then parts + 1 offsets into
+    the late rows) and ``part`` (int16: the partition of each row, -1: the row is left out), which
+    is filled already. The late rows of the output are grouped by partition, too, and number their
+    rows within the partition; those of ``morsel`` are in the order of arrival."""
     u = words(morsel, HEADER)
     o = words(out, HEADER + 2 * (columns + 3))
     n, late = u[ROWS], u[LATE_ROWS]
@@ -32,11 +36,11 @@ def split_rows(morsel: int, out: int, columns: int, parts: int) -> None:
     offsets = words(o[at + 2], 2 * parts + 2)
     for q in range(2 * parts + 2):
         offsets[q] = 0
-    lates = offsets[parts + 1 :]  # places to fill meanwhile
+    lates = offsets[parts + 1 :]  # meanwhile: the next free place of each partition
     if parts <= _PASSES:
         listed = 0
         for q in range(parts):
-            for i in range(n):  # without a branch, and without a word that is read and written
+            for i in range(n):  # no branch, and no word in memory that is both read and written
                 rows[uint64(listed)] = i
                 listed += int64(part[uint64(i)] == q)
             offsets[q + 1] = listed

@@ -1,5 +1,5 @@
-"""Markers (ordered-multicore paper, section 7): when a task begins with a morsel, and when a
-later one, in the order of morsels, is through with all that came of it."""
+"""Markers (ordered-multicore paper, section 7): measures the time from the moment at which a task
+begins with a morsel until all outputs of this morsel have left a later task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MARK = 4
 
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
 def enters(plan: int, task: int, serial: int, clock: int) -> None:
-    """A task begins with an input, or with one more fragment of it."""
+    """Notes that a task begins with an input; further fragments of the input change nothing.
+    ``clock`` is the address of two words of scratch."""
     header = words(plan, PLAN)
     if header[MARKED_FROM] == task and serial < header[MARKED]:
         mark = words(header[MARKS] + 8 * MARK * serial, MARK)
@@ -25,7 +26,7 @@ def enters(plan: int, task: int, serial: int, clock: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def leaves(plan: int, task: int, serial: int) -> None:
-    """All outputs of an input have left a task, which one thread at a time says."""
+    """Notes that all outputs of an input have left a task. One thread at a time calls this."""
     header = words(plan, PLAN)
     if header[MARKED_TO] == task and serial < header[MARKED]:
         at = header[MARKS] + 8 * MARK * serial

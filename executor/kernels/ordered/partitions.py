@@ -1,11 +1,12 @@
 """Partitioned parallelism (ordered-multicore paper, section 4): an input is split into fragments,
-one for each partition that has rows of it; those of a partition are worked on in order.
+one for each partition that has rows in it; the fragments of a partition are worked on in order.
 
-A splitting operator (``splitting``) has listed the rows of each partition. ``dispatch`` gives the
-fragments of an input to the queues of their partitions, ``claim`` is how a worker comes
-to one: with a master queue that keeps the order of arrival (HYBRID, figure 7), without
-(PARTITIONED_QUEUE, 4.2), or with one queue and locks (SHARED_QUEUE, 4.1). Who finishes the last
-fragment of an input merges what they gave into the order of one worker.
+A splitting operator (``hash_split``) has listed the rows of each partition. ``dispatch`` adds the
+fragments of an input to the queues of their partitions. With ``claim`` a worker takes a fragment:
+with a master queue that keeps the order of arrival (HYBRID, figure 7), without a master queue
+(PARTITIONED_QUEUE, 4.2), or with one queue and locks (SHARED_QUEUE, 4.1). The worker that finishes
+the last fragment of an input merges the outputs of all fragments into the order that one worker
+would give.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ from cql.executor.kernels.ordered.tables import (
     port_at,
 )
 
-#: The partition of who works on its own; a lock that is held.
+#: No partition.
 NOBODY = -1
 
 
@@ -120,8 +121,9 @@ def fragment_at(task: int, serial: int, part: int) -> Any:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _add_input(task: int, morsel: int, serial: int) -> None:
-    """``addInput`` of figure 7, for all fragments of an input. Punctuation goes to all; so do all
-    rows, where partitions look for theirs themselves."""
+    """``addInput`` of figure 7, for all fragments of an input. A morsel with punctuation has a
+    fragment for every partition. So has a morsel without listed rows: there each partition receives
+    all rows and picks its own."""
     s, u = words(task, TASK), words(morsel, HEADER)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_MORSEL] = place_of(morsel)
@@ -131,7 +133,7 @@ def _add_input(task: int, morsel: int, serial: int) -> None:
     rows = columns[HEADER + 2 * split] if listed else 0
     offsets = words(columns[HEADER + 2 * split + 2] if listed else 0, 2 * parts + 2)
     everywhere = not listed or u[PUNCTUATIONS] > 0
-    nowhere = not everywhere and offsets[parts] == 0  # an empty fragment ends the input
+    nowhere = not everywhere and offsets[parts] == 0  # one empty fragment ends the input
     count = 0
     for q in range(parts):
         words(s[OUTPUTS], s[SIZE] * parts)[slot * parts + q] = 0
@@ -144,7 +146,8 @@ def _add_input(task: int, morsel: int, serial: int) -> None:
         if n == 0 and not everywhere and not (nowhere and q == 0):
             continue
         view = fragment_at(task, serial, q)
-        copy_bytes(morsel, view, 8 * REFERENCES)  # others are at work on the first fragments
+        # REFERENCES is not copied: workers on earlier fragments are changing it.
+        copy_bytes(morsel, view, 8 * REFERENCES)
         behind = min(u[WIDTH], s[FRAGMENT]) - PARENT
         copy_bytes(morsel + 8 * PARENT, view + 8 * PARENT, 8 * behind)
         v = words(view, HEADER)
@@ -166,8 +169,8 @@ def _add_input(task: int, morsel: int, serial: int) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def dispatch(plan: int, task: int) -> None:
-    """Inputs that have come go to the queues of their partitions, in order; no more of them than
-    the buffer has slots. Never waits for another thread that does so."""
+    """Moves waiting inputs to the queues of their partitions, in order, as long as the reorder
+    buffer has slots. Returns at once if another thread does so."""
     s = words(task, TASK)
     while True:
         if exchange(task + 8 * DISPATCHING, 1) != 0:
@@ -186,13 +189,13 @@ def dispatch(plan: int, task: int) -> None:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def fragments_waiting(task: int) -> int:
-    """Fragments that no worker has claimed."""
+    """The number of fragments that no worker has claimed."""
     return load_acquire(task + 8 * MASTER_PUT) - load_acquire(task + 8 * MASTER_TAKEN)
 
 
 @njit("float64(int64)", nogil=True, cache=True)
 def fragments_of_each(task: int) -> float:
-    """Fragments that an input is split into, on average so far; one before any is."""
+    """The average number of fragments per input so far; 1 before the first input."""
     split = load_acquire(task + 8 * PUT)
     return load_acquire(task + 8 * MASTER_PUT) / split if split > 0 else 1.0
 
@@ -212,7 +215,7 @@ def _from_master(task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _lock(plan: int, word: int) -> int:
-    """0: the query ends, and who holds the lock may not come back."""
+    """Takes a spin lock: 1. 0: the query ends, and the holder of the lock may never release it."""
     while load_relaxed(word) != 0 or exchange(word, 1) != 0:
         if load_relaxed(plan + 8 * STOP) != 0:
             return 0
@@ -222,8 +225,9 @@ def _lock(plan: int, word: int) -> int:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def claim(plan: int, task: int, first: int) -> int:
-    """A partition that the worker has for itself and that has a fragment, or NOBODY. ``first``:
-    where it looks first, if each partition has a queue of its own."""
+    """Claims a partition that has a fragment; the worker is then alone at this partition. Returns
+    NOBODY if there is none. ``first``: the partition at which the search begins
+    (PARTITIONED_QUEUE)."""
     s, scheme = words(task, TASK), words(plan, PLAN)[SCHEME]
     if scheme == PARTITIONED_QUEUE:
         for k in range(s[PARTS]):
@@ -241,7 +245,7 @@ def claim(plan: int, task: int, first: int) -> int:
     if scheme == HYBRID:
         while True:
             q = _from_master(task)
-            # Someone works on it: the fragment is theirs (``count`` of figure 7).
+            # A worker that is at the partition already takes the fragment (``count`` of figure 7).
             if q == NOBODY or fetch_add(list_at(task, q) + 8 * HELD, 1) == 0:
                 return q
     # Taking a fragment and locking its partition must be one step (figure 5).
@@ -268,7 +272,8 @@ def next_fragment(task: int, part: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def keeps(plan: int, task: int, part: int, budget: int) -> int:
-    """After a fragment: whether the worker goes on with its partition, or it has given it up."""
+    """After a fragment: 1 if the worker continues with its partition, 0 if the partition is
+    released."""
     scheme = words(plan, PLAN)[SCHEME]
     queue = list_at(task, part)
     if scheme == HYBRID:
@@ -284,7 +289,8 @@ def keeps(plan: int, task: int, part: int, budget: int) -> int:
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def finish_fragment(task: int, serial: int, part: int, chain: int) -> int:
-    """A fragment is done; 1 if it was the last one of its input."""
+    """Notes that a fragment is done, with the chain of its outputs; 1 if it was the last unfinished
+    fragment of its input."""
     s = words(task, TASK)
     slot = serial & (s[SIZE] - 1)
     words(s[OUTPUTS], s[SIZE] * s[PARTS])[slot * s[PARTS] + part] = chain
@@ -305,8 +311,8 @@ def _release_chain(morsel: int) -> None:
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
-    """Values ``places[2k + 1]`` of the column at word ``source`` of morsel ``places[2k]`` become
-    the first ``n`` values at ``target``, of so many bytes."""
+    """Gathers ``n`` values of ``size`` bytes: value k at ``target`` is value ``places[2k + 1]`` of
+    the column at word ``source`` of morsel ``places[2k]``."""
     p = words(places, 2 * n)
     word = source + 1
     if size == 8:
@@ -329,7 +335,8 @@ def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
 
 @njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
 def _step(heads: Any, part: int, at: int, order: int) -> None:
-    """The next row of a partition's chain; its morsel is 0 behind the last."""
+    """Moves the head of a partition to the next row of its chain; behind the last row its morsel is
+    0."""
     morsel, row = heads[4 * part], heads[4 * part + 1] + 1
     while morsel != 0 and row >= words(morsel, HEADER)[ROWS]:
         morsel, row = words(morsel, HEADER)[FOLLOWING], 0
@@ -342,7 +349,7 @@ def _step(heads: Any, part: int, at: int, order: int) -> None:
 
 @njit(inline="always")
 def _earlier(heads: Any, x: int, y: int) -> Any:
-    """Of two partitions the one whose row comes first."""
+    """The one of two partitions whose head comes first in the order."""
     a, b = 4 * x, 4 * y
     if heads[b] == 0:
         return x
@@ -353,13 +360,15 @@ def _earlier(heads: Any, x: int, y: int) -> Any:
 
 @njit("void(int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def _merge_into(task: int, worker: int, first: int, outputs: Any) -> None:
-    """Fills the chain of morsels with all rows of the chains ``outputs``, by a tournament of their
-    heads: node k has the earlier one of nodes 2k and 2k + 1, the last ``parts`` are the heads."""
+    """Merges the rows of the chains ``outputs`` into the chain of empty morsels ``first``, by a
+    tournament tree over the heads of the partitions: node k holds the earlier of nodes 2k and
+    2k + 1; the last ``parts`` nodes are the partitions."""
     s = words(task, TASK)
     parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
     places = words(worker, WORKER)[PLACES]
     scratch = words(words(worker, WORKER)[TOURNAMENT], MERGING_WORDS * parts)
-    heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]  # morsel, row, and its place in order
+    # A head: morsel, row, and the two order columns of the row.
+    heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]
     at = HEADER + 2 * wide
     for q in range(parts):
         heads[4 * q], heads[4 * q + 1] = outputs[q], -1
@@ -393,8 +402,9 @@ def _merge_into(task: int, worker: int, first: int, outputs: Any) -> None:
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
 def _joined(outputs: Any, last: int) -> int:
-    """The chains ``outputs`` as one, as they are. That of partition ``last`` ends it: all say the
-    same of what is to come, which holds behind all rows."""
+    """Concatenates the chains ``outputs`` without copying. The chain of partition ``last`` comes
+    last and keeps its punctuation, which holds only behind all rows; the punctuation of the other
+    chains is the same and is dropped."""
     first = outputs[last]
     for q in range(outputs.size):
         morsel = outputs[q] if q != last else 0
@@ -412,8 +422,9 @@ def _joined(outputs: Any, last: int) -> int:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def merge(task: int, worker: int, serial: int) -> int:
-    """The outputs of an input's fragments as one chain, in the order of their last ORDER columns
-    (if there are any); -1: morsels are missing to hold them."""
+    """Merges the outputs of an input's fragments into one chain, in the order of their last ORDER
+    columns (unordered if ORDER is 0); returns its first morsel, 0 if there are no outputs, or -1 if
+    there are not enough free morsels."""
     s = words(task, TASK)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
@@ -461,7 +472,7 @@ def merge(task: int, worker: int, serial: int) -> int:
         o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[LATE_ROWS] = 1, s[NUMBER], 0, 0
         o[CURSOR] = 0
         morsel = o[FOLLOWING]
-    # All fragments say the same of what is to come.
+    # The punctuation of one fragment serves, since all fragments have the same.
     o = words(last, HEADER)
     morsel = outputs[one]
     while morsel != 0:

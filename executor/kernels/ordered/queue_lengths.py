@@ -1,5 +1,5 @@
-"""How long the worklists of the ordered runtime are, for who wants to know: what waits as a worker
-takes a slice."""
+"""Lengths of the worklists of the ordered runtime, sampled whenever a worker begins a slice (if
+TIMED)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from cql.executor.kernels.ordered.tables import (
 
 @njit("int64(int64)", nogil=True, cache=True)
 def length(task: int) -> int:
-    """About how many inputs of a task have come that nobody works on; of fragments, as many as
-    there are partitions count as one."""
+    """The approximate number of waiting inputs of a task; PARTS waiting fragments count as one
+    input."""
     s = words(task, TASK)
     total = 0
     for k in range(s[PORTS]):
@@ -38,7 +38,7 @@ def length(task: int) -> int:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def note_lengths(plan: int, worker: int) -> None:
-    """Adds the lengths of all worklists to the worker's."""
+    """Adds a sample of the lengths of all worklists to the worker's sums and maxima."""
     me, n = words(worker, WORKER), words(plan, PLAN)[TASKS]
     found = words(me[LENGTHS], 2 * n)
     me[NOTED] += 1

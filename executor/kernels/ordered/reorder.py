@@ -1,9 +1,10 @@
-"""Outputs of concurrent workers leave in the order of their inputs (ordered-multicore paper §3).
+"""The reorder buffer: outputs of concurrent workers leave in the order of their inputs
+(ordered-multicore paper §3).
 
-The circular buffer has a slot for each of SIZE inputs: its serial number + 1 (a stamp, where the
-paper has EMPTY and clears), the chain of its output morsels, the place of its morsel, and when the
-outputs came, if someone wants to know. An input is taken only when its slot is free, so that
-``try_add`` cannot fail and nobody waits.
+The circular buffer has a slot for each of SIZE inputs. A slot holds the serial number of the input
++ 1 (a stamp; the paper marks slots EMPTY and clears them instead), the chain of its output morsels,
+the place of the input morsel, and, if TIMED, the time at which the outputs were added. A worker
+takes an input only when its slot is free, so that ``try_add`` cannot fail and no worker waits.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _slot(s: Any, ticket: int) -> Any:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def _leave(plan: int, task: int, slot: int) -> int:
-    """The outputs of one input go downstream; 0: there is no room for all of them, yet."""
+    """Sends the outputs of one input downstream; 0: some have no room downstream yet."""
     at, s = words(slot, SLOT), words(task, TASK)
     while at[FIRST] != 0:
         morsel = at[FIRST]
@@ -69,14 +70,15 @@ def _leave(plan: int, task: int, slot: int) -> int:
     store_release(task + 8 * SENT, at[OF_MORSEL])
     leaves(plan, task, at[OF_MORSEL] >> WAY_BITS)
     if words(plan, PLAN)[TIMED] != 0:
-        s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # over words that are read no more
+        s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # FIRST and OF_MORSEL are scratch
     return 1
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _send_ready(plan: int, task: int) -> int:
-    """Sends what is next, as long as it is there; returns how many inputs that were. Of one that
-    failed leaves what it gave before, and nothing behind it."""
+    """Sends outputs in order, input by input, until the outputs of an input are missing or have no
+    room; returns the number of inputs whose outputs left. Of the first input that failed it sends
+    the outputs before the failure; nothing leaves behind them."""
     s = words(task, TASK)
     first = n = s[NEXT]
     while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, task, _slot(s, n)) != 0:
@@ -90,8 +92,8 @@ def _send_ready(plan: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def send_pending(plan: int, task: int) -> int:
-    """``send_pending_outputs`` of figure 4: never waits for another thread that does so. Returns
-    how many inputs' outputs left."""
+    """``send_pending_outputs`` of figure 4: sends outputs in order, unless another thread does so,
+    for which it never waits. Returns the number of inputs whose outputs left."""
     s = words(task, TASK)
     sent = 0
     while True:
@@ -103,24 +105,26 @@ def send_pending(plan: int, task: int) -> int:
         now = _send_ready(plan, task)
         sent += now
         store(task + 8 * FLAG, 0)
-        # what came while the flag was set is looked for again; what had no room is not
+        # Look again for outputs that were added while FLAG was set; do not retry for lack of room.
         if now == 0 and load(task + 8 * NEXT) == n:
             return sent
 
 
 @njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def send(plan: int, task: int, ticket: int, first: int, place: int) -> int:
-    """The outputs of input ``ticket``, a chain that begins with morsel ``first`` (0: none), in
-    their turn. Returns how many inputs' outputs left."""
+    """Adds the outputs of input ``ticket``, the chain that begins with morsel ``first`` (0: no
+    outputs), and sends all outputs that are next in order. ``place`` is the place of the input.
+    Returns the number of inputs whose outputs left."""
     slot = _slot(words(task, TASK), ticket)
     at = words(slot, SLOT)
     locked = words(plan, PLAN)[LOCKED] != 0
     if words(plan, PLAN)[TIMED] != 0:
-        at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
+        at[CAME] = nanoseconds(slot + 8 * FIRST)  # FIRST and OF_MORSEL, written next, are scratch
     if locked:
-        lock(task + 8 * FLAG)  # figure 2: also who only adds waits for who sends
+        lock(task + 8 * FLAG)  # figure 2: a thread that only adds waits for the one that sends
     at[FIRST], at[OF_MORSEL] = first, place
-    # Two that come at once must not both miss the other's stamp: release would not do.
+    # Sequentially consistent: with a release store, two threads that add at the same time could
+    # both miss the other's stamp.
     store(slot, ticket + 1)
     if not locked:
         return send_pending(plan, task)

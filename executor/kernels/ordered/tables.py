@@ -1,9 +1,9 @@
-"""The tables of the ordered runtime: a header, and a record for each task and each lane of it.
+"""The tables of the ordered runtime: a header, and a record for each task and each of its lanes.
 
-A *task* is an operator that can be scheduled, with its worklists and the buffer that puts its
-outputs in order (ordered-multicore paper, section 2.2). A *lane* is one execution of it: a
-stateless task has one for each worker, a partitioned one for each partition, a serial one has a
-single one. Words that several threads write lie ``CACHE_LINE`` words apart.
+A *task* is a schedulable operator with its worklists and the reorder buffer of its outputs
+(ordered-multicore paper, section 2.2). A *lane* is one execution of the operator: a stateless task
+has a lane for each worker, a partitioned task has a lane for each partition, a serial task has one
+lane. Words that different threads write are ``CACHE_LINE`` words apart.
 """
 
 from __future__ import annotations
@@ -17,112 +17,112 @@ from cql.executor.kernels.lib.mpmc_queue import CACHE_LINE, RING
 
 # -- header ----------------------------------------------------------------------------------------
 STOP = 0  # 1: workers leave as soon as they can
-WANTED = 1  # workers from this number on leave
-TASKS = 2
+WANTED = 1  # workers with this number or a higher one leave
+TASKS = 2  # number of tasks
 FIRST_TASK = 3  # address
-FIRST_WORKER = 4
-WORKERS = 5  # that share what there is to do
-POLICY = 6  # ``picks``
+FIRST_WORKER = 4  # address
+WORKERS = 5  # workers that share the work
+POLICY = 6  # the heuristic (``schedulers``)
 SLICE = 7  # nanoseconds that a worker stays with a task
-WINDOW = 8  # nanoseconds over which CT looks
+WINDOW = 8  # length of CT's window, in nanoseconds
 CAPACITY = 9  # C of equation 1
-LOCKED = 10  # 1: the lock-based buffer (figure 2)
-SCHEME = 11  # of partitions' worklists
-LEAST = 12  # LP: inputs that must wait
-RANDOM = 13  # of tests: CALM; threads give their core away at random points, or one stalls, too
-INPUTS = 14  # records of inputs
-FIRST_INPUT = 15
-TIMED = 16  # 1: someone wants to know what takes how long
-MARKS = 17  # address of records (``markers``)
-MARKED = 18  # morsels that have one, from serial number 0 on
-MARKED_FROM = 19  # address of the task that they enter; 0: none
-MARKED_TO = 20  # address of the task that they leave
-ASKED = 21  # not 0: worker 0 is wanted in Python
-LOOKS = 22  # in vain before a worker sleeps
+LOCKED = 10  # 1: the lock-based reorder buffer (figure 2)
+SCHEME = 11  # the worklists of partitioned tasks: HYBRID, PARTITIONED_QUEUE or SHARED_QUEUE
+LEAST = 12  # LP: least number of waiting inputs
+RANDOM = 13  # for tests: CALM, YIELDING (threads yield at random) or STALLING (one also stalls)
+INPUTS = 14  # number of input records
+FIRST_INPUT = 15  # address
+TIMED = 16  # 1: times and lengths of worklists are measured
+MARKS = 17  # address of the records of ``markers``
+MARKED = 18  # number of morsels that have a mark, from serial number 0 on
+MARKED_FROM = 19  # address of the task where a marker enters; 0: none
+MARKED_TO = 20  # address of the task where a marker leaves
+ASKED = 21  # not 0: worker 0 must return to Python
+LOOKS = 22  # unsuccessful looks for work before a worker sleeps
 INSIDE = 32  # morsels that are queued or worked on
 WINDOW_BEGAN = INSIDE + CACHE_LINE
-ADMITTED = WINDOW_BEGAN + CACHE_LINE  # morsels so far; with these words only worker 0 writes
+ADMITTED = WINDOW_BEGAN + CACHE_LINE  # morsels so far; only worker 0 writes this cache line
 ROWS_ADMITTED = ADMITTED + 1
 MORSEL_WORK = ADMITTED + 2  # nanoseconds for a call of the heaviest task; 0: morsels are not sized
-MORSEL_ROWS = ADMITTED + 3  # rows that they have now, and at the most
-MOST_ROWS = ADMITTED + 4
-SIZED_AT = ADMITTED + 5  # morsels, rows, and Python's work when their size was last chosen
-SIZED_ROWS = ADMITTED + 6
-SIZED_PYTHON = ADMITTED + 7
+MORSEL_ROWS = ADMITTED + 3  # current size of morsels in rows
+MOST_ROWS = ADMITTED + 4  # maximal size of morsels in rows
+SIZED_AT = ADMITTED + 5  # ADMITTED at which the size of morsels is next chosen
+SIZED_ROWS = ADMITTED + 6  # ROWS_ADMITTED when the size was last chosen
+SIZED_PYTHON = ADMITTED + 7  # the workers' PYTHON_WORK when the size was last chosen
 SINK = ADMITTED + CACHE_LINE  # the ring of results
 SLEEPING = SINK + RING
 PLAN = SLEEPING + BED
 
 # -- a task -------------------------------------------------------------------------------------
 KIND = 0
-NUMBER = 1  # of the operator
-ADDRESS = 2  # of its function; 0: Python runs it
+NUMBER = 1  # index of the operator
+ADDRESS = 2  # of the operator's function; 0: Python runs the operator
 LANES = 3
 FIRST_LANE = 4
 POOL = 5  # address of the ring of free output morsels
-SLOTS = 6  # address of the buffer's slots: pairs (serial + 1, first morsel of the chain)
+SLOTS = 6  # address of the slots of the reorder buffer (``reorder``)
 SIZE = 7  # slots, a power of two
 PORTS = 8
 FIRST_PORT = 9
 EDGES = 10
 FIRST_EDGE = 11
-BORROWS = 12  # 1: its output shows columns of its input
-RANK = 13  # place from the inputs on
-MOST = 14  # workers that may be at it
-TURNS = 15  # address of the order in which its ports are read (several ports only)
+BORROWS = 12  # 1: output morsels refer to columns of the input morsel
+RANK = 13  # position counted from the inputs
+MOST = 14  # workers that may be at the task at once
+TURNS = 15  # address of the queue of turns: the order in which ports are read (several ports only)
 TURNS_MASK = 16
-MORSELS = 17  # that belong to the pool
-PARTS = 18  # partitions, each a lane
-FRAGMENTS = 19  # address of fragments, views of inputs: by (slot, partition)
-FRAGMENT = 20  # words of one
-LISTS = 21  # address of the partitions' queues
-MASTER = 22  # address of the master queue: numbers of partitions
+MORSELS = 17  # morsels that belong to the pool
+PARTS = 18  # partitions; each has a lane
+FRAGMENTS = 19  # address of the fragments, which are views of inputs, by (slot, partition)
+FRAGMENT = 20  # words of a fragment
+LISTS = 21  # address of the queues of the partitions
+MASTER = 22  # address of the master queue, which holds numbers of partitions
 MASTER_MASK = 23
-UNDONE = 24  # address: fragments that are not done, by slot
+UNDONE = 24  # address: number of unfinished fragments, by slot
 OUTPUTS = 25  # address: chains of output morsels, by (slot, partition)
-MERGED = 26  # address of the ring of morsels that outputs are merged into
-ORDER = 27  # columns at the end of the outputs that say in which order they are merged
-COLUMNS = 28  # address: bytes of a value, whether it has a mask, for each other column
-WIDE = 29  # columns
-FAILED = 30  # serial + 1 of the first input that failed, which holds back all behind it; 0: none
-NEXT = 32  # serial that leaves next
-FLAG = NEXT + CACHE_LINE  # someone sends
-TAKEN = FLAG + CACHE_LINE  # serial that is taken next
-PUT = TAKEN + CACHE_LINE  # serial that comes next
-ALLOTTED = PUT + CACHE_LINE  # workers at it
+MERGED = 26  # address of the ring of free morsels into which outputs are merged
+ORDER = 27  # number of trailing columns by which the outputs of partitions are merged
+COLUMNS = 28  # address: for each other column the bytes of a value and whether it has a mask
+WIDE = 29  # number of these other columns
+FAILED = 30  # serial + 1 of the first input that failed; no later input leaves; 0: none
+NEXT = 32  # serial of the input whose outputs leave next
+FLAG = NEXT + CACHE_LINE  # 1: a worker sends outputs
+TAKEN = FLAG + CACHE_LINE  # serial of the input that is taken next
+PUT = TAKEN + CACHE_LINE  # serial of the input that is dispatched next (partitioned tasks)
+ALLOTTED = PUT + CACHE_LINE  # workers at the task
 TURN_TAKEN = ALLOTTED + CACHE_LINE
 TURN_PUT = TURN_TAKEN + CACHE_LINE
-SENT = TURN_PUT + CACHE_LINE  # place of the morsel whose outputs have all left
-TIME = SENT + CACHE_LINE  # nanoseconds of workers
-COUNT = TIME + 1  # inputs
+SENT = TURN_PUT + CACHE_LINE  # place of the last morsel whose outputs have all left
+TIME = SENT + CACHE_LINE  # nanoseconds of all workers
+COUNT = TIME + 1  # inputs done
 MADE = TIME + 2  # output morsels
-RECENT = TIME + 3  # nanoseconds in this window of CT
+RECENT = TIME + 3  # nanoseconds of all workers in the current window of CT
 CALLS = TIME + 4
-TOOK = TIME + 5  # items of punctuation, if TIMED
+TOOK = TIME + 5  # items of punctuation received, if TIMED
 MASTER_TAKEN = TIME + CACHE_LINE
 MASTER_PUT = MASTER_TAKEN + CACHE_LINE
 DISPATCHING = MASTER_PUT + CACHE_LINE
-EMITTED = DISPATCHING + CACHE_LINE  # rows that have left in their order
-HELD_FOR = EMITTED + 1  # nanoseconds that outputs waited for those of earlier inputs, in all
+EMITTED = DISPATCHING + CACHE_LINE  # rows that have left, in order
+HELD_FOR = EMITTED + 1  # total nanoseconds that outputs waited for the outputs of earlier inputs
 SIZED_TIME = EMITTED + 2  # TIME when the size of morsels was last chosen
-PASSED_ON = EMITTED + 3  # items of punctuation that have left, if TIMED
+PASSED_ON = EMITTED + 3  # items of punctuation sent, if TIMED
 TASK = EMITTED + CACHE_LINE
 
 STATELESS, SERIAL_ONE, PARTITIONED = range(3)
 
 # -- a port: a worklist, filled by one thread at a time --------------------------------------------
-QUEUE = 0  # address of its places
+QUEUE = 0  # address of the places of the worklist
 QUEUE_MASK = 1
-FROM = 2  # the task that fills it; -1: an input
-SPLIT = 3  # column that has the rows by partition, before their offsets; -1: none has
-GOT = CACHE_LINE  # places that have been taken
-GIVEN = 2 * CACHE_LINE  # places that have been filled
+FROM = 2  # the task that fills the worklist; -1: an input
+SPLIT = 3  # column that lists the rows by partition, before their offsets; -1: no such column
+GOT = CACHE_LINE  # morsels taken so far
+GIVEN = 2 * CACHE_LINE  # morsels added so far
 PORT_WORDS = 3 * CACHE_LINE
 
 # -- a partition's queue of serials ----------------------------------------------------------------
 LIST_GOT = 0
 LIST_PUT = CACHE_LINE
-HELD = 2 * CACHE_LINE  # who works on it, and serials that others have left to them
+HELD = 2 * CACHE_LINE  # HYBRID: fragments claimed and not done (``count``); else 1: locked
 FIRST_SERIAL = 3 * CACHE_LINE
 
 HYBRID, PARTITIONED_QUEUE, SHARED_QUEUE = range(3)
@@ -131,63 +131,64 @@ CALM, YIELDING, STALLING = range(3)
 # -- an edge ---------------------------------------------------------------------------------------
 TO_TASK = 0  # -1: the sink
 TO_PORT = 1
-VIEWS = 2  # ring of free views, where a morsel goes to several
-COLLECTORS = 3  # of the sink: ring of free morsels that small results are copied into; 0: none are
-COLLECTING = 4  # the one that is being filled; 0: none
-COLLECTED = 5  # address: bytes of a value of each column; their number
-COLLECTED_COLUMNS = 6
-BY_BLOCK = 7  # 1: results of one block do not wait for those of another
-ADDS_WAY = 8  # to that of a morsel
+VIEWS = 2  # ring of free views, if a morsel goes to several edges
+COLLECTORS = 3  # to the sink: ring of free morsels that collect small results; 0: no collecting
+COLLECTING = 4  # the morsel that is being filled; 0: none
+COLLECTED = 5  # address: bytes of a value, by column
+COLLECTED_COLUMNS = 6  # number of columns
+BY_BLOCK = 7  # 1: a result of another block ends the morsel that is being filled
+ADDS_WAY = 8  # the number that the edge adds to the WAY of a morsel (``runtimes.paths``)
 EDGE = 9
 
 # -- a lane ----------------------------------------------------------------------------------------
 DESCRIPTOR = 0
-OUTPUT = 1  # address of the morsel that is filled; 0: none is taken
-MORSEL = 2  # that is worked on; 0: none
-TICKET = 3  # its serial in this task
-CHAIN = 4  # outputs so far: first and last
-CHAIN_END = 5
-CODE = 6  # what Python's operator returned; UNASKED
+OUTPUT = 1  # address of the output morsel that is being filled; 0: none
+MORSEL = 2  # address of the input morsel that is being worked on; 0: none
+TICKET = 3  # serial of this input in this task
+CHAIN = 4  # address of the first output morsel of this input; 0: none
+CHAIN_END = 5  # address of the last output morsel
+CODE = 6  # the code that the operator returned; UNASKED: a Python operator must still be called
 STATE = 7
 LANE = CACHE_LINE
 
-#: The operator is called; its output is given away; it has failed, and is not called any more.
+#: States of a lane: the operator is called next; its output is handed over next; the operator has
+#: failed and is not called again.
 CALL, GIVE, FAILING = range(3)
 UNASKED = -1
 
 # -- a worker --------------------------------------------------------------------------------------
-AT = 0  # task; -1: none
-ON = 1  # its lane
+AT = 0  # the task that the worker is at; -1: none
+ON = 1  # the lane of this task
 BUDGET = 2  # inputs that are left of this slice
-BEGAN = 3
-DONE_HERE = 4  # inputs of this slice
-SEED = 6
-CLOCK = 7  # two words
-SEEN = 9  # wakes of the sleepers
-IDLE = 10  # looks in vain
+BEGAN = 3  # clock, in nanoseconds, at the beginning of the slice
+DONE_HERE = 4  # inputs done in this slice
+SEED = 6  # state of the random generator
+CLOCK = 7  # scratch of the clock: two words
+SEEN = 9  # number of wakes (``condition``) when the worker last found no work
+IDLE = 10  # consecutive unsuccessful looks for work
 BUSY = 11  # nanoseconds of work
-SLEPT = 12
-MERGING = 13  # serial + 1 whose outputs it merges
-PLACES = 14  # address of room for two words for each row of a morsel
-ASLEEP = 15  # nanoseconds
-NOTED = 16  # how often it has noted the lengths of worklists
-LENGTHS = 17  # address: of each task, their sum, and the longest
-PYTHON_WORK = 18  # nanoseconds in which Python answered it
-TOURNAMENT = 19  # address of MERGING_WORDS for each partition, where outputs are merged
-MERGING_WORDS = 6  # four of the partition's next row, two nodes
-SCRATCH = 2 * CACHE_LINE  # of what ``picks`` reads
+SLEPT = 12  # number of sleeps
+MERGING = 13  # serial + 1 of the input whose outputs the worker merges; 0: none
+PLACES = 14  # address of scratch: two words for each row of a morsel
+ASLEEP = 15  # nanoseconds of sleep
+NOTED = 16  # how often the worker has sampled the lengths of worklists
+LENGTHS = 17  # address: for each task the sum of the sampled lengths and the greatest one
+PYTHON_WORK = 18  # nanoseconds in which Python served events of the worker
+TOURNAMENT = 19  # address of scratch for merging outputs: MERGING_WORDS for each partition
+MERGING_WORDS = 6  # four words of the partition's next row, two nodes of the tournament tree
+SCRATCH = 2 * CACHE_LINE  # the ``numbers`` of ``schedulers``
 NUMBERS = 8  # words per task there
 MOST_TASKS = 64
 WORKER = SCRATCH + NUMBERS * MOST_TASKS + CACHE_LINE
 
 # -- an input --------------------------------------------------------------------------------------
-ENTRY_POOL = 0  # ring of its morsels
-PATH = 1  # address of visits (task, port, way): who sees its morsels, in the order of depth first
-PATHS = 2  # visits
-TARGET = 3  # task that takes its morsels; -1: the sink
+ENTRY_POOL = 0  # ring of free morsels of the input
+PATH = 1  # address of the visits (task, port, way) of its morsels, in depth-first order
+PATHS = 2  # number of visits
+TARGET = 3  # the task that receives its morsels; -1: the sink
 TARGET_PORT = 4
 INPUT = 8
-VISIT = 3  # words
+VISIT = 3  # words of a visit
 
 
 @njit(inline="always")

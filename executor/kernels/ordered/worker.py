@@ -1,10 +1,10 @@
-"""What a worker of the ordered runtime does (ordered-multicore paper, section 2.2): it asks which
-task needs it, stays there for a time slice, and asks again. Compiled once; operators are called
-by address.
+"""The worker loop of the ordered runtime (ordered-multicore paper, section 2.2): a worker asks the
+scheduler for a task, works on it for a time slice, and asks again. The loop is compiled once and
+calls operators by address.
 
-A worker leaves the kernel when Python is needed (an *event*), and goes on when it enters again.
-Worker 0 is the thread that reads the inputs and takes the results; it works when it has neither to
-do.
+A worker leaves the kernel with an *event* when it needs Python, and continues where it was when it
+enters again. Worker 0 is the thread that reads the inputs and takes the results; it works on tasks
+when there is neither to do.
 """
 
 from __future__ import annotations
@@ -184,30 +184,30 @@ from cql.executor.kernels.ordered.tables import (
 )
 from cql.executor.kernels.ordered.tables import FAILED as FAILED_AT
 
-# Events: what a worker needs of Python.
-SLICE_OVER = 0  # nothing: it asks for a task again
-PYTHON = 1  # its operator runs in Python
-NEEDS = 2
-FAILED = 3
-NEED_MORSEL = 4  # its task has no free output morsel
-DELIVER = 5  # results wait
-USED_UP = 6  # the input whose turn it is has no (further) block
-QUIET = 7  # nothing is left inside
-LEFT = 8  # the worker is to end
-LOOK = 9  # it has slept for a while: Python may have something to do
-READ_AHEAD = 14  # there is no room for morsels: the next block may be read meanwhile
-NEED_MERGED = 12  # its task has no free morsel to merge outputs into
-#: Of ``advance``.
-FINISHED = 10
-SUSPENDED = 11
-ABANDONED = 13  # it has failed
+# Events: why a worker leaves the kernel, and what Python must do.
+SLICE_OVER = 0  # no event: the worker asks for a task again
+PYTHON = 1  # run the worker's operator, which is written in Python
+NEEDS = 2  # provide what the operator has returned NEED for
+FAILED = 3  # handle the error that the operator has returned
+NEED_MORSEL = 4  # provide an output morsel: the task has no free one
+DELIVER = 5  # deliver the waiting results
+USED_UP = 6  # provide the next block of the input that is to be read, or its end
+QUIET = 7  # no morsel is left inside
+LEFT = 8  # end the worker's thread
+LOOK = 9  # look whether Python has other work: worker 0 has slept, or was asked to return
+READ_AHEAD = 14  # read the next block meanwhile: there is no room for morsels
+NEED_MERGED = 12  # provide morsels to merge outputs into: the task has no free one
+#: Results of ``advance`` that are no events.
+FINISHED = 10  # the input is done
+SUSPENDED = 11  # the output has no room downstream
+ABANDONED = 13  # the input has failed
 
 #: Nanoseconds that a worker sleeps at most.
 _SLEEP = 50_000_000
-#: Inputs that are taken before anything is known of what they cost.
+#: Inputs of a slice as long as the cost of an input is unknown.
 _UNKNOWN = 1
 
-#: Microseconds, of others in which everything else comes to a stop.
+#: Microseconds of a stall in tests: long enough for all other workers to come to a stop.
 _STALL = 20_000
 _usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
@@ -215,8 +215,8 @@ _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def maybe_yield(plan: int, worker: int) -> None:
-    """Where tests ask for it, gives the core away at one point in eight; and the last worker may
-    stall for long."""
+    """In tests (RANDOM): yields the core at random, in one of eight calls; with STALLING the last
+    worker also stalls for _STALL, in one of 64 calls."""
     header = words(plan, PLAN)
     if header[RANDOM] == CALM:
         return
@@ -238,7 +238,7 @@ def maybe_yield(plan: int, worker: int) -> None:
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def begin(plan: int, worker: int, task: int, lane: int, morsel: int) -> None:
-    """An input comes to a lane."""
+    """Begins an input on a lane."""
     u = words(morsel, HEADER)
     enters(plan, task, u[SERIAL], worker + 8 * CLOCK)
     start_morsel(u, u[PORT], 0)
@@ -249,7 +249,8 @@ def begin(plan: int, worker: int, task: int, lane: int, morsel: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _finish_output(task: int, morsel: int, out: int) -> None:
-    """An output morsel stands on its own: it keeps what it shows, and has its late rows itself."""
+    """Completes an output morsel so that it can outlive its input: it holds a reference to the
+    morsel whose columns it shows, and copies its late rows."""
     s, o = words(task, TASK), words(out, HEADER)
     u = words(morsel, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
@@ -264,8 +265,8 @@ def _finish_output(task: int, morsel: int, out: int) -> None:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def advance(plan: int, task: int, lane: int) -> int:
-    """The lane's input goes on to its end (FINISHED), until its output has no place (SUSPENDED), or
-    until Python is needed (an event). ABANDONED: Python has said that it failed."""
+    """Works on the lane's input until it is done (FINISHED), its output has no room downstream
+    (SUSPENDED), or Python is needed (an event). ABANDONED: Python has marked the lane as failed."""
     s, at = words(task, TASK), words(lane, LANE)
     morsel = at[MORSEL]
     if at[STATE] == FAILING:
@@ -325,15 +326,15 @@ def advance(plan: int, task: int, lane: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _take_input(task: int, lane: int) -> int:
-    """Of a stateless task, for any of its workers: a morsel, whose serial is the lane's TICKET;
-    0: nothing can be taken."""
+    """Takes a morsel of a stateless task, in competition with other workers, and stores its serial
+    in the lane's TICKET; 0: there is no morsel, or no slot of the reorder buffer is free."""
     s, port = words(task, TASK), port_at(task, 0)
     p = words(port, PORT_WORDS)
     while load_acquire(task + 8 * FAILED_AT) == 0:
         n = load_acquire(port + 8 * GOT)
         if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(task + 8 * NEXT) + s[SIZE]:
             return 0
-        # before the place is given up: it may be filled again at once
+        # Read before the compare-and-swap frees the place, which may be filled again at once.
         morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
         if compare_and_swap(port + 8 * GOT, n, n + 1) == n:
             words(lane, LANE)[TICKET] = n
@@ -343,7 +344,7 @@ def _take_input(task: int, lane: int) -> int:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _finish(plan: int, task: int, lane: int) -> None:
-    """An input of a lane is done: its outputs leave in their turn."""
+    """Ends an input of a lane and sends its outputs, in the order of inputs."""
     s, at = words(task, TASK), words(lane, LANE)
     morsel = at[MORSEL]
     place = place_of(morsel)
@@ -362,15 +363,15 @@ def _finish(plan: int, task: int, lane: int) -> None:
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _abandon(plan: int, task: int, lane: int) -> None:
-    """The input of a lane has failed: what it gave before leaves in its turn, and nothing of those
-    behind it. (Those before it are at work, or have left.)"""
+    """Ends an input of a lane that has failed: the outputs before the failure leave in order, the
+    outputs of later inputs never leave. (Earlier inputs are being worked on, or have left.)"""
     s, at = words(task, TASK), words(lane, LANE)
     if s[KIND] == SERIAL_ONE:
         store_release(task + 8 * SENT, place_of(at[MORSEL]))
         store_release(task + 8 * FAILED_AT, 1)
         return
     given, place = at[CHAIN], 0
-    if s[KIND] == PARTITIONED:  # its other fragments would have to be merged with what it gave
+    if s[KIND] == PARTITIONED:  # its outputs could only leave merged with the other fragments'
         given = 0
         place = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_MORSEL]
     else:
@@ -387,14 +388,16 @@ def _abandon(plan: int, task: int, lane: int) -> None:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def _home(plan: int, worker: int, task: int) -> int:
-    """The first of the partitions that a worker prefers: their state is in its cache."""
+    """The first of the partitions that a worker prefers, so that their state stays in the cache of
+    its core."""
     number = (worker - worker_at(plan, 0)) // (8 * WORKER)
     return number * words(task, TASK)[PARTS] // words(plan, PLAN)[WORKERS]
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def _work_on_parts(plan: int, worker: int, task: int) -> int:
-    """``consumeInputs`` of figure 7, for a slice: fragments of one partition after the other."""
+    """``consumeInputs`` of figure 7, for one slice: works on the fragments of one claimed partition
+    after the other. Returns SLICE_OVER or an event."""
     me = words(worker, WORKER)
     while True:
         if me[ON] == NOBODY:
@@ -439,7 +442,8 @@ def _work_on_parts(plan: int, worker: int, task: int) -> int:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def _work_on(plan: int, worker: int, task: int) -> int:
-    """Inputs of a task until the slice is over (SLICE_OVER) or Python is needed (an event)."""
+    """Works on inputs of a task until the slice is over (SLICE_OVER) or Python is needed (an
+    event)."""
     me, s = words(worker, WORKER), words(task, TASK)
     if s[KIND] == PARTITIONED:
         return _work_on_parts(plan, worker, task)
@@ -476,7 +480,7 @@ def _work_on(plan: int, worker: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _has_room(plan: int, task: int) -> int:
-    """Whether an output could go downstream."""
+    """Whether all edges of a task have room for an output morsel."""
     s = words(task, TASK)
     for k in range(s[EDGES]):
         e = words(s[FIRST_EDGE] + 8 * EDGE * k, EDGE)
@@ -496,7 +500,7 @@ def _has_room(plan: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _waits(plan: int, task: int) -> int:
-    """Inputs of a task that could be worked on now."""
+    """The number of inputs of a task that a further worker can work on now."""
     s = words(task, TASK)
     if load_acquire(task + 8 * ALLOTTED) >= s[MOST]:
         return 0
@@ -517,7 +521,7 @@ def _waits(plan: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _ahead(plan: int, task: int) -> int:
-    """Outputs of a task that wait to be read."""
+    """The number of output morsels of a task that wait downstream."""
     s = words(task, TASK)
     total = 0
     for k in range(s[EDGES]):
@@ -531,7 +535,7 @@ def _ahead(plan: int, task: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _sent(plan: int, task: int) -> int:
-    """Morsels that a task has given to each that it feeds."""
+    """The number of morsels that a task has sent on each of its edges."""
     s = words(task, TASK)
     e = words(s[FIRST_EDGE], EDGE)
     if e[TO_TASK] < 0:
@@ -542,10 +546,12 @@ def _sent(plan: int, task: int) -> int:
 
 @njit("void(int64, int64, int64[:, ::1])", nogil=True, cache=True)
 def _expect(plan: int, k: int, numbers: Any) -> None:
-    """Tells ``picks`` how many inputs and outputs of task ``k`` come of all that was admitted,
-    once it knows that of those that feed it. What waits before a task is not less work for those
-    behind it, so that selectivities are multiplied (section 6.1). One that has emitted nothing
-    counts as if its next input gave the first output (equation 3 would divide by zero)."""
+    """Estimates how many inputs and outputs of task ``k`` all admitted morsels lead to; the tasks
+    that feed task ``k`` must be estimated already.
+
+    The selectivities along the pipeline are multiplied (section 6.1), so that inputs that still
+    wait before a task count as work of the tasks behind it. A task without outputs so far counts as
+    if it had one output; otherwise equation 3 would divide by zero."""
     task = task_at(plan, k)
     s = words(task, TASK)
     inputs = 0.0
@@ -562,7 +568,7 @@ def _expect(plan: int, k: int, numbers: Any) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _renew_window(plan: int, now: int) -> None:
-    """CT looks at one window of time after the other."""
+    """Begins a new window of CT when the current one is over."""
     header = words(plan, PLAN)
     began = load_acquire(plan + 8 * WINDOW_BEGAN)
     if now - began < header[WINDOW]:
@@ -574,7 +580,8 @@ def _renew_window(plan: int, now: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def choose(plan: int, worker: int) -> int:
-    """Allots the worker to a task, which it returns; NONE: there is nothing to do."""
+    """Allots the worker to the task that the heuristic chooses, and returns the task; NONE: no task
+    is schedulable."""
     header, me = words(plan, PLAN), words(worker, WORKER)
     n = header[TASKS]
     numbers = words(worker + 8 * SCRATCH, OF * n).reshape((n, OF))
@@ -582,7 +589,7 @@ def choose(plan: int, worker: int) -> int:
         task = task_at(plan, k)
         s = words(task, TASK)
         if s[KIND] != SERIAL_ONE and load_acquire(task + 8 * FLAG) == 0:
-            send_pending(plan, task)  # what had no room downstream may have some
+            send_pending(plan, task)  # outputs that had no room downstream may have room now
         if s[KIND] == PARTITIONED:
             dispatch(plan, task)
         numbers[k, WAITING] = _waits(plan, task)
@@ -621,7 +628,7 @@ def choose(plan: int, worker: int) -> int:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _leave(plan: int, worker: int) -> None:
-    """The worker's slice is over."""
+    """Ends the worker's slice: accounts for its time and its inputs, and wakes sleeping workers."""
     me = words(worker, WORKER)
     task = task_at(plan, me[AT])
     now = nanoseconds(worker + 8 * CLOCK)
@@ -638,8 +645,8 @@ def _leave(plan: int, worker: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def work_once(plan: int, worker: int) -> int:
-    """One slice, or what is left of one: an event, SLICE_OVER, or NONE if there was nothing to
-    do."""
+    """Works for one slice, or for the rest of an interrupted one. Returns an event, SLICE_OVER, or
+    NONE if no task is schedulable."""
     me = words(worker, WORKER)
     if me[AT] == NONE and choose(plan, worker) == NONE:
         return NONE
@@ -651,7 +658,8 @@ def work_once(plan: int, worker: int) -> int:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def rest(plan: int, worker: int) -> None:
-    """Nothing was found: looks again at once for a while, then sleeps."""
+    """After an unsuccessful look for work: pauses briefly, or after LOOKS looks sleeps for _SLEEP
+    at most."""
     me, looks = words(worker, WORKER), words(plan, PLAN)[LOOKS]
     me[IDLE] += 1
     if me[IDLE] < looks:
@@ -661,7 +669,7 @@ def rest(plan: int, worker: int) -> None:
     bed = plan + 8 * SLEEPING
     if me[IDLE] == looks:
         me[SEEN] = wakes(bed)
-        fetch_add(bed + 8 * SLEEPERS, 1)  # and looks once more
+        fetch_add(bed + 8 * SLEEPERS, 1)  # from here on wakes are counted: look once more
         return
     began = nanoseconds(worker + 8 * CLOCK)
     lie_down(bed, me[SEEN], _SLEEP, worker + 8 * CLOCK)
@@ -672,7 +680,7 @@ def rest(plan: int, worker: int) -> None:
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def found(plan: int, worker: int) -> None:
-    """There was something to do after all."""
+    """Resets the count of unsuccessful looks after work was found."""
     me = words(worker, WORKER)
     if me[IDLE] == words(plan, PLAN)[LOOKS]:
         fetch_add(plan + 8 * SLEEPING + 8 * SLEEPERS, -1)
@@ -681,13 +689,14 @@ def found(plan: int, worker: int) -> None:
 
 @njit("void(int64)", nogil=True, cache=True)
 def left(plan: int) -> None:
-    """A result has been taken."""
+    """Notes that Python has taken a result."""
     fetch_add(plan + 8 * INSIDE, -1)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def work(plan: int, number: int) -> int:
-    """A worker other than 0: until Python is needed, or it is to end (LEFT)."""
+    """The loop of a worker other than 0: works until Python is needed (an event) or the worker must
+    end (LEFT)."""
     header = words(plan, PLAN)
     worker = worker_at(plan, number)
     me = words(worker, WORKER)

@@ -1,7 +1,7 @@
-"""Changing relations, instant by instant: multiplicities, the whole of RSTREAM, the first of LIMIT.
+"""Changelogs, instant by instant: set operations over multiplicities, RSTREAM, and LIMIT.
 
-Changes come in the order of their times: ``times``, ``weights``, ``ids`` (of the row, from a group
-index). An operator reports a row by its id.
+The changes of a changelog are sorted by time: ``times``, ``weights``, ``ids`` (of the row, from a
+group index). The output names each row by its id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ DISTINCT, EXCEPT, INTERSECT, EXCEPT_ALL, INTERSECT_ALL = 0, 1, 2, 3, 4
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def multiplicity(kind: int, left: int, right: int) -> int:
-    """How often a row is in the result that is ``left`` and ``right`` times in the inputs."""
+    """The multiplicity in the result of a row with multiplicities ``left`` and ``right`` in the
+    inputs. DISTINCT has the left input only."""
     if kind == DISTINCT:
         return int(left > 0)
     if kind == EXCEPT:
@@ -48,7 +49,11 @@ def combine(
     out_times: Any,
     out_weights: Any,
 ) -> int:
-    """Changes of the multiplicity of rows; returns how many (at most as many as come in)."""
+    """Applies changes to the multiplicities ``left`` and ``right`` and writes the changes of the
+    result; returns the number of changes written, at most ``times.size``.
+
+    ``left``, ``right`` and ``shown`` (the multiplicity in the result) are indexed by row id.
+    ``marked`` (by row id, zeros on entry and on return) and ``touched`` are scratch."""
     out = 0
     i = 0
     while i < times.size:
@@ -84,8 +89,8 @@ def combine(
     cache=True,
 )
 def count_relations(times: Any, weights: Any, ids: Any, held: Any, rows: int) -> int:
-    """How many rows ``whole_relations`` gives, where the relation has ``rows`` so far; leaves
-    ``held`` as it is."""
+    """The number of rows that ``whole_relations`` will write, given that the relation has ``rows``
+    rows before the changes. Leaves ``held`` (the multiplicity by row id) as it was."""
     out = 0
     for i in range(times.size):
         k = ids[i]
@@ -116,9 +121,11 @@ def whole_relations(
     out_ids: Any,
     out_times: Any,
 ) -> None:
-    """All rows of the relation, at each instant that has changes. Those that are there are a list
-    in the order of their coming: ``before`` and ``after`` each (-1: none); ``control`` has the
-    first, the last, and how many rows there are."""
+    """Writes all rows of the relation for each instant that has changes (RSTREAM).
+
+    The rows of the relation form a linked list in the order in which they entered: ``before`` and
+    ``after`` hold the neighbours of each row id (-1: none); ``control`` holds the first row id, the
+    last row id, and the number of rows. ``held`` is the multiplicity by row id."""
     out = 0
     for i in range(times.size):
         k = ids[i]
@@ -158,7 +165,9 @@ def whole_relations(
     cache=True,
 )
 def order_of(words: Any, arrival: Any, texts: Any, rank: Any, a: int, b: int) -> int:
-    """Below zero if row a stands before row b."""
+    """Compares rows ``a`` and ``b`` by their sort words, then by arrival: below 0 if ``a`` sorts
+    first, above 0 if ``b`` does. ``texts[w]`` is 1 if word ``w`` is a text code that sorts by its
+    ``rank``, and 2 if it sorts by its rank in descending order."""
     for w in range(words.shape[1]):
         x, y = words[a, w], words[b, w]
         if texts[w] == 1:
@@ -176,7 +185,8 @@ def order_of(words: Any, arrival: Any, texts: Any, rank: Any, a: int, b: int) ->
     cache=True,
 )
 def _place(words: Any, arrival: Any, texts: Any, rank: Any, order: Any, n: int, row: int) -> int:
-    """Where the row stands, or would stand, among the first ``n`` of ``order``."""
+    """The place of a row in the sorted first ``n`` entries of ``order``, by binary search; for a
+    row that is not there, the place where it belongs."""
     low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
@@ -195,7 +205,9 @@ def _place(words: Any, arrival: Any, texts: Any, rank: Any, order: Any, n: int, 
 def _choose(
     limit: int, offset: int, order: Any, held: Any, now: Any, chosen: Any, control: Any
 ) -> None:
-    """The copies behind the first ``offset`` ones, ``limit`` of them: ``now`` of each row."""
+    """Skips the first ``offset`` copies of the sorted rows and takes the next ``limit`` copies (-1:
+    all). Writes to ``chosen`` the ids of the rows taken, to ``now`` the copies taken of each, and
+    to ``control[2]`` the number of rows taken."""
     n = 0
     passed = 0
     for j in range(control[0]):
@@ -240,10 +252,15 @@ def first_rows(
     out_times: Any,
     out_weights: Any,
 ) -> int:
-    """Changes of the rows from ``offset`` on, ``limit`` of them (-1: all); returns how many, at
-    most four for each copy that comes or goes. ``order`` are the ids in order, ``control[0]`` of
-    them; ``held`` the copies of each in the relation; ``first`` the ids that are shown,
-    ``control[3]`` of them, ``shown`` times each; ``control[1]`` counts arrivals."""
+    """Applies changes to a sorted relation and writes the changes of its LIMIT: of the ``limit``
+    copies (-1: all) behind the first ``offset`` copies. Returns the number of changes written, at
+    most four for each copy that enters or leaves.
+
+    ``order`` holds the row ids in sort order, ``control[0]`` of them; ``held`` is the multiplicity
+    of each id in the relation; ``first`` holds the ids in the result, ``control[3]`` of them;
+    ``shown`` is the multiplicity of each id in the result; ``control[1]`` counts arrivals. ``now``
+    (zeros on entry and on return) and ``chosen`` are scratch. ``words``, ``arrival``, ``texts`` and
+    ``rank``: see ``order_of``."""
     out = 0
     i = 0
     while i < times.size:

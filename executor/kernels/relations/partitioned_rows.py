@@ -16,9 +16,10 @@ from cql.executor.jit.decorators import njit
 def push_rows(
     most: int, keys: Any, slots: Any, oldest: Any, newest: Any, held: Any, following: Any, left: Any
 ) -> None:
-    """Row i (kept in slot ``slots[i]``) comes to its key, in order. ``left[i]`` is the slot whose
-    row it pushes out of the last ``most`` ones, -1 for none. Rows of a key are a list: ``oldest``,
-    ``newest`` and their number ``held`` per key, ``following`` per slot."""
+    """Appends rows to the windows of their keys, in order: row ``i`` is stored in slot
+    ``slots[i]``. ``left[i]`` receives the slot of the row that leaves, since a key keeps only its
+    last ``most`` rows; -1 if no row leaves. The rows of a key form a linked list: ``oldest``,
+    ``newest`` and the number of rows ``held`` per key, ``following`` per slot."""
     for i in range(keys.size):
         k, slot = keys[i], slots[i]
         following[slot] = -1

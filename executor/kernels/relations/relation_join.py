@@ -1,11 +1,12 @@
 """The join of two changing relations, instant by instant.
 
-Changes of each side come in the order of their times, with the id of their row; a row has the id of
-its key. Rows of a key are a list on each side. At an instant the pairs change whose left or right
-row does: of a pair, ``left * right`` copies after the instant less those before it, which is
-``dL x R_before + L_after x dR`` (Gupta and Mumick, "Maintenance of Materialized Views", 1995,
-section 3.1), with pairs of two rows that both change told once. A side may also tell of each of its
-rows whether it has partners.
+The changes of each side are sorted by time and carry the id of their row; each row has the id of
+its key. On each side the rows of a key form a linked list. At an instant a pair changes if its left
+or its right row changes. The weight of the change is ``left * right`` copies after the instant
+minus ``left * right`` copies before it, which is ``dL x R_before + L_after x dR`` (Gupta and
+Mumick, "Maintenance of Materialized Views", 1995, section 3.1); a pair of two rows that both change
+is emitted once. In outer joins a side also emits its rows without partners, in mark joins all its
+rows with the answer whether they have partners.
 """
 
 from __future__ import annotations
@@ -15,31 +16,33 @@ from typing import Any
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import call_operator, prefetch, words
 
-#: Of each row of a side: copies after and before the instant, the id of its key (-1: NULL, which
-#: has no partners), its neighbours in the list of that, bits, how many different partners it has,
-#: and how many copies have been told.
+#: Words of each row of a side: its copies after and before the instant; the id of its key (-1:
+#: NULL, which has no partners); its neighbours in the list of the key; bits; the number of its
+#: different partners; and the number of copies that the side itself has emitted.
 HELD, SHOWN, KEY, AFTER, BEFORE, BITS, PARTNERS, TOLD = range(8)
 FIELDS = 8
-#: Bits: its copies change, it is concerned, it was told to have partners.
+#: Bits of a row: its copies change at this instant; it is listed in ``concerned``; it was emitted
+#: with the answer that it has partners.
 _CHANGED, _LISTED, _MET = 1, 2, 4
-#: What a side tells of a row: nothing, it while it has no partner, or it with the answer.
+#: What a side itself emits: nothing; its rows without partners; or all its rows, each with the
+#: answer whether it has partners.
 NOTHING, WITHOUT, ANSWER = range(3)
-#: In the place of the other row, in what a side tells: no partner, or (ANSWER) some.
+#: In place of the other row's id, where a side itself emits: no partner; some partner (ANSWER).
 NONE, SOME = -1, -2
 
-#: Words of control: the next change of each side, where an instant stands and which it is; how many
-#: rows change on each side, and how many are concerned; the place in these, and in the list of the
-#: other side; whether all is done.
+#: Words of control: the index of the next change of each side; the phase of the instant and its
+#: time; on each side, the number of rows that change and the number of rows in ``concerned``; the
+#: current place in ``concerned``; the cursor in the key's list of the other side; 1 if all is done.
 NEXT, PHASE, NOW, CHANGING, LISTED, PLACE, CURSOR, DONE = 0, 2, 3, 4, 6, 8, 9, 10
 CONTROL = 11
 _BEGIN, _LEFT, _RIGHT, _TELL_LEFT, _TELL_RIGHT = range(5)
-_FIRST = -2  # the cursor stands before a list
-#: So many changes ahead rows are fetched, and half as many the heads of their lists.
+_FIRST = -2  # the cursor stands before the first row of a list
+#: Rows are prefetched this many changes ahead, the heads of their lists half as many.
 _AHEAD = 16
 
 _WORDS = "int64[::1]"
-_TABLE = "int64[:, ::1]"  # a side: a line per row; changes: times, weights, ids
-#: Lines of what is told: rows of the left and of the right, times, weights.
+_TABLE = "int64[:, ::1]"  # a side: a line per row; changes: lines of times, weights and row ids
+#: Lines of the output; lines 0 and 1 are the row ids of the left and of the right side.
 _TIME, _WEIGHT = 2, 3
 
 
@@ -66,7 +69,8 @@ def _unlink(side: Any, heads: Any, port: int, row: int) -> None:
 
 @njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, int64)", nogil=True, cache=True)
 def _fetch(changes: Any, side: Any, heads: Any, i: int) -> None:
-    """Asks for what the changes behind change ``i`` need, each step before the next one."""
+    """Prefetches the rows and the list heads that the changes after change ``i`` need; a row is
+    prefetched before the heads of its list, since it holds the key."""
     n = changes.shape[1]
     if i + _AHEAD < n:
         prefetch(side.ctypes.data + 8 * FIELDS * changes[2, i + _AHEAD])
@@ -79,7 +83,8 @@ def _fetch(changes: Any, side: Any, heads: Any, i: int) -> None:
 
 @njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, {_WORDS}, int64)", nogil=True, cache=True)
 def _gather(changes: Any, side: Any, heads: Any, concerned: Any, control: Any, port: int) -> None:
-    """Takes a side's changes of the instant; lists the rows whose copies change."""
+    """Applies a side's changes of the instant and lists in ``concerned`` the rows whose number of
+    copies changes."""
     i, n, now = control[NEXT + port], 0, control[NOW]
     while i < changes.shape[1] and changes[0, i] == now:
         _fetch(changes, side, heads, i)
@@ -109,7 +114,8 @@ def _gather(changes: Any, side: Any, heads: Any, concerned: Any, control: Any, p
 
 @njit(f"void({_TABLE}, {_TABLE}, {_WORDS}, int64, int64, int64)", nogil=True, cache=True)
 def _meet(side: Any, concerned: Any, control: Any, port: int, row: int, more: int) -> None:
-    """The row has so many different partners more."""
+    """Adds ``more`` to the number of a row's different partners and lists the row in ``concerned``
+    if that number changes."""
     if more != 0:
         side[row, PARTNERS] += more
         if side[row, BITS] & _LISTED == 0:
@@ -138,9 +144,12 @@ def _pairs(
     out: Any,
     n: int,
 ) -> int:
-    """The pairs of the rows of side ``port`` that change. Those of the left (0) leave out partners
-    that change: these see them. ``counts``: how many partners rows have. Returns how many changes
-    are told; the cursor stays where there was no more room."""
+    """Writes the changes of the pairs whose row on side ``port`` changes.
+
+    The pass of the left side (0) leaves out partners that change themselves: the pass of the right
+    side finds these pairs. ``shows``: pairs are emitted; ``counts``: the partners of rows are
+    counted. ``n`` changes are in ``out`` already; returns the new number. If ``out`` is full, PLACE
+    and CURSOR stay where the next call must continue."""
     pair = words(descriptor, 2)
     now = control[NOW]
     while control[PLACE] < control[CHANGING + port]:
@@ -166,7 +175,7 @@ def _pairs(
                     out[_TIME, n], out[_WEIGHT, n] = now, x_now * y_now - x_was * y_was
                     n += 1
                 if counts:
-                    # Partners of a row that is new are counted from none on.
+                    # The partners of a row that is new at this instant are counted from 0.
                     x_before, y_before = int(x_was > 0), int(y_was > 0)
                     more = int(y_now > 0) - (y_before if x_before else 0)
                     _meet(mine, concerned, control, port, x, more)
@@ -180,7 +189,8 @@ def _pairs(
 
 @njit(f"int64({_TABLE}, {_TABLE}, int64, int64, {_WORDS}, {_TABLE}, int64)", nogil=True, cache=True)
 def _tell(side: Any, concerned: Any, port: int, kind: int, control: Any, out: Any, n: int) -> int:
-    """What a side says of the rows that are concerned."""
+    """Writes the changes that a side itself emits (``kind``) for the rows in ``concerned``; returns
+    the new number of changes in ``out``. PLACE stays where the next call must continue."""
     now = control[NOW]
     while control[PLACE] < control[LISTED + port]:
         if n + 2 > out.shape[1]:
@@ -240,12 +250,15 @@ def join_changes(
     control: Any,
     out: Any,
 ) -> int:
-    """Changes of pairs (``shows``), and of what each side tells of its rows (``of_left``,
-    ``of_right``); returns how many, at most as many as ``out`` has room for (two at least). To be
-    called again until ``control[DONE]``. Changes are times, weights and rows. ``heads`` are the
-    first rows of each key on both sides, ``concerned`` is room for all rows of either.
-    ``condition`` is the address of what is asked of a pair besides equal keys, or 0: it finds the
-    pair in the first two words of its ``descriptor``."""
+    """Writes to ``out`` the changes of the pairs (if ``shows``) and of the rows that each side
+    itself emits (``of_left``, ``of_right``: NOTHING, WITHOUT or ANSWER).
+
+    Returns the number of changes written, at most ``out.shape[1]``, which must be at least 2. The
+    caller calls again until ``control[DONE]`` is 1. ``left_changes`` and ``right_changes`` have
+    lines of times, weights and row ids; ``left`` and ``right`` have FIELDS words for each row.
+    ``heads`` holds the first row of each key on both sides; ``concerned`` has room for all rows of
+    either side. ``condition`` is the address of the function that tests a pair of equal keys, or 0;
+    it reads the pair from the first two words of its ``descriptor``."""
     n = 0
     counts = of_left != NOTHING or of_right != NOTHING
     while True:

@@ -1,5 +1,5 @@
-"""ROW_NUMBER() over a changing relation: a treap of rows per partition (``values``), in the order
-of their sort keys, and the rows that are shown, as a chain per partition."""
+"""ROW_NUMBER() over a changing relation. Each partition has a treap of its rows in sort order
+(``treap``) and a chain of the rows that the output shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.treap import COUNT, DEPTH, LEFT, RIGHT, TOTAL, VALUE, count_change
 from cql.executor.kernels.relations.changelog import order_of
 
-#: Where a run that lacked room goes on: rows that are in, partitions of that instant that have
-#: told, how many it has, changes so far; and how many rows have come.
+#: Words of ``place``, from which a run that lacked room continues: changes that are applied;
+#: partitions of the current instant that have written their changes; partitions that the instant
+#: touches; lines written. COME counts the arrivals of rows.
 ROWS, TOLD, MANY, MADE, COME = range(5)
 
 
@@ -34,7 +35,8 @@ def _enter(
     rank: Any,
     path: Any,
 ) -> None:
-    """A row enters its partition (or leaves it) so many times."""
+    """Adds ``weight`` copies of a row to its partition, or removes copies if ``weight`` is
+    negative."""
     depth = 0
     at = root[0]
     found = left = False
@@ -56,8 +58,9 @@ def _enter(
 def _first(
     nodes: Any, root: int, limit: int, chosen: Any, now_first: Any, now_many: Any, path: Any
 ) -> int:
-    """The rows that have the numbers up to ``limit`` (-1: all): the first number of each, and how
-    many. Returns how many rows."""
+    """Finds the rows with the row numbers 1 to ``limit`` (-1: all rows). Writes their ids to
+    ``chosen``, the first number of each to ``now_first`` and the count of its numbers to
+    ``now_many``. Returns the number of rows."""
     depth = rows = 0
     passed = 0
     at = root
@@ -85,7 +88,7 @@ def _first(
     cache=True,
 )
 def _forget(nodes: Any, control: Any, root: Any, limit: int, held: Any, path: Any) -> None:
-    """The last rows leave while those before them fill the limit."""
+    """Drops the last rows of a partition as long as the rows before them fill the limit."""
     while root[0] >= 0:
         depth, at = 0, root[0]
         while at >= 0:
@@ -134,12 +137,16 @@ def number_rows(
     out: Any,
     forget: bool,
 ) -> int:
-    """Changes of numbered rows, as lines (row, number, time, weight) of ``out``; ``place[MADE]`` of
-    them. ``rows`` has lines of arrays, by id: copies held, arrival, the next row that its partition
-    shows, the first number that it is shown with, how many, and the same two as they are now.
-    ``heads``: the first row that a partition shows. With ``forget`` rows behind the limit leave.
-    Returns 0, or, in mid-run, how many lines there
-    must be room for."""
+    """Applies changes and writes the changes of the numbered rows as lines (row, number, time,
+    weight) of ``out``, ``place[MADE]`` lines. Returns 0, or, if ``out`` is too small, the number of
+    lines that it must hold; the caller then calls again and the run continues.
+
+    ``rows`` has seven lines, each indexed by row id: the copies held; the arrival; the next row in
+    the chain of shown rows; the first number with which the row is shown and the count of these
+    numbers; the first number at the current instant and its count. ``heads`` is the first shown row
+    of each partition. With ``forget``, rows behind the limit are dropped. ``marked`` (by partition,
+    zeros on entry) and ``touched`` are scratch. ``words``, ``texts`` and ``rank``: see
+    ``changelog.order_of``."""
     held, arrival, following, shown, shown_many, now, now_many = (
         rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6],
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Sorts entries within their groups, which stand one after the other: what ``numpy.lexsort`` does
-of all of them, where groups are small. Chains of values become lists in one go."""
+"""Sorts entries within consecutive groups, as ``numpy.lexsort`` over all entries would, for small
+groups; and turns the chains of values (``treap``) into lists in one pass."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.treap import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
 
-#: Runs of so many entries are sorted by insertion.
+#: Entries of a run that insertion sort sorts before runs are merged.
 _RUN = 8
-#: Of so many entries each is compared with all before.
+#: Up to this number of entries, duplicates are found by comparing each entry with all before it.
 _FEW = 32
 
 
 @njit("boolean(int64[:, ::1], int64, int64)", nogil=True, cache=True)
 def _behind(keys: Any, a: int, b: int) -> bool:
-    """Whether entry ``a`` sorts behind entry ``b``."""
+    """Whether entry ``a`` sorts after entry ``b``."""
     for k in range(keys.shape[0]):
         if keys[k, a] != keys[k, b]:
             return bool(keys[k, a] > keys[k, b])
@@ -27,7 +27,8 @@ def _behind(keys: Any, a: int, b: int) -> bool:
 
 @njit("void(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _sort(keys: Any, order: Any, spare: Any) -> None:
-    """Sorts places by the keys of their entries; equal ones stay as they are."""
+    """Sorts ``order`` (indexes of entries) by the keys of the entries; a stable merge sort.
+    ``spare`` is scratch of at least the same size."""
     n = order.size
     for first in range(0, n, _RUN):
         for k in range(first + 1, min(first + _RUN, n)):
@@ -54,8 +55,9 @@ def _sort(keys: Any, order: Any, spare: Any) -> None:
 
 @njit("int64[::1](int64[::1], int64[:, ::1])", nogil=True, cache=True)
 def sort_in_groups(group: Any, keys: Any) -> Any:
-    """The places of entries by group (ascending already), then by ``keys`` (one row for each, the
-    first decides first), then as they are."""
+    """The indexes of the entries, sorted by group, then by ``keys``, then by index. ``group`` must
+    be ascending already. ``keys`` has a line for each key, the most significant first (the reverse
+    of ``numpy.lexsort``)."""
     n = group.size
     order = np.arange(n)
     spare = np.empty(n, np.int64)
@@ -79,8 +81,8 @@ def _is_sorted(keys: Any, order: Any) -> bool:
 
 @njit("int64(int64[:, ::1], int64[::1], int64, int64[:, ::1], int64)", nogil=True, cache=True)
 def _take_chain(nodes: Any, control: Any, head: int, keys: Any, n: int) -> int:
-    """Value, time and sequence of each node of a chain become entries from ``n`` on, and the nodes
-    are free; returns behind which entry they end."""
+    """Copies value, time and sequence of each node of a chain to the entries from ``n`` on and
+    frees the nodes; returns the index behind the last entry."""
     at = head
     while at >= 0:
         keys[0, n], keys[1, n], keys[2, n] = nodes[at, FIRST], nodes[at, TIME], nodes[at, SEQUENCE]
@@ -92,7 +94,8 @@ def _take_chain(nodes: Any, control: Any, head: int, keys: Any, n: int) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _first_of_few(entries: Any, order: Any, values: Any) -> int:
-    """The different values among few entries, as they come; how many there are."""
+    """Writes the different values of a few entries to ``values``, in the order ``order``; returns
+    their number."""
     n = 0
     for entry in order:
         value, k = entries[entry], 0
@@ -106,8 +109,8 @@ def _first_of_few(entries: Any, order: Any, values: Any) -> int:
 
 @njit("int64(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _first_of_each_value(keys: Any, order: Any, spare: Any) -> int:
-    """Brings the first entry of each value to the front, sorted by ``keys``, of which the value is
-    the first; how many there are."""
+    """Sorts ``order`` by ``keys``, whose first key is the value, and moves the first entry of each
+    value to the front; returns the number of different values."""
     _sort(keys, order, spare)
     n = 0
     for entry in order:
@@ -123,8 +126,10 @@ def _first_of_each_value(keys: Any, order: Any, spare: Any) -> int:
     cache=True,
 )
 def lists_of_chains(nodes: Any, control: Any, heads: Any, distinct: bool, by_time: bool) -> Any:
-    """The values of chains (see ``values``), one chain after the other, and how many each has; the
-    chains are free then. ``distinct``: of equal values the first by time and sequence."""
+    """The values of the chains (see ``treap``) that begin at ``heads``, one chain after the other,
+    and the number of values of each chain. Frees the nodes of the chains. ``distinct``: keeps of
+    equal values the first one by time and sequence. ``by_time``: sorts the values of each chain by
+    time and sequence."""
     counts = np.empty(heads.size, np.int64)
     n = count_chains(nodes, heads, counts)
     keys, values = np.empty((3, n), np.int64), np.empty(n, np.int64)

@@ -1,8 +1,8 @@
-"""What a subquery says of each row of a relation, instant by instant (mark and single joins).
+"""The answer of a subquery for each row of a relation, instant by instant (mark and single joins).
 
-Changes come in the order of their times. Those of the left side (0) have a row id and a key id,
-those of the subquery (1) a key id, or (SINGLE) the id of their value. Rows of one key are a list,
-so that a key that enters or leaves the subquery finds its rows.
+Changes are sorted by time. A change of the left side (0) has a row id and a key id; a change of the
+subquery (1) has a key id, or for SINGLE the id of its value. The left rows of a key form a linked
+list, so that a key that enters or leaves the subquery finds its rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cql.executor.jit.decorators import njit
 
 EXISTS, IN, SINGLE = 0, 1, 2
 FALSE, TRUE, NULL = 0, 1, 2  # answers of EXISTS and IN; of SINGLE: value id + 1, 0 for NULL
-#: Words of control: rows of the subquery, those with a NULL key, the id of the value (-1: none),
-#: the change to go on with, and whether there were two rows where one may be.
+#: Words of control: rows of the subquery; rows of the subquery with a NULL key; the id of the value
+#: of a SINGLE (-1: none); the change to continue with; and 1 if a SINGLE had two rows.
 ROWS, NULLS, VALUE, NEXT, TWO = 0, 1, 2, 3, 4
 CONTROL = 5
 
@@ -89,12 +89,16 @@ def answer_rows(
     out_times: Any,
     out_weights: Any,
 ) -> int:
-    """Changes of (row, answer); returns how many. Stops before an instant for which there may be
-    no room (``control[NEXT]`` says where): one needs two places for each row id. ``state`` of a
-    row: bit 0, it is in the list of its key; bit 1, its key is NULL; bit 2, it is among those that
-    this instant touches. ``was`` is the count of a key before the instant, -1 outside one.
-    ``constant``: the subquery is complete before the first row of the left, so rows need not be
-    kept."""
+    """Writes the changes of the pairs (row, answer); returns the number of changes.
+
+    An instant needs room for two changes for each row id; the call stops before an instant for
+    which the output may lack room, and ``control[NEXT]`` is the change to continue with. It also
+    stops, with ``control[TWO]`` set, if a SINGLE subquery has more than one row.
+
+    ``state`` of a row: bit 0, the row is in the list of its key; bit 1, its key is NULL; bit 2, the
+    current instant touches it. ``was`` is the count of a key before the instant, -1 outside of an
+    instant. ``constant``: the subquery is complete before the first left row, so that left rows
+    are not kept."""
     out = 0
     i = control[NEXT]
     capacity = held.size

@@ -1,8 +1,9 @@
-"""Windows over the numbers of the rows of each key: ``[PARTITION BY k ROWS n SLIDE m]`` (the Bucket
-of a partitioned window, out-of-order paper A.2.2).
+"""Windows over the row numbers of each key: ``[PARTITION BY k ROWS n SLIDE m]`` (the Bucket of a
+partitioned window, out-of-order paper A.2.2).
 
-The rows of a key that a later window needs are a list of slots: the last ones of the key, ``held``
-of its ``counts`` so far. Windows are ``[j * slide, j * slide + rows)`` of these numbers.
+The rows of a key are numbered from 0. Window j contains the rows with the numbers
+``[j * slide, j * slide + rows)``. A key has a linked list of the slots of its last HELD rows, of
+COUNT rows so far: the rows that a later window needs.
 """
 
 from __future__ import annotations
@@ -11,30 +12,31 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 
-#: Where a run that lacked room goes on: the row (or the key, at the end of the input); the next
-#: row of the window that is leaving, -1 if none is; its first number; how many windows have left;
-#: how many slots are free; rows so far that fell between windows, and rows that no later window
-#: needed.
+#: Words of ``place``, from which a run that lacked room continues: the row (at the end of the
+#: input, the key); the slot of the next row of the window that is leaving (-1: no window is
+#: leaving) and the number of the first row of this window; counts of the windows that have left, of
+#: the free slots, of the rows that fell between windows, and of the rows that were purged.
 ROW, SLOT, START, LEFT, FREE, BETWEEN, PURGED = range(7)
 WORDS = 7
-#: Of each key.
+#: Words of a key.
 COUNT, HELD, OLDEST, NEWEST = range(4)
 OF_KEY = 4
-#: Of a row that leaves.
+#: Words of a row that leaves.
 LINE = 3
-#: No window of the key has left at the end of the input.
+#: START at the end of the input, before the first window of a key leaves.
 NONE = -(1 << 62)
 
 
 @njit("int64(int64, int64, int64)", cache=True)
 def _end_after(number: int, rows: int, slide: int) -> int:
-    """The first end of a window above ``number``."""
+    """The least window end above row number ``number``."""
     return number + 1 + (rows - number - 1) % slide
 
 
 @njit("int64(int64[::1], int64[::1], int64[:, ::1], int64)", cache=True)
 def _leave(place: Any, following: Any, lines: Any, made: int) -> int:
-    """Rows of the window that is leaving, as many as there is room for."""
+    """Writes rows of the window that is leaving to ``lines`` until ``lines`` is full; returns the
+    number of lines written so far."""
     slot = place[SLOT]
     while slot >= 0 and made < lines.shape[0]:
         lines[made, 0], lines[made, 1], lines[made, 2] = slot, place[START], place[LEFT]
@@ -48,7 +50,7 @@ def _leave(place: Any, following: Any, lines: Any, made: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64[::1], int64)", cache=True)
 def _forget(key: Any, following: Any, free: Any, place: Any, below: int) -> None:
-    """The rows of a key with a number below that one."""
+    """Purges the rows of a key with a number below ``below`` and frees their slots."""
     while key[HELD] > 0 and key[COUNT] - key[HELD] < below:
         free[place[FREE]] = key[OLDEST]
         place[FREE] += 1
@@ -74,9 +76,10 @@ def push_rows(
     place: Any,
     lines: Any,
 ) -> int:
-    """Row i (kept in slot ``slots[i]``) comes to key ``ids[i]``, in order. A window that this
-    completes leaves, as lines (slot, first number, number of the window); returns how many, and
-    is called again while ``place[ROW]`` is not that of the last row."""
+    """Appends rows to their keys, in order: row ``i``, stored in slot ``slots[i]``, to key
+    ``ids[i]``. A row that completes a window makes the window leave, as lines (slot, number of the
+    window's first row, serial number of the window). Returns the number of lines written; the
+    caller calls again until ``place[ROW]`` is behind the last row."""
     made = 0
     while True:
         if place[SLOT] >= 0:
@@ -119,8 +122,9 @@ def push_rows(
 def close_windows(
     rows: int, slide: int, order: Any, keys: Any, following: Any, place: Any, lines: Any
 ) -> int:
-    """At the end of the input the windows that have rows leave, those of the keys ``order`` in that
-    order; lines as in ``push_rows``. ``place`` begins with ROW 0, SLOT -1 and START ``NONE``."""
+    """Writes, at the end of the input, all windows that have rows: key by key in the order
+    ``order``, as lines like those of ``push_rows``. On the first call ``place`` has ROW 0, SLOT -1
+    and START ``NONE``. Returns the number of lines written."""
     made = 0
     while True:
         if place[SLOT] >= 0:

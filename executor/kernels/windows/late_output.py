@@ -1,5 +1,5 @@
-"""The native function of LATE OUTPUT: rows pass by reference; where a morsel has late rows, Python
-is asked to look at them before it goes on."""
+"""The native function of LATE OUTPUT: passes rows by reference. If a morsel has late rows, the
+function first returns NEED, so that Python handles them."""
 
 from __future__ import annotations
 

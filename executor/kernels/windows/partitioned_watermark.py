@@ -1,20 +1,20 @@
-"""Groups of a window that leave before the others (group-wise punctuation, out-of-order paper
-A.1.1).
+"""Groups of a window that leave before the window closes (group-wise punctuation, out-of-order
+paper A.1.1).
 
-Beside its groups each window has a table of the values of the punctuated key (the last table, two
-hashed words: the value, and whether it is NULL; then the first of its groups). The groups of a
-value are a list in both directions: four words of a group behind those of its key. Entries are
-numbered from 1 within the window's region, 0 is none. What leaves makes room: the last entry of the
-region moves to its place, a region that has become sparse moves to a smaller one, a window without
-groups closes.
+Beside its groups (the first table) each window has a table of the values of the punctuated key (the
+last table). A record of a value has two hashed words, the value and whether it is NULL, and then
+the first of its groups. The groups of a value form a doubly linked list in four words of the group,
+behind its key. Links number the entries from 1 within the window's region; 0 is no entry. Groups
+that leave free their memory: the last entry of the region moves to the place of the group, a sparse
+region moves to a smaller one, and a window without groups closes.
 
-The tables between are those of what is kept beside the groups: sets of DISTINCT values, and logs of
-values. An entry names its group by a number that no other group ever has, for groups move; the
-entries of a group are a list, from the latest on. Those of a group that has left stay, marked,
-until they are more than the others: then the others move together, in their order.
+The tables between hold what is kept beside the groups: sets of DISTINCT values and logs of values.
+Since groups move, an entry names its group by a number that is never reused. The entries of a group
+form a list, from the latest to the earliest. The entries of a group that leaves stay and are
+marked; when the marked entries are the majority, the other entries are compacted, in their order.
 
-The words behind the tables say what is asked for; then, for each table of what is kept, where the
-number of marked entries in each window is.
+The words behind the tables are the request (ASKED), then for each table of kept entries the address
+of an array with the number of marked entries of each window.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from cql.executor.kernels.windows.region_table import (
     take_region,
 )
 
-#: What is asked for: a value, whether it is NULL, the first and the last window; and the slot of
-#: the window at hand, -1 if there is none.
+#: The request: a value, whether it is NULL, the first and the last window; and the slot of the
+#: current window, -1 if there is none.
 ASKED = ("asked_value", "asked_null", "asked_from", "asked_to", "asked_slot")
 VALUE, NULL, FROM, TO, SLOT = range(len(ASKED))
 
 # Words of a group behind its key.
 AFTER, BEFORE, OF_VALUE, OF_NULL = range(4)
-#: Where something is kept beside the groups: the group's own number, and then of each table of what
-#: is kept the latest entry of the group.
+#: Further words of a group if entries are kept beside the groups: the unique number of the group,
+#: then for each table of kept entries the latest entry of the group.
 NUMBER, LATEST = 4, 5
-#: Of a value: behind its two words.
+#: Word of a value, behind its two hashed words: its first group.
 FIRST = 2
-#: Of an entry of what is kept: the number of its group (~number once that has left), and the
-#: group's entry before it.
+#: Words of a kept entry: the number of its group (~number after the group has left), and the
+#: previous entry of the group.
 OWNER, EARLIER = 1, 2
 
 #: The functions that generated kernels reach by address.
@@ -97,7 +97,8 @@ def _values(desc: int) -> int:
 
 @njit(inline="always")
 def _marked(desc: int, table: int) -> Any:
-    """Of each window: how many entries of a table belong to groups that have left."""
+    """By slot of the window: the number of entries of a table that belong to groups that have
+    left."""
     d = words(desc, FIRST_TABLE)
     behind = words(_table(desc, d[TABLES]), len(ASKED) + table)
     return words(behind[len(ASKED) + table - 1], d[SLOTS])
@@ -105,7 +106,7 @@ def _marked(desc: int, table: int) -> Any:
 
 @njit(inline="always")
 def _record(block: int, slot: int, entry: int) -> Any:
-    """The words of an entry (from 0) of a window."""
+    """The record of an entry of a window; entries are numbered from 0 here."""
     t = words(block, BLOCK)
     base = words(t[BASES], slot + 1)[slot]
     return words(t[RECORDS] + 8 * t[WIDTH] * (base + entry), t[WIDTH])
@@ -146,7 +147,7 @@ def _find(block: int, slot: int, value: int, null: int) -> int:
 
 @njit("int64(int64, int64, int64)", cache=True)
 def _place_of(block: int, slot: int, entry: int) -> int:
-    """Where the index of a window holds an entry."""
+    """The place of an entry in the index of its window."""
     t = words(block, BLOCK)
     base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
     index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
@@ -159,13 +160,14 @@ def _place_of(block: int, slot: int, entry: int) -> int:
 
 @njit("int64(int64, int64, int64)", cache=True)
 def _remove(block: int, slot: int, entry: int) -> int:
-    """Takes an entry out of a window; the last one moves to its place. Returns which that was."""
+    """Removes an entry from a window and moves the last entry to its place. Returns the old number
+    of the last entry."""
     t = words(block, BLOCK)
     base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
     counts = words(t[COUNTS], slot + 1)
     index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
     mask, low = index.size - 1, (2 << size_class) - 1
-    # By backward shift, so that no tombstones pile up.
+    # Backward shift leaves no tombstones.
     hole = _place_of(block, slot, entry)
     place = hole
     while True:
@@ -194,8 +196,8 @@ def _remove(block: int, slot: int, entry: int) -> int:
 
 @njit("void(int64, int64)", cache=True)
 def _shrink(block: int, slot: int) -> None:
-    """Moves a window's entries of one table into a smaller region, if an eighth is full at most
-    and such a region is there."""
+    """Moves a window's entries of one table into a smaller region, if the region is at most one
+    eighth full and a smaller region is available."""
     t = words(block, BLOCK)
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
@@ -222,8 +224,8 @@ def _shrink(block: int, slot: int) -> None:
 
 @njit("void(int64, int64)", cache=True)
 def _close(desc: int, slot: int) -> None:
-    """Gives back the regions and the slot of a window that has no groups any more; others may end
-    before it."""
+    """Frees the regions and the slot of a window that has no groups left. The window need not be on
+    top of the heap."""
     d = words(desc, FIRST_TABLE)
     heap, window = words(d[HEAP], d[SLOTS]), words(d[IDS], d[SLOTS])[slot]
     place = 0
@@ -236,7 +238,7 @@ def _close(desc: int, slot: int) -> None:
 
 @njit("void(int64, int64, int64)", cache=True)
 def _mark(desc: int, slot: int, group: int) -> None:
-    """What is kept beside a group that leaves."""
+    """Marks the kept entries of a group that leaves."""
     block = _groups(desc)
     latest = words(block, BLOCK)[HASHED] + LATEST - 1
     for table in range(1, words(desc, FIRST_TABLE)[TABLES] - 1):
@@ -251,13 +253,13 @@ def _mark(desc: int, slot: int, group: int) -> None:
 
 @njit("void(int64, int64, int64)", cache=True)
 def _drop_marked(desc: int, slot: int, table: int) -> None:
-    """Moves the entries of a table that are not marked together, in their order."""
+    """Compacts the entries of a table: drops the marked ones and keeps the order of the others."""
     block, kept = _groups(desc), _table(desc, table)
     t = words(kept, BLOCK)
     counts = words(t[COUNTS], slot + 1)
     groups, key = words(words(block, BLOCK)[COUNTS], slot + 1)[slot], words(block, BLOCK)[HASHED]
     latest, left = key + LATEST + table - 1, 0
-    for i in range(counts[slot]):  # their new numbers, in the place of their groups'
+    for i in range(counts[slot]):  # OWNER holds the entry's new number meanwhile
         record = _record(kept, slot, i)
         if record[OWNER] >= 0:
             left += 1
@@ -292,8 +294,8 @@ def _drop_marked(desc: int, slot: int, table: int) -> None:
 
 @njit("int64(int64, int64, int64[::1])", cache=True)
 def groups_asked(desc: int, slot: int, found: Any) -> int:
-    """How many groups of a window are those of the value that is asked for; as many of them as have
-    room are put into ``found``."""
+    """The number of groups of the requested value in a window. Writes the groups to ``found``, as
+    many as fit."""
     asked, block, values, n = _asked(desc), _groups(desc), _values(desc), 0
     key = words(block, BLOCK)[HASHED]
     group = _record(values, slot, _find(values, slot, asked[VALUE], asked[NULL]))[FIRST]
@@ -307,9 +309,9 @@ def groups_asked(desc: int, slot: int, found: Any) -> int:
 
 @njit("int64(int64, int64, int64, int64[::1], int64[::1], int64[::1])", cache=True)
 def kept_of(desc: int, slot: int, table: int, groups: Any, owner: Any, places: Any) -> int:
-    """How many entries of a table belong to these groups of a window. If there is room for them,
-    group by group in the order in which they came: ``places``, where they are in the slab, and
-    ``owner``, the place of their group in ``groups``."""
+    """The number of entries of a table that belong to the groups ``groups`` of a window. If they
+    fit, writes them group by group, each group's in the order of arrival: to ``places`` the place
+    of the entry in the slab, to ``owner`` the index of its group in ``groups``."""
     block, kept = _groups(desc), _table(desc, table)
     latest = words(block, BLOCK)[HASHED] + LATEST + table - 1
     base, n = words(words(kept, BLOCK)[BASES], slot + 1)[slot], 0
@@ -327,7 +329,7 @@ def kept_of(desc: int, slot: int, table: int, groups: Any, owner: Any, places: A
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def value_entry(desc: Any, slot: Any) -> Any:
-    """The entry of the value that is asked for, made if there is none; -1 if there is no room."""
+    """The entry of the requested value, which is created if it does not exist; -1: no room."""
     asked, block = _asked(desc), _values(desc)
     found = _find(block, slot, asked[VALUE], asked[NULL])
     if found >= 0:
@@ -352,8 +354,8 @@ def value_entry(desc: Any, slot: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def link_group(desc: Any, slot: Any) -> Any:
-    """Puts the latest group of a window first among those of the value that is asked for, which
-    has an entry."""
+    """Links the latest group of a window as the first group of the requested value, which must have
+    an entry. Returns the number of groups of the window."""
     asked, block = _asked(desc), _groups(desc)
     t = words(block, BLOCK)
     n = words(t[COUNTS], slot + 1)[slot]
@@ -370,8 +372,9 @@ def link_group(desc: Any, slot: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def next_group(desc: Any, _: Any) -> Any:
-    """A group of the value that is asked for, in the window at hand or the first of the windows
-    asked for that has one, which is at hand then; -1 if there is none left."""
+    """A group of the requested value in the current window. If the current window has none, the
+    first requested window that has one becomes current. -1: no requested window has a group of the
+    value."""
     d, asked = words(desc, FIRST_TABLE), _asked(desc)
     values = _values(desc)
     slot = asked[SLOT]
@@ -395,7 +398,7 @@ def next_group(desc: Any, _: Any) -> Any:
 
 @njit("void(int64, int64, int64, int64)", cache=True)
 def _set_first(desc: int, slot: int, group: int, first: int) -> None:
-    """Of the value of a group."""
+    """Sets the first group of the value of group ``group``; 0 removes the value."""
     block = _groups(desc)
     record, key = _record(block, slot, group), words(block, BLOCK)[HASHED]
     value = _find(_values(desc), slot, record[key + OF_VALUE], record[key + OF_NULL])
@@ -407,8 +410,8 @@ def _set_first(desc: int, slot: int, group: int, first: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def drop_group(desc: Any, group: Any) -> Any:
-    """Takes a group out of the window at hand; returns 1 if it was the last one, and the window is
-    closed."""
+    """Removes a group from the current window; returns 1 if the group was the last one and the
+    window is closed."""
     asked, block = _asked(desc), _groups(desc)
     slot = asked[SLOT]
     t = words(block, BLOCK)
@@ -422,7 +425,7 @@ def drop_group(desc: Any, group: Any) -> Any:
     if after != 0:
         _record(block, slot, after - 1)[key + BEFORE] = before
     _mark(desc, slot, group)
-    if _remove(block, slot, group) != group:  # another stands there now
+    if _remove(block, slot, group) != group:  # the last group has moved to this place
         record = _record(block, slot, group)
         after, before = record[key + AFTER], record[key + BEFORE]
         if before == 0:
@@ -437,7 +440,8 @@ def drop_group(desc: Any, group: Any) -> Any:
         asked[SLOT] = -1
         return 1
     for table in range(1, words(desc, FIRST_TABLE)[TABLES] - 1):
-        # To drop them looks at all entries and at all groups: they are half as many at the least.
+        # Compaction visits all entries and all groups, so it waits until the marked entries are
+        # more than half of the entries and of the groups.
         kept = words(words(_table(desc, table), BLOCK)[COUNTS], slot + 1)[slot]
         if 2 * _marked(desc, table)[slot] > max(kept, groups):
             _drop_marked(desc, slot, table)

@@ -1,22 +1,23 @@
 """The directory of open windows, and the regions that their groups live in.
 
-Each open window has a slot. A map (open addressing by window id) finds the slot of an id, a binary
+Each open window has a slot. A map (open addressing by window id) finds the slot of an id; a binary
 heap of ids gives the next window to close. Each window's groups are dense in a region of 2^class
-entries inside one slab that all windows share; regions come from per-class free lists, else from
-the end of the slab, and go back when their window closes: that is the purge of this state.
+entries inside one slab that all windows share. Regions come from per-class free lists, else from
+the end of the slab. When a window closes, its regions return to the free lists, which purges its
+state.
 
-A region's entries are records of 64-bit words, so that a group's key and its aggregates share a
-cache line: a line less is 1 ns a row. Its index has PLACES places per entry. A place holds
-entry + 1 (0 is empty) in its low class + 1 bits and bits of the hash above. An eighth full at the
-most, and told apart by those bits, nearly every row's branches are predicted: on 65,536 groups half
-full took 13 ns a row, a quarter full 7.3, an eighth 6.7, since a mispredicted branch waits for the
-memory that it depends on.
+The entries of a region are records of 64-bit words, so that a group's key and its aggregates share
+a cache line: each cache line saved is 1 ns per row. The index of a region has PLACES places per
+entry. A place holds entry + 1 (0 is empty) in its low class + 1 bits and bits of the hash above.
+The index is at most one eighth full, and the hash bits tell most entries apart, so that nearly all
+branches are predicted; a mispredicted branch waits for the memory that it depends on. (With 65,536
+groups a half full index took 13 ns per row, a quarter full 7.3, an eighth full 6.7.)
 
-A table without an index (``hashed`` is 0: a log) is only added to and read from end to end.
+A table without an index (``hashed`` is 0) is a log: entries are appended and read from end to end.
 
-Generated kernels reach the functions of ``CALLED`` by address, with their descriptor, whose first
-words are laid out as below: inlined into the row loop, they would cost it its registers. Arrays are
-flat int64 but for the index (int32).
+Generated kernels call the functions of ``CALLED`` by address and pass their descriptor, whose first
+words are laid out as below. (Inlined into the row loop, these functions would use up its
+registers.) All arrays are flat int64, except for the index (int32).
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ PLACES = 8
 CLASSES = 48
 
 #: The first words of a windowed operator's descriptor: the directory, then a block for each table
-#: (the groups, then each set of DISTINCT values). Arrays are given by address.
+#: (the groups, then each set of DISTINCT values). The word of an array is its address.
 DIRECTORY = ("slots", "open", "spare", "places", "window_ids", "heap", "spares", "tables")
 TABLE = (
     "entries",  # capacity of the slab
-    "bases",  # of each slot's region, as are the next two
-    "classes",
-    "counts",
-    "index",  # address 0: it has none
+    "bases",  # by slot: the first entry of the region
+    "classes",  # by slot: the class of the region
+    "counts",  # by slot: the entries in use
+    "index",  # address 0: the table has no index
     "heads",
     "top",
     "records",  # the entries: one record of words each
     "width",  # words of a record
-    "hashed",  # the first so many are the words of the hash
-    "nulls",  # of each entry: its NULL keys, hashed if there are any (address 0: none can be NULL)
+    "hashed",  # number of leading words of a record that the hash covers
+    "nulls",  # by entry: bits of its NULL keys, hashed unless 0 (address 0: no key can be NULL)
     "usual",  # the class that the latest window to close would have fitted into
     "direct",  # 1: an entry's place is the low bits of its first word, without a tag; else hashed
     "strays",  # entries of the latest region that found their places taken, if it is direct
@@ -94,7 +95,7 @@ def _home(window: int, mask: int) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64, int64)", cache=True)
 def find_slot(places: Any, ids: Any, mask: int, window: int) -> int:
-    """Slot of an open window, -1 if it is not open. ``places`` holds slot + 1, 0 is empty."""
+    """The slot of a window, -1 if it is not open. ``places`` holds slot + 1, 0 is empty."""
     p = _home(window, mask)
     while True:
         s = places[p]
@@ -116,7 +117,8 @@ def insert_slot(places: Any, ids: Any, mask: int, window: int, slot: int) -> Non
 
 @njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def remove_slot(places: Any, ids: Any, mask: int, window: int) -> None:
-    """Deletes by backward shift, so that no tombstones pile up over an endless stream."""
+    """Deletes a window from the map, by backward shift: tombstones would accumulate over an endless
+    stream."""
     p = _home(window, mask)
     while ids[places[p] - 1] != window:
         p = (p + 1) & mask
@@ -146,7 +148,7 @@ def heap_push(heap: Any, n: int, value: int) -> None:
 
 @njit("void(int64[::1], int64, int64)", cache=True)
 def heap_remove(heap: Any, n: int, i: int) -> None:
-    """Removes the value at ``i`` of ``n``; the smallest stands at 0."""
+    """Removes the value at place ``i`` from a min-heap of ``n`` values."""
     value = heap[n - 1]
     while i > 0 and heap[(i - 1) >> 1] > value:
         heap[i] = heap[(i - 1) >> 1]
@@ -166,7 +168,7 @@ def heap_remove(heap: Any, n: int, i: int) -> None:
 
 @njit(inline="always")
 def tag_of(hashed: int, shift: int) -> int:
-    """Bits of a hash (of 63) that stand above ``shift`` bits of an index place."""
+    """The tag of an index place: bits of a 63-bit hash, shifted left by ``shift``."""
     return ((hashed >> 32) << shift) & 0x7FFFFFFF
 
 
@@ -177,7 +179,7 @@ def _larger(size_class: int) -> int:
 
 @njit(inline="always")
 def _clear_index(t: Any, base: int, size_class: int) -> None:
-    # From 0 upwards in words of 64 bits: a loop that becomes a memset.
+    # LLVM turns an ascending loop over 64-bit words into a memset.
     index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
     for i in range(index.size):
         index[i] = 0
@@ -185,10 +187,10 @@ def _clear_index(t: Any, base: int, size_class: int) -> None:
 
 @njit("int64(int64, int64)", cache=True)
 def take_region(block: int, size_class: int) -> int:
-    """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
+    """The base of a free region of 2^class entries with a cleared index, -1 if the slab is full.
 
     ``heads[c]`` is base + 1 of the first free region of class c, whose first word links to the
-    next; ``top[0]`` is the first entry never used."""
+    next free region; ``top[0]`` is the first entry that was never in use."""
     t = words(block, BLOCK)
     heads, top = words(t[HEADS], CLASSES), words(t[TOP], 1)
     size = 1 << size_class
@@ -215,9 +217,10 @@ def free_region(block: int, base: int, size_class: int) -> None:
 
 @njit("int64(int64)", cache=True)
 def _first_class(block: int) -> int:
-    """A window starts as large as the latest one ended, where such a region is free: it need not
-    grow again, and no memory is taken for a guess. (Before any has closed ``usual`` is 0, a class
-    of which no region is.)"""
+    """The class of the first region of a new window: the class ``usual`` of the latest window to
+    close, if a region of this class is free, so that the window need not grow; else
+    SMALLEST_CLASS, so that no memory is taken for a guess. (``usual`` is 0 before the first window
+    closes; no region has class 0.)"""
     t = words(block, BLOCK)
     usual = t[USUAL]
     return usual if words(t[HEADS], CLASSES)[usual] != 0 else SMALLEST_CLASS
@@ -258,15 +261,15 @@ def index_slot(block: int, slot: int) -> None:
 
 @njit("void(int64, int64[::1])", cache=True)
 def index_again(block: int, slots: Any) -> None:
-    """Rebuilds the indexes of those open windows, after the words of their hashes changed."""
+    """Rebuilds the indexes of the open windows ``slots`` after the hashed words have changed."""
     for slot in slots:
         index_slot(block, slot)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def open_window(desc: Any, window: Any) -> Any:
-    """Slot of a window, opened if it is not open; NO_SLOT or -2 - t if there is no room, in which
-    case nothing has changed."""
+    """The slot of a window, which is opened if it is not open. Without room the call changes
+    nothing and returns NO_SLOT (the directory is full) or -2 - t (table t is full)."""
     d = words(desc, FIRST_TABLE)
     slots = d[SLOTS]
     places, ids = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots)
@@ -300,7 +303,7 @@ def open_window(desc: Any, window: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def find_window(desc: Any, window: Any) -> Any:
-    """Slot of a window, -1 if it is not open."""
+    """The slot of a window, -1 if it is not open."""
     d = words(desc, FIRST_TABLE)
     slots = d[SLOTS]
     return find_slot(words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), 2 * slots - 1, window)
@@ -308,7 +311,7 @@ def find_window(desc: Any, window: Any) -> Any:
 
 @njit("void(int64, int64, int64)", cache=True)
 def release(desc: int, slot: int, place: int) -> None:
-    """Gives back the regions and the slot of the window that stands at ``place`` in the heap."""
+    """Frees the regions and the slot of the window at ``place`` in the heap."""
     d = words(desc, FIRST_TABLE)
     slots = d[SLOTS]
     for t in range(d[TABLES]):
@@ -326,7 +329,8 @@ def release(desc: int, slot: int, place: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def close_window(desc: Any, slot: Any) -> Any:
-    """Gives back the regions and the slot of the window that the heap has on top."""
+    """Frees the regions and the slot of the window on top of the heap, which has slot ``slot``, and
+    notes the class that would have fitted it."""
     d = words(desc, FIRST_TABLE)
     for t in range(d[TABLES]):
         table = words(desc + 8 * (FIRST_TABLE + t * BLOCK), BLOCK)
@@ -340,7 +344,8 @@ def close_window(desc: Any, slot: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def hash_again(desc: Any, _: Any) -> Any:
-    """The groups of all open windows are looked up by hashes from now on."""
+    """Switches the groups from direct places to hashed places and rebuilds the indexes of all open
+    windows."""
     d, block = words(desc, FIRST_TABLE), desc + 8 * FIRST_TABLE
     words(block, BLOCK)[DIRECT] = 0
     slots = d[SLOTS]
@@ -352,8 +357,9 @@ def hash_again(desc: Any, _: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def grow_region(block: Any, slot: Any) -> Any:
-    """Moves a window's entries of one table into a larger region (four times as large while it is
-    small, then twice) and makes its index anew; returns its base, -1 if the slab is too small."""
+    """Moves a window's entries of one table into a larger region (4 times as large below class
+    FOURFOLD_BELOW, else twice as large) and rebuilds the index. Returns the base of the new region,
+    -1 if the slab is full."""
     t = words(block, BLOCK)
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
@@ -380,7 +386,7 @@ def grow_region(block: Any, slot: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def empty_region(block: Any, slot: Any) -> Any:
-    """Takes all entries out of a window's region of one table; the region stays as large."""
+    """Removes all entries from a window's region of one table; the region keeps its size."""
     t = words(block, BLOCK)
     _clear_index(t, words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot])
     words(t[COUNTS], slot + 1)[slot] = 0

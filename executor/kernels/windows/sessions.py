@@ -1,12 +1,13 @@
-"""The sessions that are open: for each group a chain of them, and a heap that closes them.
+"""The open sessions: a chain of sessions for each group, and a heap by which sessions close.
 
-A session is a record of 64-bit words: its own (SESSION), then the group's key and its aggregates. A
-hash index finds the latest session of a key; from there on a chain leads to the earlier ones, whose
-times do not overlap (``operators.windows.sessions`` says why). The heap holds every record once,
-under the end that its session had when it was last looked at: a session that grows need not be
-moved there, and one that was joined to another waits there, marked, until its turn comes.
+A session is a record of 64-bit words: the words SESSION, then the group's key and its aggregates. A
+hash index finds the latest session of a key; a chain leads from there to the earlier sessions. The
+sessions of a key do not overlap in time (``operators.windows.sessions`` proves it). The heap is
+lazy: it holds every record once, under an end that may be outdated. A session that grows keeps its
+place in the heap until it reaches the top; so does a session that was joined to another one, marked
+as JOINED.
 
-Generated kernels reach these functions by address, with their descriptor, whose first words are
+Generated kernels call these functions by address and pass their descriptor, whose first words are
 laid out as DIRECTORY. Arrays are flat int64 but for the index (int32: record + 1, 0 is empty).
 """
 
@@ -18,23 +19,23 @@ from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
 
-#: Places of the index for each record that there is room for.
+#: Places of the index for each record of capacity.
 PLACES = 4
-#: ``older`` of a session that was joined to another.
+#: ``older`` of a session that was joined to another one.
 JOINED = -2
 
 DIRECTORY = (
-    "entries",  # records that there is room for
+    "entries",  # capacity in records, a power of two
     "open",  # records in the heap
-    "free",  # the first record that was given back, -1; the next is its ``older``
-    "used",  # records from here on were never taken
-    "born",  # how many were born before, or (of partitions) the place of its first row
-    "heap",  # (end, record) each
+    "free",  # the first record of the free list, -1: none; ``older`` links to the next
+    "used",  # records from here on were never in use
+    "born",  # ``s_born`` of the next session: a count, or (in partitions) the place of its row
+    "heap",  # pairs (end, record)
     "index",
     "records",
     "width",  # words of a record
     "hashed",  # words of the key
-    "null_word",  # the word of a record that says which keys are NULL, 0 if none can be
+    "null_word",  # the word of a record with the NULL bits of its keys, 0 if no key can be NULL
     "gap",
 )
 ENTRIES, OPEN, FREE, USED, BORN, HEAP, INDEX, RECORDS, WIDTH, HASHED, NULL_WORD, GAP = range(
@@ -44,10 +45,10 @@ ENTRIES, OPEN, FREE, USED, BORN, HEAP, INDEX, RECORDS, WIDTH, HASHED, NULL_WORD,
 #: The first words of a record.
 SESSION = (
     "s_first",  # the least time of its rows
-    "s_last",  # the greatest
-    "s_reach",  # a row from here on, up to the last and the gap, belongs to it
-    "s_older",  # the next session of the key back in time, -1
-    "s_newer",  # the next one forward, -1
+    "s_last",  # the greatest time of its rows
+    "s_reach",  # rows with times from s_reach to s_last + gap belong to the session
+    "s_older",  # the previous session of the key in time, -1: none
+    "s_newer",  # the next session of the key in time, -1: none
     "s_born",  # its place in the order of first contributions
     "s_hash",
 )
@@ -57,7 +58,7 @@ KEY = len(SESSION)
 
 @njit(inline="always")
 def _before(heap: Any, records: Any, width: int, a: int, b: int) -> bool:
-    """Whether place ``a`` of the heap closes before ``b``: by end, then by first contribution."""
+    """Whether heap place ``a`` closes before place ``b``: by end, then by first contribution."""
     if heap[2 * a] != heap[2 * b]:
         return bool(heap[2 * a] < heap[2 * b])
     x, y = heap[2 * a + 1], heap[2 * b + 1]
@@ -74,7 +75,7 @@ def _swap(heap: Any, a: int, b: int) -> None:
 
 @njit("void(int64)", cache=True)
 def _sink(desc: int) -> None:
-    """Puts the top of the heap where it belongs."""
+    """Sifts the top of the heap down to its place."""
     d = words(desc, len(DIRECTORY))
     n, width = d[OPEN], d[WIDTH]
     heap, records = words(d[HEAP], 2 * n), words(d[RECORDS], width * d[ENTRIES])
@@ -93,7 +94,7 @@ def _sink(desc: int) -> None:
 
 @njit("void(int64)", cache=True)
 def _pop(desc: int) -> None:
-    """Takes the top off the heap and gives its record back."""
+    """Removes the top of the heap and frees its record."""
     d = words(desc, len(DIRECTORY))
     heap, records = words(d[HEAP], 2 * d[OPEN]), words(d[RECORDS], d[WIDTH] * d[ENTRIES])
     record = heap[1]
@@ -106,8 +107,8 @@ def _pop(desc: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def open_session(desc: Any, time: Any) -> Any:
-    """The record of a new session that begins and ends with a row of that time; -1 if there is no
-    room. Its own words but ``s_born`` are for the caller to set."""
+    """Opens a session with one row, at time ``time``; returns its record, -1 if there is no room.
+    Sets ``s_born``; the caller sets the other words of SESSION."""
     d = words(desc, len(DIRECTORY))
     if d[OPEN] >= d[ENTRIES]:
         return -1
@@ -132,8 +133,8 @@ def open_session(desc: Any, time: Any) -> Any:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def next_session(desc: Any, watermark: Any) -> Any:
-    """The record of the session that is to close next, if the watermark lies beyond its end; else
-    -1. It is then on top of the heap."""
+    """The record of the session that closes next, if its end is below the watermark; else -1. The
+    session is on top of the heap on return."""
     d = words(desc, len(DIRECTORY))
     heap, records = words(d[HEAP], 2 * d[ENTRIES]), words(d[RECORDS], d[WIDTH] * d[ENTRIES])
     while d[OPEN] > 0 and heap[0] < watermark:
@@ -151,7 +152,7 @@ def next_session(desc: Any, watermark: Any) -> Any:
 
 @njit("void(int64, int64)", cache=True)
 def _forget(desc: int, record: int) -> None:
-    """Deletes a key from the index by backward shift, so that no tombstones pile up."""
+    """Deletes a key from the index, by backward shift, which leaves no tombstones."""
     d = words(desc, len(DIRECTORY))
     records = words(d[RECORDS], d[WIDTH] * d[ENTRIES])
     mask = PLACES * d[ENTRIES] - 1
@@ -174,8 +175,8 @@ def _forget(desc: int, record: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def close_session(desc: Any, record: Any) -> Any:
-    """Purges the session on top of the heap, which is the earliest of its key; the key goes with
-    its last one."""
+    """Purges the session on top of the heap, which is the earliest session of its key, and removes
+    the key from the index if it has no other session."""
     d = words(desc, len(DIRECTORY))
     records = words(d[RECORDS], d[WIDTH] * d[ENTRIES])
     newer = records[d[WIDTH] * record + NEWER]
@@ -189,7 +190,7 @@ def close_session(desc: Any, record: Any) -> Any:
 
 @njit("void(int64)", cache=True)
 def index_again(desc: int) -> None:
-    """Fills the index anew, after it has grown or the words of the keys have changed."""
+    """Rebuilds the index after it has grown or the words of the keys have changed."""
     d = words(desc, len(DIRECTORY))
     width, null_word = d[WIDTH], d[NULL_WORD]
     heap, records = words(d[HEAP], 2 * d[OPEN]), words(d[RECORDS], width * d[ENTRIES])
