@@ -1,4 +1,4 @@
-"""Dupelim as a running operator: which rows were seen, and which of them punctuation lets go
+"""The running Dupelim: the keys of the rows seen so far, until the watermark passes their times
 (``kernels.flow.dupelim``)."""
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.physical import DupelimExec
 
-#: Keys from which on old ones are looked for.
+#: The smallest number of keys at which a sweep starts.
 _LEAST = 256
 
 
 class DupelimOperator:
-    """State: the index of the keys of rows that were seen, all columns of each. Keys are taken out
-    when they are twice as many as were left the last time, or fill a quarter of the index."""
+    """State: the index of the keys of the rows seen so far; a key is all columns of a row. A sweep
+    removes the keys below the watermark. It starts when the index holds at least ``_LEAST`` keys,
+    twice as many as the last sweep left, and a quarter of its capacity."""
 
     def __init__(self, name: str, node: DupelimExec, workspace: Workspace) -> None:
         self.name = name
@@ -52,11 +53,11 @@ class DupelimOperator:
         d[[*words]] = [array.ctypes.data for array in self._scratch.values()]
         self.descriptor = d
         self.address = int(kernel.dupelim.address)
-        self._held = 0  # bytes of the index that are accounted for
+        self._held = 0  # bytes of the index that the workspace accounts for
         self._bind()
 
     def _bind(self) -> None:
-        """Tells the kernel where the index is now, and the workspace how large."""
+        """Gives the kernel the index's addresses and the workspace its bytes."""
         d, (table, keys, free, control) = self.descriptor, self._index.arrays
         d[[kernel.PLACES, kernel.ROOM]] = table.size, len(keys)
         words = [kernel.TABLE, kernel.KEYS, kernel.FREE_IDS, kernel.CONTROL]
@@ -72,7 +73,7 @@ class DupelimOperator:
         self._bind()
 
     def _sweep(self) -> None:
-        """Keys that punctuation has passed leave."""
+        """Removes the keys whose time is below the watermark."""
         d, live, keys = self.descriptor, self._index.live, self._index.arrays[1]
         passed = int(d[kernel.WATERMARK])
         gone = live if passed == INFINITY else live[keys[live, self.node.by] < passed]
@@ -100,7 +101,7 @@ class DupelimOperator:
         self._index.map_codes(change)
         self._bind()
 
-    # -- what a runtime asks ---------------------------------------------------------------------
+    # -- called by the runtime -------------------------------------------------------------------
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
@@ -113,7 +114,7 @@ class DupelimOperator:
 
 
 def _kind(kind: DataType) -> int:
-    """How a value becomes a word of a key: a text by its code."""
+    """How the kernel turns a value into a word of the key; a text's word is its code."""
     if not kind.is_fraction:
         return sort_keys.INTEGER
     return sort_keys.DOUBLE if kind.storage == "float64" else sort_keys.FLOAT

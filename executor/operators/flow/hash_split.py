@@ -1,6 +1,6 @@
-"""Splits morsels by key, for an operator that runs in partitions (ordered-multicore paper, §4):
-rows stay where they are, and each partition is told which are its own. Keys are hashed, or one key
-goes by ranges of equal width (that paper's figure 9)."""
+"""Splits morsels by key, for an operator that runs in partitions (ordered-multicore paper, §4).
+The split copies no row: it lists the rows of each partition. It hashes the keys, or divides the
+values of one key into ranges of equal width (that paper's figure 9)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.expr import Expr
 
-#: Behind the columns that pass: the rows by partition, where those of each begin, and the partition
-#: of each row.
+#: Columns behind those of the input: row numbers grouped by partition, the offset at which each
+#: partition's group begins, and the partition of each row (-1: the row is left out).
 LISTS = (
     Field("rows", INT, False),
     Field("offsets", BIGINT, False),
@@ -48,9 +48,9 @@ def split_schema(schema: Schema) -> Schema:
 
 
 class SplitOperator(GeneratedOperator):
-    """``keys`` are expressions over ``schema``; ``types`` those that they have on all inputs of the
-    operator that reads this one. Rows for which not all of ``conditions`` hold are left out.
-    ``ranged``: by ranges of the one key (``Bounds``)."""
+    """``keys`` are expressions over ``schema``. ``types`` are the keys' common types over all
+    inputs of the consuming operator. A row is left out unless all ``conditions`` hold. ``ranged``:
+    splits by ranges of the one key (``Bounds``) instead of by hash."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class SplitOperator(GeneratedOperator):
             self.divide(0, 0)
 
     def divide(self, low: int, high: int) -> None:
-        """Into ranges of equal width from ``low`` to ``high``; what is beyond is of the first or of
-        the last one, and NULL of the first."""
+        """Makes the partitions ranges of equal width from ``low`` to ``high``. The first range also
+        takes NULL and all lower keys, the last one all higher keys."""
         self.set("low", low)
         self.set("width", min((high - low) // self.parts + 1, INFINITY))
 
@@ -88,9 +88,9 @@ class SplitOperator(GeneratedOperator):
 
 
 def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] = ()) -> bool:
-    """Whether a kernel alone finds the partition of every row: no key and no condition can fail,
-    and none is looked up in a table."""
-    if any(host_sites(expr) for expr in (*keys, *conditions)):  # which it has no columns for
+    """Whether a kernel finds the partition of every row without Python: no key and no condition
+    can fail or needs a table lookup."""
+    if any(host_sites(expr) for expr in (*keys, *conditions)):  # the split has no columns for them
         return False
     types = tuple(key.type for key in keys)
     kernel = _write((schema, tuple(keys), types, tuple(conditions), False))
@@ -100,15 +100,17 @@ def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] =
 
 @dataclass(slots=True)
 class Bounds:
-    """The ranges of a key, which ``splits`` have in common (those of a join's inputs). ``places``
-    are the (input, column) that values come from; until one has come, no row has a range."""
+    """The ranges of a key, shared by ``splits`` (the splits of a join's inputs). ``places`` are the
+    (input, column) pairs whose values set the ranges; ``known`` says whether a value has set
+    them."""
 
     splits: list[SplitOperator]
     places: list[tuple[int, int]]
     known: bool = False
 
     def learn(self, source: int, data: Sequence[Array], masks: Sequence[Array | None]) -> None:
-        """Takes them from the first block with a value, that of an input."""
+        """Sets the ranges to the minimum and maximum of the first block of input ``source`` with a
+        non-NULL value; later blocks change nothing."""
         for column in () if self.known else {c for k, c in self.places if k == source}:
             values, mask = data[column], masks[column]
             if mask is not None:
@@ -143,7 +145,8 @@ def _write(
             body.line("r = uint64(i)")
             scope = RowScope(kernel, "r")
             scope.columns = morsel_columns(schema)
-            # All of it for every row, so that several are hashed at once: nothing here can fail.
+            # Evaluates conditions and keys for every row, without branches, so that the compiler
+            # can hash several rows at once: no expression here can fail.
             asked = [passes(emit(condition, scope)) for condition in conditions]
             codes = [emit(key, scope) for key in keys]
             if ranged:
@@ -168,7 +171,8 @@ def _write(
 
 
 def _range_of(code: Code, kernel: KernelText) -> str:
-    """The range that a key is in; the distance of two of them may take all 64 bits."""
+    """The number of the range that holds a key. The distance of two keys may need all 64 bits,
+    hence the unsigned division."""
     low, width = (kernel.declare(name, kernel.word(name)) for name in ("low", "width"))
     value = f"int64({code.value})"
     at = f"int64(min(uint64({value} - {low}) // uint64({width}), uint64(parts - 1)))"

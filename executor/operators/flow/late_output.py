@@ -1,6 +1,6 @@
-"""The running LATE OUTPUT: rows pass, and those that what is above leaves out for being late are
-handed on besides. Whether it does depends on a row's event time and row watermark only, so this
-need not ask it."""
+"""The running LATE OUTPUT: passes every row on, and also delivers the late rows that the window
+above leaves out. A row's event time and row watermark alone decide this, so the operator computes
+the decision itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Times = npt.NDArray[np.int64]
 
 
 class LateRowsOperator:
-    """Keeps nothing: ``on_late`` gets the rows at once."""
+    """Keeps no rows: ``on_late`` receives the late rows of a morsel at once."""
 
     def __init__(self, name: str, node: LateRowsExec, workspace: Workspace) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class LateRowsOperator:
         raise AssertionError("a compiled operator is called by address")
 
     def provide(self, morsel: Morsel) -> None:
-        """The morsel has late rows."""
+        """Called when the morsel has late rows."""
         morsel.words[PHASE] = 1
         count = int(morsel.words[LATE_ROWS])
         at = int(morsel.words[LATE_ROW_ADDRESS])
@@ -88,7 +88,7 @@ class LateRowsOperator:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """It keeps no codes."""
+        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])
@@ -96,7 +96,7 @@ class LateRowsOperator:
 
 
 class _Units:
-    """What windows are measured in: steps of the attribute, or days of a time zone."""
+    """The units of a window's length: steps of the attribute, or days of a time zone."""
 
     def __init__(self, window: Window) -> None:
         self._offset = window.offset
@@ -107,7 +107,7 @@ class _Units:
         return length if self._days is None else length // DAY
 
     def of(self, times: Times) -> Times:
-        """The unit that holds each time (``ZoneDays.day``)."""
+        """The number of the unit that holds each time (``ZoneDays.day``)."""
         if self._days is None:
             return times - self._offset
         at = np.searchsorted(np.array(self._days.instants), times, "right") - 1
@@ -116,7 +116,7 @@ class _Units:
         return found
 
     def starts(self, units: Times) -> Times:
-        """When each unit begins (``ZoneDays.start``)."""
+        """The time at which each unit begins (``ZoneDays.start``)."""
         if self._days is None:
             return units + self._offset
         at = np.searchsorted(np.array(self._days.firsts), units, "left") - 1
@@ -126,8 +126,9 @@ class _Units:
 
 
 def leaves_out(window: Window, times: Times, own: Times) -> npt.NDArray[np.bool_]:
-    """Which late rows some window that holds them leaves out: the first one of a row is over."""
-    there = np.abs(times) <= MAX_EVENT_TIME  # others are bad rows
+    """Whether each late row misses at least one of its windows. A row misses one if its earliest
+    window ends at or before its row watermark ``own``."""
+    there = np.abs(times) <= MAX_EVENT_TIME  # rows with other times are bad rows
     t = np.where(there, times, 0)
     match window.kind:
         case WindowKind.SESSION:

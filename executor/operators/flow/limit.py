@@ -17,8 +17,8 @@ from cql.planner.nodes.physical import LimitExec
 
 
 class LimitOperator:
-    """Passes rows by reference. ``is_over`` from the last one on: whoever drives the operator need
-    not give it any more."""
+    """Passes rows by reference. After the last row of the LIMIT, ``is_over`` is true and the
+    runtime need not call the operator with further morsels."""
 
     def __init__(self, name: str, node: LimitExec) -> None:
         self.name = name
@@ -39,19 +39,19 @@ class LimitOperator:
         return int(self.descriptor[kernel.LEFT]) == 0
 
     def stops(self, word: int) -> None:
-        """The word at that address is set when it is over."""
+        """Sets the address of a word that the kernel sets when the LIMIT is over."""
         self.descriptor[kernel.STOPS] = word
 
     def close_behind(self, serial: int, sequence: int = INFINITY) -> None:
-        """Nothing passes any more of morsels behind that serial number, nor of those with it from
-        the row of that ``sequence`` on."""
+        """Blocks all rows of morsels with a higher serial number than ``serial``, and the rows of
+        morsels with that serial number from row ``sequence`` on. The lowest position wins."""
         d = self.descriptor
         last = int(d[kernel.LAST_SERIAL]), int(d[kernel.LAST_SEQUENCE])
         d[[kernel.LAST_SERIAL, kernel.LAST_SEQUENCE]] = min(last, (serial, sequence))
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has said so, or its input has ended."""
+        """Whether the operator has emitted the end of its output, or its input has ended."""
         return bool(self.descriptor[kernel.ENDED])
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
@@ -67,7 +67,7 @@ class LimitOperator:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """It keeps no codes."""
+        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         came, went = (int(self.descriptor[k]) for k in (kernel.ROWS_IN, kernel.ROWS_OUT))

@@ -1,5 +1,5 @@
-"""Several instances of one operator, which workers run at once: each with a partition of the keys,
-or, where there is no state, each with morsels of its own."""
+"""Several instances of one operator, run by several workers at once. Each instance takes one
+partition of the keys or, where the operator has no state, its own morsels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cql.planner.nodes.physical import NumberExec
 
 
 class Instances:
-    """``instances`` have the same kernel."""
+    """Instances of one operator. All run the same kernel."""
 
     def __init__(self, instances: Sequence[Operator]) -> None:
         self.instances = instances
@@ -68,9 +68,9 @@ class Instances:
 
 
 class PartedOperator(Instances):
-    """``instances`` are as many as partitions; ``order`` columns at the end of their outputs say in
-    which order these are merged (0: in none). ``split``: their inputs list the rows of each
-    (``operators.flow.hash_split``); otherwise each instance looks for its own among all."""
+    """One instance per partition. The last ``order`` columns of the outputs give the order in which
+    the runtime merges them (0: no order). ``split``: the inputs list the rows of each partition
+    (``operators.flow.hash_split``); otherwise each instance searches all rows for its own."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class PartedOperator(Instances):
         super().__init__(instances)
         self.order = order
         self.split = split
-        self.why = ""  # it is split into so many
+        self.why = ""  # the reason for the number of partitions
 
 
 class ReplicatedOperator(Instances):
-    """A stage without state that asks Python for something: each worker has an instance, with its
-    own arguments and results of functions. What they have in common are the tables by text, so
-    that each text is computed once."""
+    """A stage without state that requests Python work. Each worker has an instance with its own
+    buffers for arguments and results of functions. The instances share the tables of values by
+    text, so that each text is computed once."""
 
     instances: list[StageOperator]
 
@@ -97,7 +97,8 @@ class ReplicatedOperator(Instances):
         stage.shares_tables = True
 
     def grow(self, workers: int) -> None:
-        """An instance for each worker. Those of workers who have left keep what they counted."""
+        """Adds instances until each of ``workers`` has one. Instances of workers that have left
+        stay, with their counters."""
         first = self.instances[0]
         for _ in range(len(self.instances), workers):
             self.instances.append(first.replica())
@@ -111,12 +112,12 @@ class ReplicatedOperator(Instances):
 
 
 def first_of(operator: Operator) -> Operator:
-    """The operator, or one of its instances: what holds for all of them can be asked of it."""
+    """The operator itself, or its first instance, to read a property that all instances share."""
     return operator.instances[0] if isinstance(operator, Instances) else operator
 
 
 def is_stateless(operator: Operator) -> bool:
-    """Whether no row of it depends on another one."""
+    """Whether each output row depends on one input row only."""
     if isinstance(operator, SplitOperator):
         return True
     if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
@@ -125,15 +126,15 @@ def is_stateless(operator: Operator) -> bool:
 
 
 def is_shared(operator: Operator) -> bool:
-    """Whether several threads may run it at once as it is: a kernel without state, which Python
-    computes nothing for."""
+    """Whether several threads may run the operator at once without replicas: its kernel has no
+    state and requests no Python work."""
     return is_stateless(operator) and not _needs_python(operator)
 
 
 def can_replicate(operator: Operator) -> bool:
-    """Whether several threads run instances of it at once: its functions allow it, and none that is
-    called for each row holds the interpreter. (Threads that hand it to each other at every row take
-    twice the time of one.)"""
+    """Whether several threads may run instances of the operator at once: its functions allow it,
+    and no function called per row holds the interpreter lock. (Threads that pass the lock to each
+    other at every row take twice the time of one thread.)"""
     if not (is_stateless(operator) and _needs_python(operator)):
         return False
     assert isinstance(operator, StageOperator)
@@ -143,8 +144,8 @@ def can_replicate(operator: Operator) -> bool:
 
 
 def calls_users(operator: Operator) -> bool:
-    """Whether what it asks of Python may call functions of users, one of which is not to be called
-    by two threads at once."""
+    """Whether the operator's requests to Python may call user functions. Two threads must not serve
+    such requests at once."""
     if isinstance(operator, PythonOperator):
         return operator.calls_users
     if not isinstance(operator, StageOperator):
@@ -158,13 +159,13 @@ def _needs_python(operator: Operator) -> bool:
     if not isinstance(operator, StageOperator):
         return False
     kernel = operator.code.kernel
-    # Parts get their arguments in words of the descriptor.
+    # Part functions take their arguments from words of the descriptor, which threads cannot share.
     own = kernel.functions or kernel.parts
     return bool(own or kernel.hosts or kernel.tables or kernel.uses_rank)
 
 
 def _functions_of(kernel: Kernel) -> Iterator[Called]:
-    """The functions of users that a kernel calls, itself or through Python."""
+    """The user functions that a kernel calls, directly or through Python."""
     yield from kernel.functions
     for expr in (*(t.expr for t in kernel.tables), *(h.call for h in kernel.hosts)):
         calls = (part for part in walk(expr) if isinstance(part, Call))

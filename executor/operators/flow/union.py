@@ -1,5 +1,5 @@
-"""The running pass-through union: its descriptor is its state, and a table of values where these
-have progress of their own."""
+"""The running pass-through union. Its state is its descriptor and, with per-key watermarks, a table
+of values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 
-#: Values for which there is room at first.
+#: Initial capacity of the table, in values.
 _FEWEST = 256
 
 
 class UnionOperator:
-    """``attributes``: output columns on which punctuation flows (the same index in every input);
-    ``names`` says for each port what comes there. ``promised``: on which of the columns each value
-    of which other one has promises of its own. State: of these values ``entries``, of which
-    ``kernels.flow.union_values`` says the words, and their ``index``."""
+    """``attributes``: output columns with punctuation (the same index in every input). ``names``:
+    the name of each port's input. ``promised``: (attribute, key column) of per-key watermarks, one
+    watermark on the attribute for each value of the key column (out-of-order paper, A.2.1). State:
+    ``entries``, one per value (``kernels.flow.union_values`` defines the words), and their
+    ``index``."""
 
     def __init__(
         self,
@@ -89,7 +90,8 @@ class UnionOperator:
 
     @property
     def knows_values(self) -> bool:
-        """Whether values have promises of their own, which may fill several morsels."""
+        """Whether the union keeps per-key watermarks; their punctuation may fill several
+        morsels."""
         return self._values.size > 0
 
     @property
@@ -119,7 +121,8 @@ class UnionOperator:
         union_values.renumber(self._values.ctypes.data)
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what was promised while it was idle."""
+        """For each port, the number of its rows that arrived below the output watermark because the
+        port was idle while the watermark advanced."""
         first = self._of_ports + kernel.TOO_LATE
         counts = self.descriptor[first :: kernel.OF_PORT][: len(self.names)]
         return list(zip(self.names, counts.tolist(), strict=True))

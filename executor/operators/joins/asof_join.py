@@ -1,7 +1,7 @@
-"""ASOF join: of each left row the nearest right row of its key, earlier or later.
+"""ASOF join: each left row with the nearest right row of its key, earlier or later.
 
-Both sides come in any order. A left row leaves when both inputs have promised that nothing which
-could change its answer follows, in the order of time.
+The rows of both sides come in any order. A left row leaves once, by the watermarks of both inputs,
+no later row can change its answer. Left rows leave in the order of time.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
 Flags = npt.NDArray[np.bool_]
-#: Keys from which on those are looked for that a tolerance lets go.
+#: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
 
 
 class Side:
-    """An input: ``bound`` is what it has promised, or (while it is ``idle``) the other has."""
+    """An input. ``bound``: its watermark or, while the input is ``idle``, that of the other."""
 
     def __init__(self, node: Physical, time: int, keys: list[int]) -> None:
         self.name = ", ".join(s.name for s in sources(node))
@@ -70,8 +70,8 @@ class Side:
 
 
 class AsofJoinOperator(RowsOperator):
-    """State: the rows of both sides that wait for progress. ``null_keys`` counts right rows without
-    a key or time; left ones leave without a partner."""
+    """State: the waiting rows of both sides. The counter ``null_keys`` is the number of right rows
+    without a key or time; left rows without a key or time leave without a partner."""
 
     def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
         super().__init__(name, node.schema, workspace)
@@ -84,7 +84,7 @@ class AsofJoinOperator(RowsOperator):
         self._idling = False
         self._null_keys = self._left_rows = self._unmatched = self._taken = 0
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def take_in(self, morsel: Morsel) -> int | None:
         side = (self.left, self.right)[int(morsel.words[PORT])]
@@ -97,7 +97,7 @@ class AsofJoinOperator(RowsOperator):
         if (self.left.bound, self.right.bound) != before:
             self.ready = self.release()
             if self.left.ended and not self.left.waiting.rows:
-                self.right.waiting.parts = []  # nobody asks any more
+                self.right.waiting.parts = []  # no left row needs them any more
                 self.forget_all()
         self._promise()
         return None
@@ -105,7 +105,7 @@ class AsofJoinOperator(RowsOperator):
     def _take(self, side: Side, rows: State) -> None:
         if side.bound > NEVER:
             late = side.waiting.times(rows) < side.bound
-            if late.any():  # below what it had been taken to have come to while it was idle
+            if late.any():  # below the bound that the side got while it was idle
                 side.too_late += int(late.sum())
                 rows = take(rows, ~late)
         without = side.without_key(rows)
@@ -113,7 +113,7 @@ class AsofJoinOperator(RowsOperator):
             if side is self.right:
                 self._null_keys += int(without.sum())
                 rows = take(rows, ~without)
-            else:  # a left row without a time goes first
+            else:  # a left row without a time is sorted first
                 times = rows[f"c{side.time}"]
                 missing = rows[f"m{side.time}"] == 0
                 times[missing] = np.iinfo(times.dtype).min
@@ -146,21 +146,21 @@ class AsofJoinOperator(RowsOperator):
             self._idling = idling
             self.promises.append((IDLE, int(idling)))
 
-    # -- what leaves -------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------
 
     @abstractmethod
     def release(self) -> State:
-        """The rows that leave now."""
+        """The output rows that the bounds of both sides allow now."""
 
     @abstractmethod
     def released_until(self) -> int:
-        """All left rows before that time have left, and none follows."""
+        """The time before which all left rows have left, and none follows."""
 
     def forget_all(self) -> None:
-        """Nobody asks for right rows any more."""
+        """Drops the stored right rows; called when no left row needs them any more."""
 
     def pairs(self, left: State, right: State, found: Times) -> State:
-        """Left rows, each beside the right row ``found`` (-1: none)."""
+        """The output rows: each left row with the right row number ``found`` (-1: none)."""
         self._left_rows += count(left)
         met = found >= 0
         self._unmatched += count(left) - int(met.sum())
@@ -179,7 +179,7 @@ class AsofJoinOperator(RowsOperator):
             rows[f"m{k}"] = np.where(met, valid[place], 0).astype(np.uint8)
         return rows
 
-    # -- what a runtime asks -----------------------------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------
 
     @property
     def held_right(self) -> int:
@@ -187,7 +187,7 @@ class AsofJoinOperator(RowsOperator):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of state beside the rows that wait."""
+        """Bytes of state other than the waiting and the ready rows."""
         return 0
 
     @property
@@ -210,7 +210,8 @@ class AsofJoinOperator(RowsOperator):
         }
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what was promised while it was idle."""
+        """For each port, the number of its rows that arrived below the bound that the port got
+        while it was idle."""
         return [(side.name, side.too_late) for side in (self.left, self.right)]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -220,9 +221,9 @@ class AsofJoinOperator(RowsOperator):
 
 
 class BackwardJoinOperator(AsofJoinOperator):
-    """The nearest right row at the left row's time or before it. Of right rows before all left rows
-    that can still come, only the latest of each key stays: State, by the id of its key, ``latest``
-    and when it was (``_latest_times``)."""
+    """The nearest right row at the left row's time or before it. Of the right rows before all left
+    rows that can still come, only the latest row of each key stays. State, by key id: this row
+    (``_latest``) and its time (``_latest_times``)."""
 
     def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
@@ -275,8 +276,8 @@ class BackwardJoinOperator(AsofJoinOperator):
         self, left: State, left_times: Times, left_ids: Times, right: State, right_times: Times,
         found: Times,
     ) -> State:  # fmt: skip
-        """``found`` counts among the right rows of this release; behind them stand the latest of
-        before."""
+        """The output rows. ``found`` numbers the right rows of this release; the latest rows of
+        earlier releases are appended behind them."""
         new = count(right)
         earlier = np.flatnonzero((found < 0) & (left_ids >= 0))
         earlier = earlier[self._there[left_ids[earlier]]]
@@ -303,7 +304,7 @@ class BackwardJoinOperator(AsofJoinOperator):
         self._last[touched] = -1
 
     def _forget(self) -> None:
-        """Keys whose latest row is too old for every left row that can still come."""
+        """Removes keys whose latest row is too old for every left row that can still come."""
         if self.node.tolerance is None or self._index.capacity < self._look_at:
             return
         live = self._index.live
@@ -338,8 +339,8 @@ class BackwardJoinOperator(AsofJoinOperator):
 
 
 class ForwardJoinOperator(AsofJoinOperator):
-    """The nearest right row at the left row's time or after it. Right rows before all left rows
-    that wait or can still come are dropped."""
+    """The nearest right row at the left row's time or after it. The operator drops right rows
+    before all left rows that wait or can still come."""
 
     def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
@@ -379,7 +380,8 @@ class ForwardJoinOperator(AsofJoinOperator):
         return self.pairs(take(left, slice(0, leave)), right, found)
 
     def _found(self, left: State, left_times: Times, right: State, right_times: Times) -> Times:
-        """As backwards, with time reversed; of equal times the last to come is now the first."""
+        """Searches backward over reversed rows with negated times. Of right rows with equal times,
+        the last to arrive is then the first."""
         index = GroupIndex(self.right.types)
         right_ids, _ = index.ids(self.right.words(right))
         left_ids = index.found(self.left.words(left))

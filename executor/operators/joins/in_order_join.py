@@ -1,4 +1,5 @@
-"""The in-order window joins as running operators: room for rows, keys and results that wait."""
+"""The in-order window joins as running operators: they manage the memory of rows, keys and waiting
+results."""
 
 from __future__ import annotations
 
@@ -23,18 +24,18 @@ from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExe
 from cql.planner.optimize.join_condition import NO_BOUND
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
-#: Of the places of a hash index for each key that it has room for.
+#: Places of a hash index per key of its capacity.
 _PLACES = 2
 _UNLIMITED = 1 << 62
-#: What is told of the rows and results that were there at a time.
+#: Counters of the largest numbers of rows and of results held at a time.
 _PEAKS = ("peak_join_windows", "peak_input_queues", "peak_hold_buffer")
 
 
 class WindowJoinOperator(GeneratedOperator):
-    """State, per input: a ring of its rows, ``room`` of them (a power of two), with their times,
-    the first and the last of the results that wait for each, the next row of the same key and that
-    key's entry; per directory: the words of its keys, the first and the last row of each input with
-    them, and the index over these; of each result that waits, its members and the next one."""
+    """State per input: a ring of ``room`` rows (a power of two). A row has its time, the first and
+    the last result that wait for it, the next row of the same key, and the entry of that key.
+    State per directory: the words of its keys, per key the first and the last row of each input,
+    and the index over the keys. State per waiting result: its members and the next result."""
 
     def __init__(self, name: str, node: WindowJoinExec, workspace: Workspace) -> None:
         code = in_order_join_kernel.write(node)
@@ -64,7 +65,7 @@ class WindowJoinOperator(GeneratedOperator):
         self._set_rule()
 
     def _set_rule(self) -> None:
-        """When rows are joined ahead of the other inputs."""
+        """Sets the rule by which the kernel joins rows ahead of the other inputs."""
         node = self.node
         ahead = node.operator is JoinOperator.FILTER_ORDER
         self.set("mode", AHEAD if ahead else SYNCHRONOUS)
@@ -77,7 +78,7 @@ class WindowJoinOperator(GeneratedOperator):
     # -- room --------------------------------------------------------------------------------------
 
     def _of_rows(self, one: Input) -> dict[str, np.dtype[Any]]:
-        """What is stored of each row of an input."""
+        """The arrays with one value per row of an input: name → dtype."""
         p = one.port
         found: dict[str, np.dtype[Any]] = {f"t{p}": np.dtype(np.int64)}
         found |= {f"{end}{p}": np.dtype(np.int32) for end in ("oldest", "newest")}
@@ -100,7 +101,8 @@ class WindowJoinOperator(GeneratedOperator):
         return dict.fromkeys(names, np.dtype(np.int64))
 
     def _take_rows(self, one: Input, room: int) -> None:
-        """Rows keep their numbers, and so stand elsewhere in the ring."""
+        """Resizes the ring of an input to ``room`` rows. Rows keep their numbers, so their places
+        in the ring change."""
         p, before = one.port, self.get(f"room{one.port}")
         numbers = self._numbers(one)
         for name, dtype in self._of_rows(one).items():
@@ -110,7 +112,7 @@ class WindowJoinOperator(GeneratedOperator):
         self.set(f"room{p}", room)
 
     def _numbers(self, one: Input) -> npt.NDArray[np.int64]:
-        """Of the rows that are in the ring of an input."""
+        """The numbers of the rows in the ring of an input."""
         return np.arange(self.get(f"keep{one.port}"), self.get(f"tail{one.port}"))
 
     def _take_keys(self, made: Directory, room: int) -> None:
@@ -135,7 +137,7 @@ class WindowJoinOperator(GeneratedOperator):
         index_keys(np.ascontiguousarray(words), self.get(f"count{made.number}"), index)
 
     def _forget_keys(self, made: Directory) -> int:
-        """Leaves out the keys without rows; returns how many stay."""
+        """Removes the keys without rows; returns the number of keys that stay."""
         k, count = made.number, self.get(f"count{made.number}")
         firsts = [self.state[f"first{k}_{p}"][:count] for p in made.members]
         stay = np.flatnonzero(np.logical_or.reduce([first != NONE for first in firsts]))
@@ -155,7 +157,7 @@ class WindowJoinOperator(GeneratedOperator):
     def _set_real(self, name: str, value: float) -> None:
         self.set(name, int(np.float64(value).view(np.int64)))
 
-    # -- what a runtime asks -----------------------------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
         detail, rows = int(morsel.words[DETAIL]), int(morsel.words[DETAIL_ROW])
@@ -173,7 +175,7 @@ class WindowJoinOperator(GeneratedOperator):
             self._take_rows(one, fitting(wanted, self.get(f"room{number}"), _ROWS))
 
     def counters(self) -> dict[str, int]:
-        """Rows in = ``held`` (in windows) + ``queued`` + ``purged`` + those that are left out."""
+        """``rows_in`` = ``held`` (in windows) + ``queued`` + ``purged`` + the rows left out."""
         head, done, tail = (
             [self.get(f"{word}{one.port}") for one in self.inputs]
             for word in ("head", "done", "tail")
@@ -184,7 +186,8 @@ class WindowJoinOperator(GeneratedOperator):
         return found | {name: self.get(name) for name in _PEAKS}
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what was promised while it was idle."""
+        """For each port, the number of its rows that arrived below the bound that the port got
+        while it was idle."""
         names = (", ".join(s.name for s in sources(child)) for child in self.node.inputs)
         return [(n, self.get(f"too_late_{p}")) for p, n in enumerate(names)]
 
@@ -200,7 +203,7 @@ class WindowJoinOperator(GeneratedOperator):
             self._map_keys(made, change)
 
     def _map_keys(self, made: Directory, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._forget_keys(made)  # a text that no row has any more is forgotten
+        self._forget_keys(made)  # the dictionary drops a text that no row has any more
         count = self.get(f"count{made.number}")
         for number, part in zip(made.sets, made.parts, strict=True):
             port, c = self.node.keys[number][0]

@@ -1,22 +1,22 @@
 """The kernel of the in-order window joins (Sync-Filter, Filter-Order and Adaptive; in-order paper
-§4-§6), written for one query. The three are one text: which it is, the descriptor says.
+§4-§6), written for one query. All three have the same text; the descriptor chooses one of them.
 
-The rows of an input stand in a ring in the order in which they came, which is that of their times.
-They are numbered from 0 on; numbers part them::
+The rows of an input stand in a ring in the order of arrival, which is the order of their times.
+Rows are numbered from 0; five numbers divide them::
 
     keep <= head, gone <= done <= tail
 
-Rows below ``head`` have no later partner and are in no list of their key; those from ``done`` on
-have not been joined yet (the input queue); results of rows below ``gone`` have left. Rows from
-``keep`` on are still there: results that wait refer to them.
+Rows below ``head`` have no later partner and are in no list of their key. Rows from ``done`` on
+have not been joined yet (the input queue). All results of rows below ``gone`` have left. Rows from
+``keep`` on are still stored, as waiting results refer to them.
 
-All rows are in one *order*: by time, then by input, then by number. A row is joined with those that
-were joined before it. Sync-Filter joins in that order, as soon as no input can bring an earlier
-row, and so gives results as it finds them. Filter-Order joins rows as they come. A result is as
-late as the last of its members in that order, so it is hung on that row, and leaves when all rows
-of all inputs up to this one have come: the inputs, each in order, are merged, and no result is ever
-compared with another. Adaptive does the one or the other; when it changes back, rows wait again,
-until no result does (§6, E to L).
+All rows are in one *order*: by time, then by input, then by number. A row is joined with the rows
+joined before it. Sync-Filter joins rows in that order, as soon as no input can bring an earlier
+row, and so outputs results as it finds them. Filter-Order joins rows as they come. The place of a
+result in the order is that of its last member. So the result is attached to that row, and leaves
+when all rows of all inputs up to that row have come: the inputs, each in order, are merged, and no
+result is ever compared with another. Adaptive switches between the two. When it switches back to
+Sync-Filter, rows wait again until no result waits (§6, E to L).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from cql.executor.operators.stage.row_sink import store_row
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 
-#: Asked for beside the rings and the hold buffer, and the number of the directory.
+#: The request for room for keys: this number + the number of the directory.
 NEED_KEYS = 128
-# Modes: what is done with a row that another input may still bring an earlier one than.
-SYNCHRONOUS = 0  # it waits
-AHEAD = 1  # it is joined
-RETURNING = 2  # it waits; some were joined, and have results that wait
+# Modes: what the kernel does with a row while another input may still bring an earlier row.
+SYNCHRONOUS = 0  # the row waits
+AHEAD = 1  # the row is joined
+RETURNING = 2  # the row waits; results of rows joined before wait, too
 
-#: Words of an input that joining changes, and of the whole.
+#: Words that joining changes: per input, and of the whole join.
 _CHANGING = ("head", "gone", "done")
 _SHARED = ("held", "free", "top", "mode", "resuming", "peak_join_windows", "peak_hold_buffer")
 
 
 @dataclass(frozen=True, slots=True)
 class WindowJoinCode:
-    """``inputs`` and ``directories`` are what the operator must store."""
+    """``inputs`` and ``directories``: the layout of the state that the operator must store."""
 
     kernel: Kernel
     inputs: tuple[Input, ...]
@@ -108,7 +108,7 @@ class _WindowJoinWriter:
         return WindowJoinCode(written, tuple(self.inputs), tuple(self.directories))
 
     def _declare(self) -> None:
-        """Views of the state, and what does not change."""
+        """Declares views of the state, and locals for the words that do not change."""
         kernel = self.kernel
         pool = kernel.declare("pool", kernel.word("pool"))
         kernel.declare("following", f"as_i32({kernel.word('following')}, {pool})")
@@ -140,16 +140,17 @@ class _WindowJoinWriter:
 
     @property
     def _changing(self) -> list[str]:
-        """The words that joining changes: locals meanwhile."""
+        """The words that joining changes; the kernel keeps them in locals meanwhile."""
         cursors = (f"s{k}" for k in range(len(self.inputs) - 1))
         counts = (f"count{made.number}" for made in self.directories)
         own = (f"{word}{one.port}" for one in self.inputs for word in _CHANGING)
         return [*_SHARED, *cursors, *counts, *own]
 
-    # -- rows come ---------------------------------------------------------------------------------
+    # -- arrival of rows ---------------------------------------------------------------------------
 
     def _append(self, one: Input) -> None:
-        """All rows of the morsel go to the queue."""
+        """Appends the rows of the morsel to the input queue; leaves out rows with a NULL key or
+        time, and rows below the bound of the input."""
         kernel, body, p = self.kernel, self.kernel.body, one.port
         tail, bound = kernel.word(f"tail{p}"), kernel.word(f"bound{p}")
         body.lines(
@@ -170,7 +171,7 @@ class _WindowJoinWriter:
                         with body.block(f"if not {code.valid}:"):
                             body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
                 body.line(f"t = int64({scope.load(one.time).value})")
-                # Below what it had been taken to have come to while it was idle.
+                # The row is below the bound that the input got while it was idle.
                 with body.block("if t < bound:"):
                     body.lines(f"{kernel.counter(f'too_late_{p}')} += 1", "continue")
                 self._store(one, scope)
@@ -198,7 +199,7 @@ class _WindowJoinWriter:
         body.lines("tail += 1", "bound = t")
 
     def _stored(self, one: Input) -> list[Lazy]:
-        """The columns of row ``r<port>`` of the ring; those that are not kept, nobody reads."""
+        """The columns of row ``r<port>`` of the ring. The kernel never reads a column not kept."""
         kernel, p, found = self.kernel, one.port, []
         for c, f in enumerate(one.schema):
             data, room, at = f"c{p}_{c}", f"room{p}", f"r{p}"
@@ -215,10 +216,11 @@ class _WindowJoinWriter:
         return found
 
     def _front(self, p: int) -> str:
-        """The time of the next row of an input to be joined; of one that may come, at the least."""
+        """The time of the input's next row to join; if its queue is empty, the lowest time that a
+        later row can have."""
         return f"(t{p}[uint64(done{p} & mask{p})] if done{p} < tail{p} else bound{p})"
 
-    # -- rows are joined, and leave ----------------------------------------------------------------
+    # -- joining rows, sending results -------------------------------------------------------------
 
     def _run(self) -> None:
         kernel, body = self.kernel, self.kernel.body
@@ -256,7 +258,7 @@ class _WindowJoinWriter:
             body.line(f"{kernel.word(name)} = {name}")
 
     def _choose_mode(self) -> None:
-        """§6, B, D, K and L."""
+        """Chooses the mode of Adaptive (in-order paper §6, steps B, D, K and L)."""
         body, alpha = self.kernel.body, f"f64_of_bits({self.kernel.word('alpha')})"
         with body.block(f"if mode == {RETURNING} and held == 0:"):
             body.line(f"mode = {SYNCHRONOUS}")
@@ -266,8 +268,8 @@ class _WindowJoinWriter:
             body.lines(f"mode = {RETURNING}", f"{self.kernel.counter('to_sync_filter')} += 1")
 
     def _leave(self) -> None:
-        """Row ``best`` that comes first of those that were joined: once nothing can come before it,
-        its results leave."""
+        """Outputs the results of the first joined row (in the order of all rows) whose results have
+        not left, once no earlier row can come. ``best`` is the row's input."""
         body = self.kernel.body
         body.lines("best = -1", "first = 0")
         for one in self.inputs:
@@ -309,7 +311,7 @@ class _WindowJoinWriter:
             self.kernel.body.lines("status = 1", "break")
 
     def _passed(self) -> str:
-        """Whether no input can bring a row before one of input ``best`` at ``first``."""
+        """Whether no input can bring a row before the row of input ``best`` at time ``first``."""
         found = (
             f"(front{i.port} > first or (front{i.port} == first and {i.port} >= best))"
             for i in self.inputs
@@ -327,8 +329,8 @@ class _WindowJoinWriter:
         self.kernel.body.line("j += 1")
 
     def _purge(self, one: Input) -> None:
-        """The oldest rows leave the lists of their keys, whose first ones they are, when every
-        other input has come too far for them."""
+        """Removes the oldest rows from the lists of their keys, in which they stand first, once no
+        later row of the other inputs can join them."""
         body, p = self.kernel.body, one.port
         passed = " and ".join(
             f"front{o.port} > t{p}[uint64(head{p} & mask{p})] + reach{p}_{o.port}"
@@ -347,8 +349,9 @@ class _WindowJoinWriter:
             body.line(f"head{p} += 1")
 
     def _choose_row(self) -> None:
-        """Sets ``best`` to the input whose row is joined next, ``first`` to its time, and
-        ``direct`` to whether all rows before it have left: then so do its results, at once."""
+        """Sets ``best`` to the input whose row is joined next, ``first`` to the time of that row,
+        and ``direct`` to whether the results of all rows before it have left: then the results of
+        this row leave at once."""
         body = self.kernel.body
         body.lines("best = -1", "first = 0")
         for one in self.inputs:
@@ -393,8 +396,8 @@ class _WindowJoinWriter:
                 body.line(f"gone{p} += 1")
 
     def _find(self, made: Directory, bound: Sequence[int], scope: RowScope, *, makes: bool) -> None:
-        """Sets ``e<directory>`` to the entry of a key, by the columns of rows at hand. One that is
-        not there is made, or is -1."""
+        """Sets ``e<directory>`` to the entry of a key, computed from the current rows of the inputs
+        ``bound``. A missing entry is created if ``makes``, otherwise ``e<directory>`` is -1."""
         body, k = self.kernel.body, made.number
         words: list[list[str]] = [[] for _ in range(made.words)]
         for s, part in zip(made.sets, made.parts, strict=True):
@@ -422,7 +425,8 @@ class _WindowJoinWriter:
     def _partners(
         self, one: Input, depth: int, bound: list[int], scope: RowScope, rest: list[Expr]
     ) -> None:
-        """The rows of the next input that go with those at hand, oldest first."""
+        """Writes the loop over the rows of the next input that join the current rows, oldest
+        first."""
         body = self.kernel.body
         probe = self.layout.probes[one.port][depth]
         q, made = probe.port, None
@@ -461,8 +465,8 @@ class _WindowJoinWriter:
                     body.lines(f"s{depth} = a{q}", "break")
 
     def _ask(self, rest: list[Expr], bound: Sequence[int], scope: RowScope) -> list[Expr]:
-        """Goes on with the next partner where a condition on the rows at hand does not hold;
-        returns the other conditions."""
+        """Writes the conditions that read only the current rows; the kernel goes on with the next
+        partner if one does not hold. Returns the other conditions."""
         there = {self.inputs[b].first + c for b in bound for c in range(len(self.inputs[b].schema))}
         later = []
         for condition in rest:
@@ -476,7 +480,8 @@ class _WindowJoinWriter:
         return later
 
     def _ask_distances(self, bound: Sequence[int], scope: RowScope) -> None:
-        """Those between the last of the rows at hand and the others."""
+        """Writes the conditions of ``node.apart`` between the last of the current rows and the
+        others."""
         ends = [i.first + len(i.schema) for i in self.inputs]
         for band in self.node.apart:
             ports = {
@@ -491,7 +496,7 @@ class _WindowJoinWriter:
                 self.kernel.body.line("continue")
 
     def _result(self, one: Input, depth: int, scope: RowScope) -> None:
-        """A result leaves, or is hung on the last of its members in the order of all rows."""
+        """Outputs a result, or attaches it to its last member in the order of all rows."""
         body = self.kernel.body
         q = self.layout.probes[one.port][depth].port
         body.line("resuming = 0")
@@ -526,7 +531,7 @@ class _WindowJoinWriter:
         body.line("peak_hold_buffer = max(peak_hold_buffer, held)")
 
     def _link(self, made: Directory, p: int) -> None:
-        """The row goes to the end of the list of its key."""
+        """Appends the row to the list of its key."""
         body, lists = self.kernel.body, f"{made.number}_{p}"
         entry = f"uint64(e{made.number})"
         body.lines(f"entry{lists}[r{p}] = e{made.number}", f"next{lists}[r{p}] = -1")
@@ -539,7 +544,7 @@ class _WindowJoinWriter:
 
 
 def _deeper(scope: RowScope) -> RowScope:
-    """What is loaded further inside is not there outside."""
+    """A copy of ``scope`` for an inner block: columns loaded there are not defined outside."""
     inner = RowScope(scope.kernel, scope.index)
     inner.columns = list(scope.columns)
     return inner

@@ -1,4 +1,4 @@
-"""What an in-order window join stores of its inputs, and by which keys it looks rows up."""
+"""The columns that an in-order window join stores, and the keys by which it looks rows up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What the kernel knows of an input: ``first`` is where its columns begin among all; ``kept``
-    are those that are stored, ``promise`` the output column that its time is."""
+    """An input of the kernel. ``first``: the number of its first column among the columns of all
+    inputs. ``kept``: the columns stored. ``promise``: the output column that holds the input's
+    time, and so gets its punctuation (None: there is none)."""
 
     port: int
     schema: Schema
@@ -26,14 +27,14 @@ class Input:
 
     @property
     def times_apart(self) -> bool:
-        """Whether the column of the time is stored beside the times themselves."""
+        """Whether the time column is stored in addition to the int64 times."""
         return self.time in self.kept and self.schema[self.time].type.storage != "int64"
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The keys that rows of the inputs ``members`` are looked up by: which of the sets of equal
-    columns they are. ``parts`` says where each stands in a key's words."""
+    """The keys by which rows of the inputs ``members`` are looked up. ``sets``: the numbers of the
+    sets of equal columns that form a key. ``parts``: the place of each in the key's ``words``."""
 
     number: int
     sets: tuple[int, ...]
@@ -44,7 +45,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An input in which partners are looked up: by a directory, or (None) among all its rows."""
+    """A lookup of partners in input ``port``: by a directory, or (None) among all its rows."""
 
     port: int
     directory: int | None
@@ -52,7 +53,7 @@ class Probe:
 
 @dataclass(slots=True)
 class JoinLayout:
-    """``probes``: where partners of a row of each input are looked up, in order."""
+    """``probes``: for a row of each input, the lookups of its partners, in order."""
 
     node: WindowJoinExec
     inputs: list[Input] = field(init=False)
@@ -77,14 +78,15 @@ class JoinLayout:
         return Input(port, schema, first, time, kept, promise)
 
     def column(self, number: int, port: int) -> int | None:
-        """The column of an input in a set of equal columns."""
+        """The column of input ``port`` in set ``number`` of equal columns; None if it has none."""
         return next((c for i, c in self.node.keys[number] if i == port), None)
 
     def owns(self, port: int, sets: Sequence[int]) -> bool:
         return all(self.column(s, port) is not None for s in sets)
 
     def _plan_probes(self) -> None:
-        """For a row of each input: the others, next the one that most equalities lead to."""
+        """Orders the lookups for a row of each input. The next lookup is in the input that shares
+        the most sets of equal columns with the inputs before it."""
         members: dict[tuple[int, ...], set[int]] = {}
         orders: list[list[tuple[int, tuple[int, ...]]]] = []
         for one in self.inputs:

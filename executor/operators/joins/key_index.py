@@ -1,13 +1,14 @@
-"""The keys of joins, hashed.
+"""The hashed keys of joins.
 
-The rows of a stream join are in lists by bucket: of each bucket, the number of the latest row of
-the left and of the right is known, which may have left since; a row with another key that is in the
-list, too, is passed over. So nothing is to be done for a key whose rows are gone. (With a table of
-keys, which had to be forgotten now and then, Q7 of rare flows took 36 ns a row, and now 25.)
+A stream join links the rows of each side into one list per hash bucket. A bucket holds the number
+of the latest row of the left and of the right side; that row may have left since. A list may hold
+rows with other keys, which a search skips. So a key whose rows have left needs no cleanup. (A table
+of keys, which needed cleanup now and then, took 36 ns per row on Q7 with rare flows; buckets take
+25 ns.)
 
-Tables that do not change are found by an index, open addressing: an entry holds 31 bits of the hash
-(which choose its place, too) and, below, the number of the record + 1, so that a miss reads nothing
-else.
+A table that does not change has an index with open addressing. An entry holds 31 bits of the hash,
+which also choose its place, and below these the number of the record + 1. So a miss reads no
+record.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from cql.executor.codegen.module import Text
 from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 
-#: Rows of a morsel that are hashed at once where a partition looks for its own.
+#: Rows of a morsel hashed at once where a partition picks its own rows.
 CHUNK = 64
-#: Hashes of rows ahead that are kept, a power of two beyond how far they are.
+#: Hashes of later rows that are kept: a power of two above ``AHEAD_ROWS``.
 _KEPT = 2 * AHEAD_ROWS
 
 
@@ -44,14 +45,14 @@ def hash_of(words: Sequence[str]) -> str:
 
 
 def partition_of(hashed: str, parts: str) -> str:
-    """By bits that choose the place in an index last."""
+    """The partition of a hash, by those bits that choose a place in an index last."""
     return f"((({hashed} >> 32) & 0x7FFFFFFF) * {parts}) >> 31"
 
 
 def spread(codes: Sequence[Code], types: Sequence[DataType], kernel: KernelText) -> str:
-    """The hash by which a key has its partition, the same in every process and for as long as the
-    key has state: of a text (or an array) its own hash goes into it, as codes are given anew when
-    texts are forgotten. NULL is 0."""
+    """The hash that chooses the partition of a key. It is the same in every process and for as long
+    as the key has state. So a text (or an array) contributes the hash of its content, not its code:
+    codes change when the dictionary drops texts. NULL contributes 0."""
     parts, count = spread_keys(types)
     words: list[list[str]] = [[] for _ in range(count)]
     for k, (code, kind, part) in enumerate(zip(codes, types, parts, strict=True)):
@@ -68,9 +69,9 @@ def spread(codes: Sequence[Code], types: Sequence[DataType], kernel: KernelText)
 
 
 def look_up(body: Text, words: Sequence[str], index: str, mask: str, entry: str, same: str) -> None:
-    """Sets ``known``: whether the key of these words is in the index. ``entry`` is what to do with
-    the ``number`` of a record, before ``same`` asks whether it has that key; ``entered`` is put at
-    ``p`` for one that was not there."""
+    """Sets ``known``: whether the index has the key of these words. ``entry``: the line that runs
+    for the ``number`` of a found record. ``same``: the expression that compares the keys after it.
+    For an unknown key, ``p`` is the place at which to put ``entered``."""
     body.lines(f"h = {hash_of(words)}", f"p = (h >> 32) & {mask}", "known = False")
     with body.block("while True:"):
         body.line(f"found = {index}[uint64(p)]")
@@ -84,14 +85,14 @@ def look_up(body: Text, words: Sequence[str], index: str, mask: str, entry: str,
 
 
 def entered(number: str) -> str:
-    """The entry of a record, counted from 1, whose key has been looked up."""
+    """The index entry of a record whose key was just looked up; ``number`` counts from 1."""
     return f"(h >> 32 << 32) | {number}"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """Where each column of a key stands in its ``words``. ``sliced``: what is hashed is followed by
-    a slice of time."""
+    """``parts``: the place of each key column in the ``words`` of a key. ``sliced``: the hash also
+    covers a slice of time, behind these words."""
 
     parts: tuple[KeyPart, ...]
     words: int
@@ -99,20 +100,20 @@ class KeyLayout:
 
 
 def key_layout(types: Sequence[DataType], *, sliced: bool) -> KeyLayout:
-    """Of keys of these types, each with a slice of time if ``sliced``."""
+    """The layout of keys of these types; ``sliced`` adds a slice of time to each key."""
     parts, words = pack_keys(list(types))
     return KeyLayout(tuple(parts), words if types else 0, sliced and bool(types))
 
 
 @dataclass(slots=True)
 class KeyLists:
-    """Writes how a kernel finds the lists of rows with equal hashes of their keys; without keys,
-    all rows of a side are one list."""
+    """Writes the text by which a kernel finds the lists of rows whose keys share a bucket. Without
+    keys, all rows of a side form one list."""
 
     kernel: KernelText
     layout: KeyLayout
-    picks: bool = False  # the rows of this partition, which are listed with their hashes
-    _keeps: bool = field(default=False, init=False)  # the hashes of rows ahead
+    picks: bool = False  # the kernel lists its partition's rows, with their hashes
+    _keeps: bool = field(default=False, init=False)  # the kernel keeps the hashes of later rows
 
     def declare(self) -> None:
         kernel = self.kernel
@@ -123,8 +124,8 @@ class KeyLists:
     def words_of(
         self, schema: Schema, columns: Sequence[int], scope: RowScope, lost: str | None = None
     ) -> None:
-        """Sets ``kw<n>``; a row with a NULL key has no partners: the next one follows, unless
-        ``lost`` is what to do with it."""
+        """Sets ``kw<n>``, the words of a row's key. A row with a NULL key has no partners: the
+        kernel runs the line ``lost`` for it or, without one, skips the row."""
         body = self.kernel.body
         codes = [scope.load(c) for c in columns]
         for code in codes:
@@ -135,15 +136,15 @@ class KeyLists:
         body.lines(*(f"kw{w} = {text}" for w, text in enumerate(words)))
 
     def _packed(self, schema: Schema, columns: Sequence[int], codes: Sequence[Code]) -> list[str]:
-        """The words that values of columns make, without the slice."""
+        """The expressions of the words of a key, without the slice of time."""
         words: list[list[str]] = [[] for _ in range(self.layout.words)]
         for c, code, part in zip(columns, codes, self.layout.parts, strict=True):
             words[part.word].append(key_expression(schema[c].type, code.value, part))
         return [" | ".join(texts) for texts in words if texts]
 
     def pick(self, schema: Schema, columns: Sequence[int], scope: RowScope) -> None:
-        """Lists the rows of a morsel whose keys are of this partition, and their hashes; ``scope``
-        loads row ``r``. One with a NULL key is of the first."""
+        """Lists the rows of a morsel whose keys belong to this partition, with their hashes.
+        ``scope`` loads row ``r``. A row with a NULL key gets hash 0."""
         kernel, body = self.kernel, self.kernel.body
         part, parts = (kernel.declare(name, kernel.word(name)) for name in ("part", "parts"))
         kernel.declare("chosen", f"as_i32({kernel.word('chosen')}, n)")
@@ -157,7 +158,7 @@ class KeyLists:
         body.line("picked = 0")
         with body.block(f"for begin in range(0, n, {CHUNK}):"):
             body.line(f"rows = min({CHUNK}, n - begin)")
-            with body.block("for k in range(rows):"):  # which runs on several at once
+            with body.block("for k in range(rows):"):  # the compiler vectorises this loop
                 body.line("r = uint64(begin + k)")
                 codes = [scope.load(c) for c in columns]
                 hashed = hash_of(self._packed(schema, columns, codes))
@@ -177,9 +178,10 @@ class KeyLists:
     def look_ahead(
         self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None
     ) -> None:
-        """Asks for the bucket of a later row, which ``scope`` loads; ``part`` is its slice. (What
-        stands there decides a branch, and is not in the nearest cache.) Without slices its hash is
-        kept until it is looked up. (To ask for the row that is the latest gains nothing.)"""
+        """Prefetches the bucket of a later row, which ``scope`` loads; ``part`` is the row's slice.
+        (The bucket's value decides a branch, and the bucket is not in the nearest cache.) Without
+        slices, the hash is kept until the row is looked up. (To prefetch the bucket's latest row,
+        too, gains nothing.)"""
         body = self.kernel.body
         if self.picks:
             body.line(f"hashed = hashes[uint64(i + {AHEAD_ROWS})]")
@@ -210,11 +212,11 @@ class KeyLists:
         self.kernel.body.line(self._list(hashed))
 
     def lost(self, instead: str | None) -> tuple[str, ...]:
-        """What becomes of a row without a key or a time."""
+        """The kernel lines for a row with a NULL key or time."""
         return (instead,) if instead else (f"{self.kernel.counter('null_keys')} += 1", "continue")
 
     def find(self, part: str | None = None) -> None:
-        """Sets ``b`` to where the lists of the key begin; ``part`` is its slice of time."""
+        """Sets ``b`` to the place of the key's bucket; ``part`` is the slice of time."""
         body = self.kernel.body
         if not self.layout.words:
             body.line("b = uint64(0)")
@@ -232,14 +234,14 @@ class KeyLists:
         return f"b = uint64({len(SIDES)} * (({hashed} >> 32) & bucket_mask))"
 
     def latest(self, side: str) -> str:
-        """The number of the latest row of a side in the list; there is none if that is below those
-        that are held. (Buckets hold the lower half of it, + 1. One in which no row has been for
-        2^32 rows may seem to have one, which is passed over as it has another key.)"""
+        """The number of the latest row of a side in the list; a number below ``head`` means that
+        the list is empty. (A bucket holds the lower 32 bits of the number + 1. A bucket that got no
+        row for 2^32 rows may seem to have one; a search skips that row, as its key differs.)"""
         passed = f"({side}top - int64({self._entry(side)})) & 0xFFFFFFFF"
         return f"{side}top - ({passed}) - 1"
 
     def enter(self, side: str) -> str:
-        """Row ``top`` of a side is the latest of the list."""
+        """Makes row ``top`` of a side the latest row of the list."""
         return f"{self._entry(side)} = int32({side}top + 1)"
 
     def _entry(self, side: str) -> str:

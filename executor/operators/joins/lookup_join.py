@@ -1,5 +1,5 @@
-"""A join with a table as a running operator: the table is read to its end, then lies by key, the
-rows of one side by side and in its own order."""
+"""A join with a table as a running operator. The operator reads the table to its end, then stores
+the rows by key: the rows of one key are adjacent and keep the table's order."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import TableJoinExec
 
-#: Of the places of the hash index for each key.
+#: Places of the hash index per key.
 _PLACES = 2
 
 
 class TableJoinOperator(GeneratedOperator):
-    """State: the table's columns that are read, ``tc<i>`` and ``tm<i>``; the words of its keys,
-    each once, where their rows begin (``starts``), and the index over these. ``parts`` is what has
-    come of a table that is being read."""
+    """State: the table's columns that the kernel reads, ``tc<i>`` and ``tm<i>``; the words of the
+    distinct keys, the first row of each key (``starts``), and the hash index over the keys.
+    ``_parts``: the rows received so far of a table that is being read."""
 
     def __init__(self, name: str, node: TableJoinExec, workspace: Workspace) -> None:
         code = lookup_join_kernel.write(node)
@@ -50,7 +50,7 @@ class TableJoinOperator(GeneratedOperator):
     # -- the table ---------------------------------------------------------------------------------
 
     def _take_in(self, morsel: Morsel) -> None:
-        """Rows of the table; those with a NULL in their key have no partners."""
+        """Takes rows of the table; drops rows with a NULL in their key, which have no partners."""
         if not morsel.words[ROWS]:
             return
         rows = rows_of(morsel, self.node.table.schema)
@@ -66,7 +66,7 @@ class TableJoinOperator(GeneratedOperator):
         append_part(self._parts, rows)
 
     def _complete(self) -> None:
-        """The table has been read: its rows by key, in the place of its version of before."""
+        """Called at the end of the table: sorts the rows by key and replaces the old version."""
         self._versions += 1
         parts, self._parts = self._parts, []
         rows = joined(parts) if parts else {}
@@ -117,7 +117,7 @@ class TableJoinOperator(GeneratedOperator):
         return words
 
     def _place(self, state: State, rows: int) -> None:
-        """``state`` takes the place of what there was."""
+        """Replaces the stored table by ``state``; ``rows``: its number of rows."""
         if self.node.keys and not state:
             state = {f"key{w}": np.zeros(0, np.int64) for w in range(self._words)}
             state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int64)}
@@ -136,10 +136,10 @@ class TableJoinOperator(GeneratedOperator):
         keys = np.ascontiguousarray([self.state[f"key{w}"] for w in range(self._words)])
         index_keys(keys, self.state["starts"].size - 1, self.state["index"])
 
-    # -- what a runtime asks -----------------------------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
-        """A morsel of the table."""
+        """Takes in a morsel of the table."""
         self._take_in(morsel)
         ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]
         if END_OF_INPUT in ends[::PUNCTUATION_WORDS]:
@@ -177,13 +177,13 @@ def _change(
     mask: npt.NDArray[Any] | None,
     change: Callable[[CodeColumn], CodeColumn],
 ) -> None:
-    """Puts new codes in the place of those that are not NULL."""
+    """Replaces the codes of values that are not NULL."""
     held = np.arange(column.size) if mask is None else np.flatnonzero(mask)
     column[held] = change(column[held])
 
 
 def _key_bits(values: npt.NDArray[np.generic], kind: DataType, part: KeyPart) -> Words:
-    """The bits of a key at their place in the word (``packing.key_expression``)."""
+    """The bits of key values at their place in the word (``key_packing.key_expression``)."""
     if kind.is_fraction:
         bits = canonical(values)
     elif kind.kind is Kind.BOOLEAN:

@@ -1,5 +1,5 @@
-"""The kernel of a join with a table, written for one query: a row looks its key up, and meets the
-rows of it, which lie side by side."""
+"""The kernel of a join with a table, written for one query. A row looks up its key and is joined
+with the table's rows of that key, which are adjacent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.physical_join import TableJoinExec
 
-TABLE = 1  # the port; 0 is the stream
+TABLE = 1  # the port of the table; the stream has port 0
 
 
 @dataclass(frozen=True, slots=True)
 class TableJoinCode:
-    """``kept`` are the columns of the table that the kernel reads, ``words`` those of a key,
-    ``parts`` where its columns lie in them."""
+    """``kept``: the columns of the table that the kernel reads. ``words``: the number of words of a
+    key. ``parts``: the place of each key column in these words."""
 
     kernel: Kernel
     kept: tuple[int, ...]
@@ -77,7 +77,7 @@ class _TableJoinWriter(PassingWriter):
         return TableJoinCode(written, self.kept, self.words, tuple(self.parts))
 
     def partner(self) -> list[Code | Lazy]:
-        """The columns of the table's row ``at``; those that are not kept, nobody reads."""
+        """The columns of the table's row ``at``. The kernel never reads a column not kept."""
         kernel = self.kernel
         found: list[Code | Lazy] = []
         for c, f in enumerate(self.node.table.schema):
@@ -92,8 +92,8 @@ class _TableJoinWriter(PassingWriter):
         return found
 
     def find(self) -> None:
-        """Sets ``begin`` and ``end`` to where the rows of the key lie; a row with a NULL key has
-        none."""
+        """Sets ``begin`` and ``end`` to the range of the key's rows in the table; the range of a
+        NULL key is empty."""
         kernel, body, node = self.kernel, self.kernel.body, self.node
         rows = kernel.declare("rows", kernel.word("rows"))
         if not node.keys:

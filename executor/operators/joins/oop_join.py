@@ -1,4 +1,4 @@
-"""OOP-Join as a running operator: room for the rows and the keys of both sides."""
+"""OOP-Join as a running operator: manages the memory of the rows and buckets of both sides."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND
 
 _ROWS = 1 << 10
-#: Bytes of buckets up to which most may be empty: a look into one costs little there.
+#: Up to this many bytes, most buckets may be empty: a look into one of them costs little.
 _NEAR = 1 << 20
-#: Half of the rows without a partner that leave with a morsel to which no more have come.
+#: With a morsel of n rows, up to 2 * max(n, this number) rows without a partner leave.
 _PADS = 1 << 11
 
 
 class OopJoinOperator(GeneratedOperator):
-    """``rows`` are those of a morsel that it joins, as partition ``part`` of so many, whose outputs
-    are put in order if it is ``placed``.
+    """``rows``: the rows of a morsel that the operator joins, as partition ``part`` of ``parts``.
+    ``placed``: the output has an order column, by which the outputs of all partitions are merged.
 
-    State: ``lrows`` and ``rrows``, rings of records, and ``buckets``, the latest row of each list
-    of them."""
+    State: ``lrows`` and ``rrows``, rings of records; ``buckets``, per side the latest row of each
+    list."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class OopJoinOperator(GeneratedOperator):
     # -- room --------------------------------------------------------------------------------------
 
     def _take(self, side: Side, room: int) -> None:
-        """Room for so many rows, in a ring that begins with the first that is held."""
+        """Allocates a ring of ``room`` rows and moves the held rows to its beginning."""
         s, held = side.name, self._rows(side)
         first = self.get(f"{s}head") - self.get(f"{s}base")
         old = self.fresh(f"{s}rows", room, side.record.dtype)
@@ -85,8 +85,8 @@ class OopJoinOperator(GeneratedOperator):
         self.set(f"{s}base", self.get(f"{s}head"))
 
     def _purge(self, side: Side) -> int:
-        """Rows that no later one of the other side can join leave, wherever they stand. Returns how
-        many stay; if they are fewer, they have to be linked anew."""
+        """Removes all rows of the ring that no later row of the other side can join. Returns the
+        number of rows that stay. If rows were removed, the others must be linked anew."""
         s, held = side.name, self._rows(side)
         head, stay = self.get(f"{s}head"), 0
         if side.time is not None:
@@ -106,7 +106,7 @@ class OopJoinOperator(GeneratedOperator):
         return stay
 
     def _measure(self, side: Side) -> None:
-        """The disorder of the rows that stay."""
+        """Measures the disorder of the rows that stay."""
         s = side.name
         if side.time is None:
             return
@@ -122,13 +122,14 @@ class OopJoinOperator(GeneratedOperator):
         return self.get(f"{side.name}top") - self.get(f"{side.name}head")
 
     def _held(self, side: Side) -> npt.NDArray[np.int64]:
-        """The places of the rows of a side, in the order of arrival."""
+        """The places of a side's rows in its ring, in the order of arrival."""
         head, top, base, room = (self.get(side.name + w) for w in ("head", "top", "base", "room"))
         return (np.arange(head, top) - base) % max(room, 1)
 
     def _leaves(self, side: Side) -> int:
-        """Rows of a side below that time can be joined no more (figure 4), and those of them that
-        found no partner have left."""
+        """The time below which no row of a side can be joined any more (figure 4) and all rows
+        without a partner have left. Cancels a running pass over the ring, which begins again
+        later."""
         if side.pads:
             self.set(f"{side.name}pass", -1)
             return self.get(f"{side.name}padded")
@@ -138,11 +139,11 @@ class OopJoinOperator(GeneratedOperator):
 
     @property
     def _wanted(self) -> int:
-        """Buckets, a power of two: four for each row that there is room for, as few rows of other
-        keys should be met in the list of one (with one for each, a band of 20 s that few rows have
-        partners in took half as long again). One where slices of time tell rows apart, too: figure
-        10 of the out-of-order paper then takes 1.1 times the memory of its plan in order; with
-        four, 1.6 times."""
+        """The number of buckets, a power of two. Four buckets per row of room, so that a list has
+        few rows of other keys: with one bucket per row, a band of 20 s in which few rows have
+        partners took 1.5 times as long. With slices of time, which also separate rows, one bucket
+        per row: figure 10 of the out-of-order paper then takes 1.1 times the memory of its in-order
+        plan; with four buckets per row, 1.6 times."""
         if not self._keys.words:
             return 1
         rows = max(self.get(f"{s}room") for s in SIDES)
@@ -156,7 +157,7 @@ class OopJoinOperator(GeneratedOperator):
             self._link(side)
 
     def _link(self, side: Side) -> None:
-        """Makes the lists of a side anew."""
+        """Rebuilds the lists and buckets of a side."""
         s, parts = side.name, side.record.places
         rows, head = self.state[f"{s}rows"], self.get(f"{s}head")
         link_rows(
@@ -176,7 +177,7 @@ class OopJoinOperator(GeneratedOperator):
             self.state["buckets"],
         )  # fmt: skip
 
-    # -- what a runtime asks -----------------------------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
         detail = int(morsel.words[DETAIL])
@@ -201,7 +202,8 @@ class OopJoinOperator(GeneratedOperator):
         return counted
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what was promised while it was idle."""
+        """For each port, the number of its rows that arrived below the bound that the port got
+        while it was idle."""
         counted = self.counters()
         names = (", ".join(s.name for s in sources(child)) for child in inputs(self.node))
         return [(n, counted.get(f"too_late_{s}", 0)) for n, s in zip(names, SIDES, strict=True)]

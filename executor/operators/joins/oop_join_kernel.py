@@ -1,21 +1,24 @@
 """The kernel of OOP-Join (out-of-order paper §5.3, figure 4), written for one query.
 
-Each side keeps its rows in a ring, in the order of arrival, and those whose keys have the same
-bucket are linked from the latest back. As the other side progresses, rows leave where the ring
-begins; nothing else refers to them, since links end there. What cannot leave, since an older row
-stays, is left out when room is asked for (``oop_join``).
+Each side keeps its rows in a ring, in the order of arrival. The rows whose keys have the same
+bucket form a list, linked from the latest row back. When the watermark of the other side advances,
+rows leave at the beginning of the ring. No link refers to them: a search ends at the beginning of
+the ring. A row that could leave, but stands behind a row that stays, is removed when the kernel
+requests room (``oop_join``).
 
-Where lists are long and lie far apart in memory, those of several rows are gone through together
-before (``search_lists``), as each step of one waits for the one before it.
+Each step along a list waits for the step before. So, where lists are long and their rows far apart
+in memory, the kernel first walks the lists of several rows together (``search_lists``).
 
-A row finds its partners without passing over all that are later than it may join: a row also knows
-one further back, chosen so that any is reached in logarithmically many steps (Myers: An
-Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
-Where that may be much, a list is of a bucket by key and slice of time, as long as the band is wide.
+A search skips the rows that are too late to be partners: each row has a second link to a row
+further back, chosen so that a search reaches any row in logarithmically many steps (Myers: An
+Applicative Random-Access Stack, 1983). The rows of a list are in the order of time up to
+``disorder``. Where the disorder may be large, each bucket is for a key and a slice of time; a slice
+is as long as the band is wide.
 
-Rows that have found no partner (of outer and anti joins) leave in passes over the ring: one begins
-when the other side has progressed, and may be smoothed over the morsels that follow (slow flush,
-§6), as many rows with each as ``pads``. What they hold back is not promised before they have left.
+Rows that have found no partner (of outer and anti joins) leave in passes over the ring. A pass
+begins when the watermark of the other side has advanced. A pass may be spread over the morsels that
+follow (slow flush, §6), with up to ``pads`` rows per morsel. Punctuation that these rows hold back
+is sent once they have left.
 """
 
 from __future__ import annotations
@@ -57,19 +60,20 @@ from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND
 
-#: Rows whose lists are gone through together; the bytes between two rows of a list from which on
-#: the second is not fetched by itself; and how many such steps of a search pay for it.
+#: The number of rows whose lists are walked together; the distance in bytes from which on the
+#: hardware does not prefetch the next row of a list; and the number of steps over such distances
+#: per row from which on walking ahead pays.
 _TOGETHER, _FAR, _HOPS = 16, 4096, 2
-#: Steps that a search for partners is ahead at the most, as what they touch is to fit into a core's
-#: own caches; and those to the rows that the second link of a new row is found by.
+#: The maximum number of steps ahead per row: for partners (the rows touched must fit into a core's
+#: own caches), and for the rows that determine the second link of a new row.
 _STEPS, _LINK_STEPS = 64, 2
-#: What a morsel goes through.
+#: The phases of a morsel.
 _ROWS, _LEAVING, _DONE = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinCode:
-    """``sides`` and ``keys`` are what the operator must store."""
+    """``sides`` and ``keys``: the layout of the state that the operator must store."""
 
     kernel: Kernel
     sides: tuple[Side, Side]
@@ -77,8 +81,8 @@ class JoinCode:
 
 
 class Rows(Enum):
-    """Which rows of a morsel a kernel joins: all, those that are listed as CHOSEN, or those whose
-    keys are of its partition, which it lists itself."""
+    """The rows of a morsel that a kernel joins: all rows, the rows listed as CHOSEN, or the rows
+    whose keys belong to its partition, which the kernel lists itself."""
 
     ALL = auto()
     LISTED = auto()
@@ -87,8 +91,8 @@ class Rows(Enum):
 
 @once
 def write(part: tuple[OopJoinExec, Rows, bool]) -> JoinCode:
-    """The kernel of a node for such rows; one that is ``placed`` says of each pair where it stands
-    among those of all partitions (a column behind the others)."""
+    """Writes the kernel of a node for these rows. A ``placed`` kernel adds an order column behind
+    the others: the place of each pair among the pairs of all partitions."""
     return _JoinWriter(*part).write()
 
 
@@ -100,7 +104,7 @@ class _JoinWriter:
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyLists = field(init=False)
-    _searches: dict[str, int] = field(default_factory=dict)  # slots of what is told of each side
+    _searches: dict[str, int] = field(default_factory=dict)  # per side: the slot of its searches
 
     def __post_init__(self) -> None:
         node = self.node
@@ -141,7 +145,7 @@ class _JoinWriter:
         return JoinCode(written, self.sides, self.keys.layout)
 
     def _declare(self) -> None:
-        """Views of the state, and the words that change, as locals."""
+        """Declares views of the state, and locals for the words that change."""
         kernel = self.kernel
         self.keys.declare()
         for side in self.sides:
@@ -164,8 +168,8 @@ class _JoinWriter:
     # -- rows --------------------------------------------------------------------------------------
 
     def _pick(self) -> None:
-        """Lists the rows of this partition when a morsel comes; the list is kept until it is
-        done."""
+        """Lists the rows of this partition when a morsel arrives; the list stays until the morsel
+        is done."""
         kernel, body = self.kernel, self.kernel.body
         for side in self.sides:
             first = f"u[{PHASE}] == {_ROWS} and u[{CURSOR}] == 0"
@@ -178,7 +182,7 @@ class _JoinWriter:
 
     @property
     def _smooth(self) -> bool:
-        """Whether rows without a partner wait for others to come."""
+        """Whether rows without a partner leave a few at a time, with later morsels."""
         node = self.node
         return node.smooth and node.band is not None and any(side.pads for side in self.sides)
 
@@ -186,7 +190,7 @@ class _JoinWriter:
         kernel, body, s, o = self.kernel, self.kernel.body, side.name, side.other
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first", "hops = 0")
         if side.time is not None:
-            # all others came after the first, and none is older than it by more than any was
+            # all held rows arrived after the first, and are at most ``disorder`` older than it
             oldest = f"{o}t[ring({o}head - {o}base, {o}room)] - {o}disorder"
             body.line(f"oldest = {oldest} if {o}head < {o}top else {INFINITY}")
         with body.block("for i in range(first, n):"):
@@ -224,12 +228,12 @@ class _JoinWriter:
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
         if self.keys.layout.words:
-            with body.block("if i > first:"):  # morsels without rows say nothing of lists
+            with body.block("if i > first:"):  # a morsel without rows measures no lists
                 body.line(f"{kernel.word(o + 'far')} = int64(hops > {_HOPS} * (i - first))")
         with body.block("if status == 0:"):
             body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
             if self._smooth:
-                # none waits for rows that may not come; two for each, lest ever more of them wait
+                # no limit if no row came: more may never come; two per row, so that a backlog ends
                 most = kernel.word("pads a morsel")
                 body.line(f"{kernel.word('pads')} = 2 * max(n, {most}) if n > 0 else {NO_BOUND}")
             body.line(f"{kernel.counter('rows_in')} += n")
@@ -251,9 +255,9 @@ class _JoinWriter:
             self.keys.look_ahead(side.schema, side.keys, scope, part)
 
     def _fetch_lists(self, side: Side) -> None:
-        """Where a search takes many steps through memory that is in no cache, those of the rows
-        that follow are made together before: for their partners, and for the rows of their own side
-        that they are linked to."""
+        """If searches take many steps through uncached memory, walks the lists of the next rows
+        together and ahead of time: the lists of partners, and the lists of the row's own side for
+        its links."""
         kernel, body, s, o = self.kernel, self.kernel.body, side.name, side.other
         links = side.time is not None and not self.node.sliced
         far = kernel.declare(f"{o}far", kernel.word(f"{o}far"))
@@ -295,7 +299,7 @@ class _JoinWriter:
         kernel.body.line(f"{s}count = 0")
 
     def _add_search(self, s: str, least: str, most: str) -> None:
-        """From the latest row of the list ``b`` of a side on."""
+        """Adds a search from the latest row of a side's list ``b`` on."""
         body = self.kernel.body
         body.line(f"x = {self.keys.latest(s)}")
         with body.block(f"if x >= {s}head:"):
@@ -304,7 +308,8 @@ class _JoinWriter:
             body.line(f"{s}count += 1")
 
     def _begin(self, side: Side, first: str) -> None:
-        """Where the search for partners of a row begins, or goes on after the output was full."""
+        """Sets ``x``: the row at which the search for partners begins, or continues after the
+        output was full."""
         body = self.kernel.body
         with body.block("if sub == 0:"):
             body.line(first)
@@ -320,8 +325,8 @@ class _JoinWriter:
                 body.line("x = -1")
 
     def _of_slices(self, side: Side) -> None:
-        """Looks for partners in each slice of time that some can be in: two at the most, as a slice
-        is as long as the band is wide."""
+        """Searches for partners in each slice of time that may hold partners: at most two, as a
+        slice is as long as the band is wide."""
         kernel, body, o = self.kernel, self.kernel.body, side.other
         kernel.declare("shift", kernel.word("shift"))
         body.lines("again = sub != 0", "part = least >> shift", "last = most >> shift")
@@ -340,8 +345,8 @@ class _JoinWriter:
             body.line("part += 1")
 
     def _alone(self, side: Side) -> None:
-        """What there is to say of the row itself after all its partners: that it has one (of a semi
-        join), or none and gets none any more."""
+        """Outputs the row alone after the search for partners: in a semi join if it has a partner,
+        in other joins if it has none and can get none any more."""
         body, kind = self.kernel.body, self.node.kind
         if kind in ("semi", "anti"):
             with body.block("if met:"):
@@ -356,7 +361,8 @@ class _JoinWriter:
                 self._give(side, morsel_columns(side.schema, side.name), None)
 
     def _reach(self, side: Side, scope: RowScope, lost: str | None) -> None:
-        """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
+        """Sets ``least`` and ``most``, the range of partner times, and ``keep``: whether partners
+        can still come."""
         kernel, body, o = self.kernel, self.kernel.body, side.other
         if side.time is None:
             body.line(f"keep = {o}ended == 0{' and not void' if lost else ''}")
@@ -366,7 +372,7 @@ class _JoinWriter:
             with body.block(f"if not {code.valid}:"):
                 body.lines(*self.keys.lost(lost))
         body.line(f"t = int64({code.value})")
-        # Below what it had been taken to have come to while it was idle.
+        # The row is below the bound that the side got while it was idle.
         with body.block(f"if t < {side.name}bound{' and not void' if lost else ''}:"):
             body.lines(f"{kernel.counter('too_late_' + side.name)} += 1", "continue")
         body.lines(
@@ -390,7 +396,7 @@ class _JoinWriter:
             if side.time is not None and not self.node.sliced:
                 with body.block("if y > most:"):
                     body.line(f"far = here - int64({o}skip[at])")
-                    # all later than that one are younger than it by no more than any was
+                    # rows that arrived after row ``far`` are at most ``disorder`` older than it
                     late = f"{o}t[ring(far - {o}base, {o}room)] - {o}disorder > most"
                     with body.block(f"if far < here and far >= {o}head and {late}:"):
                         body.line("x = far")
@@ -414,7 +420,7 @@ class _JoinWriter:
             self._met(side, other, pair)
 
     def _met(self, side: Side, other: Side, pair: RowScope) -> None:
-        """A row has found the one at ``at`` of the other side."""
+        """Handles a match of the row with the row at ``at`` of the other side."""
         body, kind = self.kernel.body, self.node.kind
         if side.marks and kind in ("semi", "anti"):
             body.lines("met = True", "break")
@@ -435,7 +441,8 @@ class _JoinWriter:
         self._give(side, pair.columns[: len(side.schema) + len(other.schema)], pair)
 
     def _give(self, side: Side, columns: Sequence[Code | Lazy], pair: RowScope | None) -> None:
-        """Output row ``j``: a pair (``columns`` are those of both), or a row of ``side`` alone."""
+        """Writes output row ``j``: a pair (``columns`` of both sides), or a row of ``side``
+        alone."""
         kernel, body, node = self.kernel, self.kernel.body, self.node
         out = pair or RowScope(kernel, "r")
         if pair is None:
@@ -448,7 +455,7 @@ class _JoinWriter:
         if node.kind not in ("inner", "semi", "anti"):
             for k, f in enumerate(node.schema):
                 code = out.load(k)
-                if f.nullable and code.valid is None:  # others of this column are NULL
+                if f.nullable and code.valid is None:  # other output rows have NULL here
                     out.columns[k] = Code(code.value, "True")
         store_row(kernel, out, node.schema, frozenset())
         if self.placed:
@@ -489,8 +496,9 @@ class _JoinWriter:
         body.lines(self.keys.enter(s), f"{s}top += 1")
 
     def _link(self, side: Side) -> None:
-        """The second link of the new row, at ``q``, whose first leads to ``p`` if ``back`` is not
-        0. A list that begins anew, as all before have left, is as good."""
+        """Sets the second link of the new row at ``q``; its first link leads to row ``p`` if
+        ``back`` is not 0. If all rows before it have left, the list begins anew, which is as
+        good."""
         body, s = self.kernel.body, side.name
         body.lines(f"{s}skip[q] = back", f"{s}depth[q] = 0")
         with body.block("if back > 0:"):
@@ -499,17 +507,18 @@ class _JoinWriter:
             with body.block(f"if p >= {s}head:"):
                 body.line(f"lower = ring(p - {s}base, {s}room)")
                 body.line(f"lowest = p - int64({s}skip[lower])")
-                # what has left stands nowhere any more
+                # a row that has left has no place in the ring any more
                 with body.block(f"if lowest >= {s}head:"):
                     body.line(f"middle = int64({s}depth[lower])")
                     depth = f"int64({s}depth[ring(lowest - {s}base, {s}room)])"
                     with body.block(f"if int64({s}depth[below]) - middle == middle - {depth}:"):
                         body.line(f"{s}skip[q] = {s}top - lowest")
 
-    # -- progress ----------------------------------------------------------------------------------
+    # -- watermarks --------------------------------------------------------------------------------
 
     def _punctuation(self) -> None:
-        """Bounds rise."""
+        """Raises the bounds (the watermarks of both inputs) by the punctuation of the morsel. An
+        idle input takes the bound of the other."""
         kernel, body = self.kernel, self.kernel.body
         read_punctuation(kernel)
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
@@ -536,17 +545,17 @@ class _JoinWriter:
                     body.line(f"{s}bound = max({s}bound, {o}bound)")
 
     def _passed(self, side: Side) -> str:
-        """Rows of the other side that are still to come join none of this one below that time."""
+        """The time below which no row of this side joins a row of the other side still to come."""
         s, o = side.name, side.other
         return f"({INFINITY} if {o}ended else max({o}bound, -{NO_BOUND}) - {s}reach)"
 
     def _gone(self, side: Side) -> str:
-        """Rows of this side below that time have left, with a partner or without."""
+        """The time below which all rows of this side have left, with or without a partner."""
         return f"{side.name}padded" if side.pads else self._passed(side)
 
     def _leave(self, side: Side) -> None:
-        """Rows of a side that no later row of the other can join leave, up to the first that
-        stays."""
+        """Removes the rows of a side that no later row of the other side can join, up to the first
+        row that stays."""
         body, s, o = self.kernel.body, side.name, side.other
         stays = f"{o}ended == 0"
         if side.pads:
@@ -569,10 +578,12 @@ class _JoinWriter:
             self._renew(side)
 
     def _pad(self, side: Side) -> None:
-        """Those of them that have found no partner go on without one, also behind one that stays:
-        none behind it is older by more than any was. Without a band all of them do, at the end of
-        the other side. A pass is at ``pass`` (-1: none) on its way to those below ``due``; all
-        below ``padded`` have left."""
+        """Outputs the rows that have no partner and can get none any more, also those behind a row
+        that stays. With a band, a pass ends at the first row ``disorder`` or more above ``due``: no
+        row behind it is below ``due``. Without a band, the pass at the end of the other side
+        outputs all rows without a partner. ``pass``: the row that the pass has reached (-1: there
+        is no pass). ``due``: the time below which the pass outputs rows. ``padded``: the time below
+        which these rows have left."""
         body, s, o = self.kernel.body, side.name, side.other
         timed, pads = side.time is not None, self.kernel.word("pads")
         body.line(f"left = {self._passed(side)}" if timed else f"left = {o}ended")
@@ -606,8 +617,9 @@ class _JoinWriter:
             body.line(f"{s}padded = {s}due")
 
     def _renew(self, side: Side) -> None:
-        """Disorder is that among the rows since a place at or before the first that is held; a
-        second measure begins further on, and takes over when all before it have left."""
+        """``disorder`` is measured over the rows since a place at or before the first held row. A
+        second measure begins at a later row, and replaces the first when all rows before that row
+        have left."""
         body, s = self.kernel.body, side.name
         with body.block(f"if {s}head >= {s}since:"):
             body.lines(
@@ -619,10 +631,10 @@ class _JoinWriter:
             )
 
     def _promise(self) -> None:
-        """What follows from the bounds for the pairs that can still come goes on: individual
-        punctuation (``ProducePunctuation`` of figure 4), which the other side's rows that are still
-        to come hold back by the band; and joint punctuation (paper §7), which they do not: one row
-        of a new pair is new, so that the later time of both is above both bounds."""
+        """Sends the punctuation that the bounds imply for later pairs. Rows of the other side that
+        are still to come hold individual punctuation (``ProducePunctuation`` of figure 4) back by
+        the band. They do not hold joint punctuation (paper §7) back: one row of a new pair is new,
+        so the later time of the pair is at least the lower of the two bounds."""
         kernel, body, live = self.kernel, self.kernel.body, progressing(self.node)
         for name, bound, column in self._bounds():
             places = [k for k in live if self.node.columns[k] == column]
@@ -646,8 +658,8 @@ class _JoinWriter:
         body.line(f"u[{PHASE}] = {_DONE}")
 
     def _bounds(self) -> Iterator[tuple[str, str, int]]:
-        """What no later pair lies below: of each of its times the name, the bound, and the column
-        of a pair that it is."""
+        """For each time of a pair: its name, the expression of a bound that no later pair is below,
+        and the time's column in the pair."""
         node = self.node
         if node.band is None:
             return

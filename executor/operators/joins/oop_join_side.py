@@ -1,4 +1,4 @@
-"""A side of OOP-Join: what of a row is kept, and the words that say how far the side has come."""
+"""A side of OOP-Join: the record stored per row, and the side's words in the descriptor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_join import OopJoinExec
 
 SIDES = ("l", "r")
-#: Of a row: how many places back the one before it in its list is (0: none), and another one, and
-#: how many there are before it.
+#: Links of a row in its list. ``back``: the distance in rows to the row before it (0: none).
+#: ``skip``: the distance to a row further back. ``depth``: the number of rows before it.
 LINKS = ("back", "skip", "depth")
-#: Words of a side that a kernel changes. Rows from ``head`` to ``top`` are held, by their numbers;
-#: the ring begins with row ``base``, at most a round before.
+#: Words of a side that the kernel changes. The held rows have the numbers from ``head`` to below
+#: ``top``. The ring begins with row ``base``, at most one round of the ring before ``head``.
 _CHANGING = (
     "head",
     "top",
@@ -34,15 +34,15 @@ _CHANGING = (
     "since",
     "peak",
 )
-#: And those if its rows leave without a partner.
+#: Further words that the kernel changes if the side's rows may leave without a partner.
 _PADDING = ("pass", "due", "padded")
-#: All words of a side. ``far``: its lists were long, and lead through far places.
+#: All words of a side. ``far``: searches took many steps between places far apart in memory.
 WORDS = (*_CHANGING, *_PADDING, "rows", "room", "reach", "far")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Parts of one row: name → (offset, storage); ``size`` is its bytes."""
+    """The record of one row. ``places``: part → (offset in bytes, storage). ``size``: bytes."""
 
     places: Mapping[str, tuple[int, str]]
     size: int
@@ -61,8 +61,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the kernel knows of an input: ``record`` is what it keeps of a row, ``time`` is its
-    column in the band."""
+    """An input of the kernel. ``record``: the record stored per row. ``time``: the input's time
+    column in the band (None: there is no band)."""
 
     name: str
     other: str
@@ -71,28 +71,28 @@ class Side:
     keys: tuple[int, ...]
     time: int | None
     record: Record
-    pads: bool  # its rows without a partner leave, too
-    marks: bool  # whether a row of it has a partner is known
+    pads: bool  # rows without a partner are output, too
+    marks: bool  # each row records whether it has a partner
 
     @property
     def changing(self) -> tuple[str, ...]:
-        """The words that a kernel changes."""
+        """The words that the kernel changes."""
         return (*_CHANGING, *_PADDING) if self.pads else _CHANGING
 
     def holds(self, c: int) -> str | None:
-        """The part of the record that column ``c`` is, if it is kept."""
+        """The part of the record that holds column ``c``; None if the record lacks the column."""
         if c == self.time and self.schema[c].type.storage == "int64":
             return "t"
         return f"c{c}" if f"c{c}" in self.record.places else None
 
     def view(self, kernel: KernelText, part: str) -> str:
-        """A part of the records."""
+        """The expression of a view of one part of all records."""
         offset, storage = self.record.places[part]
         address = f"{kernel.word(self.name + 'rows')} + {offset}"
         return f"{FIELDS[storage]}({address}, {self.name}room, {self.record.size})"
 
     def stored(self, kernel: KernelText) -> list[Lazy]:
-        """The columns of row ``at``; those that are not kept, nobody reads."""
+        """The columns of row ``at``. The kernel never reads a column that the record lacks."""
         s, found = self.name, []
         for c, f in enumerate(self.schema):
             part, mask = self.holds(c), f"m{c}" if f"m{c}" in self.record.places else None
@@ -110,7 +110,8 @@ class Side:
 
 
 def record_of(parts: Mapping[str, str]) -> Record:
-    """Of parts, name → storage. The widest come first, so that none is split; whole words."""
+    """The record of ``parts`` (name → storage). The widest parts come first, so that each part is
+    aligned. The size is a multiple of 8 bytes."""
     widths = {name: stored_dtype(storage).itemsize for name, storage in parts.items()}
     places, offset = {}, 0
     for name in sorted(parts, key=lambda n: -widths[n]):
@@ -120,7 +121,7 @@ def record_of(parts: Mapping[str, str]) -> Record:
 
 
 def side_of(node: OopJoinExec, port: int, words: int) -> Side:
-    """``words`` are those of a key."""
+    """The side of input ``port``. ``words``: the number of words of a key."""
     schema = (node.left, node.right)[port].schema
     first = len(node.left.schema) if port else 0
     pair = {*node.columns, *columns_of(*node.rest)}

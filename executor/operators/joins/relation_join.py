@@ -1,4 +1,4 @@
-"""Joins of changing relations: inner, outer, and what is said of rows that have partners."""
+"""Joins of changing relations: inner, outer, and mark (whether each left row has a partner)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from cql.planner.nodes.physical_join import RelationJoinExec
 _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": kernel.WITHOUT, "full": kernel.WITHOUT, "mark": kernel.ANSWER}
 _OF_RIGHT = {"right": kernel.WITHOUT, "full": kernel.WITHOUT}
-#: Changes that are made ready at a time.
+#: The maximum number of changes computed at a time.
 _ROOM = 1 << 14
 
 
 class _Side:
-    """An input: its rows, each once, those that wait, and how far it has come."""
+    """An input: its distinct rows, its waiting rows, and its watermark ``passed``."""
 
     def __init__(self, node: Physical, keys: tuple[int, ...]) -> None:
         self.schema = node.schema
@@ -52,18 +52,19 @@ class _Side:
         self.keys = keys
         self.waiting = Waiting(self.schema, self.time)
         self.rows = RowIndex(Schema(self.schema.fields[:-2]))
-        self.states = np.zeros((0, kernel.FIELDS), np.int64)  # of each row
+        self.states = np.zeros((0, kernel.FIELDS), np.int64)  # a line per row id
         self.passed = NEVER
         self.ended = self.idle = False
-        self.too_late = 0  # rows that entered below what was promised while it was idle
+        self.too_late = 0  # rows that entered below the watermark, as the input had been idle
 
     @property
     def nbytes(self) -> int:
         return nbytes(self.waiting.parts) + self.rows.nbytes + self.states.nbytes
 
     def take_in(self, morsel: Morsel, passed: int) -> None:
-        """``passed``: instants before it are over. A change of such a one, from an input that was
-        idle, is one of the first instant that is not."""
+        """Takes in rows and punctuation. Instants before the operator's watermark ``passed`` are
+        over. If an input that was idle brings a change of such an instant, the change counts for
+        the instant ``passed``."""
         if morsel.words[ROWS] > 0:
             rows = rows_of(morsel, self.schema)
             times = self.waiting.times(rows)
@@ -83,8 +84,9 @@ class _Side:
 
 
 class RelationJoinOperator(RowsOperator):
-    """State: the rows of both sides, in lists by key, with how often each is there, how many
-    partners it has, and how often it was told that it has none."""
+    """State: the rows of both sides, in lists by key. Per row: its multiplicity, its number of
+    partners, and the number of its copies output without a partner (mark joins: with the
+    answer)."""
 
     def __init__(self, name: str, node: RelationJoinExec, workspace: Workspace) -> None:
         super().__init__(name, node.schema, workspace)
@@ -97,9 +99,9 @@ class RelationJoinOperator(RowsOperator):
         self.null_keys = 0
         self._idle = self._finished = False
         self._control = np.zeros(kernel.CONTROL, np.int64)
-        self._changes: tuple[Times, ...] | None = None  # times, weights, ids
+        self._changes: tuple[Times, ...] | None = None  # per side: times, weights, ids
         self._gone_to = NEVER
-        self._heads = np.zeros((2, 0), np.int64)  # of the lists of each key, on both sides
+        self._heads = np.zeros((2, 0), np.int64)  # per side and key: the first row of the list
         self._condition = writing.write(node) if node.rest else None
         self._concerned = np.empty((2, 0), np.int64)  # scratch of the kernel
         self._words = np.zeros(2, np.int64)
@@ -111,7 +113,7 @@ class RelationJoinOperator(RowsOperator):
             self._words = np.zeros(len(written.slots), np.int64)
             bind_constants(written, self._module, self._words, workspace.dictionary)
 
-    # -- what a runtime asks -----------------------------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------
 
     @property
     def state_bytes(self) -> int:
@@ -130,7 +132,8 @@ class RelationJoinOperator(RowsOperator):
         }
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what was promised while it was idle."""
+        """For each port, the number of its rows that arrived below the watermark because the port
+        had been idle."""
         return [(s.name, s.too_late) for s in self.sides]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -156,8 +159,8 @@ class RelationJoinOperator(RowsOperator):
         return None
 
     def _come_to(self) -> int:
-        """Up to where instants are over: one that is idle holds nothing up, as long as another one
-        goes on."""
+        """The watermark of both inputs: the minimum over the inputs that are neither idle nor
+        ended. Without such an input, the watermark stays."""
         if all(s.ended for s in self.sides):
             return INFINITY
         return min((s.passed for s in self.sides if not (s.idle or s.ended)), default=self.passed)
@@ -190,7 +193,8 @@ class RelationJoinOperator(RowsOperator):
             self._bind()
 
     def _of_side(self, side: _Side, rows: State) -> Times:
-        """Times, weights and ids of changed rows; they get the ids of their keys."""
+        """The times, weights and ids of a side's changes, shape (3, changes). New rows get the ids
+        of their keys."""
         times = side.waiting.times(rows)
         ids, new = side.rows.ids(rows, times.size)
         side.states = _grown(side.states, side.rows.index.capacity)
@@ -210,7 +214,7 @@ class RelationJoinOperator(RowsOperator):
         return np.stack([times, weights_of(rows, side.schema), ids])
 
     def _bind(self) -> None:
-        """Says where the columns of rows are."""
+        """Writes the addresses of the rows' columns into the condition's descriptor."""
         assert self._condition is not None
         slots, places = self._condition.kernel.slots, self._condition.places
         for k, s in enumerate(self.sides):
@@ -223,10 +227,10 @@ class RelationJoinOperator(RowsOperator):
             self._words[slots["rank"]] = self._rank.ctypes.data
             self._words[slots["rank length"]] = self._rank.size
 
-    # -- what they make ----------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------
 
     def more(self) -> State | None:
-        """The next changes, up to ``_ROOM`` of them; None when all have been made."""
+        """The next output changes, at most ``_ROOM``; None when there are no more."""
         if self._changes is None:
             return None
         kind, (left, right) = self.node.kind, self.sides
@@ -248,8 +252,8 @@ class RelationJoinOperator(RowsOperator):
         return found
 
     def between(self) -> list[tuple[int, int]]:
-        """Instants that are over are gone through one by one: what is above need not wait for the
-        last of them, whose pairs may be many."""
+        """Punctuation at the current instant. The operator goes through the instants one by one, so
+        consumers need not wait for the pairs of the last one, which may be many."""
         now = int(self._control[kernel.NOW])
         if self._changes is None or now <= self._gone_to:
             return []
@@ -273,7 +277,7 @@ class RelationJoinOperator(RowsOperator):
         return rows
 
     def _forget(self) -> None:
-        """Rows that are gone give back their ids, and so do keys without rows."""
+        """Frees the ids of rows that have left and of keys without rows."""
         assert self._changes is not None
         concerned = []
         for side, changes in zip(self.sides, self._changes, strict=True):
@@ -288,7 +292,7 @@ class RelationJoinOperator(RowsOperator):
 
 
 def _grown(table: Times, lines: int) -> Times:
-    """``table`` with that many lines at least."""
+    """``table`` with at least ``lines`` lines."""
     if len(table) >= lines:
         return table
     new = np.zeros((lines, table.shape[1]), np.int64)

@@ -1,6 +1,7 @@
-"""What a join of relations asks of a pair besides equal keys, written as a function for one query.
+"""The conditions of a relation join on a pair, besides equal keys: a function for one query.
 
-It finds the rows in words of its descriptor, and reads their columns where the operator keeps them.
+The function reads the ids of the two rows from its descriptor, and their columns from the
+operator's arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cql.executor.kernels.lib.views import VIEWS
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_join import RelationJoinExec
 
-#: The first words of the descriptor: the rows of the pair.
+#: The first words of the descriptor: the ids of the pair's rows.
 PAIR = ("left row", "right row")
 
 
@@ -28,7 +29,7 @@ class Condition:
 
 @once
 def write(node: RelationJoinExec) -> Condition:
-    """The function of the conditions ``node.rest``: 1 where all hold, else 0."""
+    """Writes the function of the conditions ``node.rest``; it returns 1 if all hold, else 0."""
     kernel = KernelText()
     for name in PAIR:
         kernel.layout.slot(name)

@@ -1,6 +1,6 @@
-"""The kernel of an operator through which the rows of its first input pass, each at once with the
-partners that it finds: rows of a table, elements of an array. What is late stays late, and what the
-input promises holds for the output."""
+"""The kernel of an operator that joins each row of its first input at once with its partners: rows
+of a table, or elements of an array. Late rows stay late, and the punctuation of the input holds for
+the output."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec
 
 @dataclass(slots=True)
 class PassingWriter(ABC):
-    """Writes the kernel. ``partners`` are the types of a partner's columns, which stand behind
-    those of the row; ``rest`` is what is asked of both together."""
+    """Writes the kernel. ``partners``: the types of a partner's columns, which stand behind the
+    row's columns. ``rest``: conditions on a row and a partner together."""
 
     node: TableJoinExec | UnnestExec
     kernel: KernelText = field(default_factory=KernelText)
 
     @abstractmethod
     def find(self) -> None:
-        """Sets ``begin`` and ``end`` to the numbers of the partners of row ``r``."""
+        """Sets ``begin`` and ``end`` to the range of partner numbers of row ``r``."""
 
     @abstractmethod
     def partner(self) -> list[Code | Lazy]:
-        """The columns of partner ``at``."""
+        """Returns the columns of partner ``at``."""
 
     def count_row(self) -> None:
-        """What else is counted of a row that is done."""
+        """Updates further counters behind each row."""
         return
 
     @property
@@ -62,8 +62,8 @@ class PassingWriter(ABC):
     # -- rows --------------------------------------------------------------------------------------
 
     def rows(self, phase: int) -> None:
-        """All rows of a morsel, in that phase. ``sub`` is where a row goes on after its output was
-        full: 2 + twice the partner, + 1 if there was one before."""
+        """The loop over the rows of a morsel, which runs in phase ``phase``. If the output is full,
+        ``sub`` keeps the place in the row: 2 + 2 * (next partner) + (1 if a partner matched)."""
         kernel, body, kind = self.kernel, self.kernel.body, self.node.kind
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         body.lines("late_row = 0", f"late_rows = u[{LATE_ROWS}]")
@@ -96,7 +96,8 @@ class PassingWriter(ABC):
             self.kernel.body.line("late_row += 1")
 
     def _partners(self) -> None:
-        """Gives the pairs of the row, or (semi and anti joins) looks whether there is one."""
+        """Outputs the pairs of the row or, in semi and anti joins, sets ``met`` to whether there is
+        a pair."""
         kernel, body, node = self.kernel, self.kernel.body, self.node
         with body.block("while x < end:"):
             body.lines("at = x", "x += 1")
@@ -120,7 +121,7 @@ class PassingWriter(ABC):
             self._store(pair)
 
     def _itself(self, condition: str) -> None:
-        """Gives the row without a partner, or without showing one."""
+        """Outputs the row alone, with NULLs in the columns of the partner."""
         body, node = self.kernel.body, self.node
         with body.block(f"if {condition}:"):
             with body.block("if j >= capacity:"):
@@ -131,7 +132,7 @@ class PassingWriter(ABC):
             self._store(scope)
 
     def _store(self, scope: RowScope) -> None:
-        """Output row ``j``: the columns that go on, late if the row is."""
+        """Writes output row ``j`` with the output columns; the row is late if its input row is."""
         kernel, body, node = self.kernel, self.kernel.body, self.node
         out = RowScope(kernel, "r")
         out.columns = [scope.load(c) for c in node.columns]
@@ -151,10 +152,10 @@ class PassingWriter(ABC):
                         )
         body.line("j += 1")
 
-    # -- progress ----------------------------------------------------------------------------------
+    # -- punctuation -------------------------------------------------------------------------------
 
     def punctuation(self) -> None:
-        """What the input promises holds for the output."""
+        """Passes the input's punctuation on, for the columns that the output has."""
         kernel, body = self.kernel, self.kernel.body
         read_punctuation(kernel)
         live = self.node.passed(progressing(self.node.input))
@@ -168,7 +169,7 @@ class PassingWriter(ABC):
                 body.line("continue")
             partial = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {partial} or value == {INFINITY}:"):
-                body.line("continue")  # dropping a promise is always sound
+                body.line("continue")  # dropping punctuation is always sound
             for column, origin in live.items():
                 with body.block(f"if attribute == {origin}:"):
                     send_punctuation(kernel, str(column), "value")

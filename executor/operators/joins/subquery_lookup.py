@@ -1,7 +1,7 @@
-"""EXISTS, IN and scalar subqueries over tables: what they say of each row of a stream.
+"""EXISTS, IN and scalar subqueries over tables, evaluated for each row of a stream.
 
-Rows pass by reference, late ones too, and the answer is a column more. Nothing waits: the subquery
-has been read when the first row comes (``SourceExec.ahead``).
+Rows, late rows included, pass by reference; the answer is an additional column. No row waits: the
+subquery is read to its end before the first row comes (``SourceExec.ahead``).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, St
 from cql.planner.nodes.physical_join import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]
-QUERY = 1  # the port; 0 is the stream
+QUERY = 1  # the port of the subquery; the stream has port 0
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
 
 
 class LookupOperator(PythonOperator):
-    """State: the rows of the subquery, each once, and how often it is there."""
+    """State: the distinct rows of the subquery, with their multiplicities."""
 
     def __init__(self, name: str, node: LookupExec, workspace: Workspace) -> None:
         super().__init__(name)
@@ -59,8 +59,9 @@ class LookupOperator(PythonOperator):
         self._input = node.input.schema
         asked = self._input.fields[node.width : node.width + node.asked]
         self._asked = RowIndex(Schema(asked), "count")
-        self._there: Mask | None = None  # which ids, without those that hold NULL; when complete
-        self._any = self._nulls = False  # whether there are rows at all, and some that hold NULL
+        # per id, once the subquery is complete: whether its row counts (with NULL: scalar only)
+        self._there: Mask | None = None
+        self._any = self._nulls = False  # whether the subquery has rows, and rows with NULL
 
     @property
     def state_bytes(self) -> int:
@@ -116,7 +117,7 @@ class LookupOperator(PythonOperator):
         self.workspace.resize(before, self._asked.nbytes, self.name)
 
     def _complete(self, morsel: Morsel) -> int:
-        """The subquery has been read."""
+        """Called at the end of the subquery. Returns ERROR if a scalar subquery has two rows."""
         count = self._asked.counts["count"].copy()
         free = np.ones(count.size, bool)
         free[self._asked.index.live] = False
@@ -133,7 +134,7 @@ class LookupOperator(PythonOperator):
         return DONE
 
     def _answer(self, morsel: Morsel, n: int) -> tuple[Values, Values]:
-        """Of each row: the answer, and whether it is known."""
+        """For each row: the answer, and whether the answer is known (not NULL)."""
         there = self._there
         assert there is not None
         if self.node.kind == "scalar":

@@ -1,5 +1,5 @@
-"""UNNEST as a running operator: the elements of a row's array. The kernel reads numbers where they
-lie in the dictionary (``executor.strings.arrays``); texts get codes first."""
+"""UNNEST as a running operator: each row with each element of its array. The kernel reads numbers
+directly in the dictionary (``executor.strings.arrays``); the operator encodes texts first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cql.executor.strings.dictionary import RESULTS
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import UnnestExec
 
-#: An array of texts without elements.
+#: The bytes of an empty array of texts.
 _NO_TEXTS = bytes(4)
 
 
@@ -39,8 +39,8 @@ def write(node: UnnestExec) -> Kernel:
 
 @dataclass(slots=True)
 class _UnnestWriter(PassingWriter):
-    """The kernel asks for the elements of each morsel before its rows: where the dictionary lies
-    now, or the codes of all texts (``firsts``: where those of a row begin)."""
+    """Before the rows of each morsel, the kernel requests the elements: the addresses of the
+    dictionary or, for texts, the codes of all elements (``firsts``: each row's first element)."""
 
     node: UnnestExec
 
@@ -101,13 +101,13 @@ class _UnnestWriter(PassingWriter):
 
 
 class UnnestOperator(GeneratedOperator):
-    """State: of texts, the codes of the elements of the morsel at hand, and where those of each row
-    begin. Nothing stays from one morsel to the next."""
+    """State, for texts only: the codes of the current morsel's elements, and the number of each
+    row's first element. No state stays from one morsel to the next."""
 
     def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
         self.node = node
-        self._held: tuple[object, ...] = ()  # what the kernel has the addresses of
+        self._held: tuple[object, ...] = ()  # kept alive: the kernel has their addresses
 
     def provide(self, morsel: Morsel) -> None:
         dictionary = self.workspace.dictionary

@@ -1,5 +1,5 @@
-"""The running slack: progress deduced from the order of arrival
-(``kernels.ingest.bounded_disorder``)."""
+"""The running slack: derives the watermark from the order of arrival
+(``kernels.ingest.bounded_disorder``; out-of-order paper §2, option 2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from cql.planner.nodes.physical import SlackExec
 
 
 class SlackOperator:
-    """State: with a slack in rows, the highest times so far, one more than the slack."""
+    """State: for a slack of n rows, a heap of the n + 1 highest times so far; for a slack in time,
+    the descriptor alone."""
 
     def __init__(self, name: str, node: SlackExec, workspace: Workspace) -> None:
         self.name = name
@@ -34,7 +35,7 @@ class SlackOperator:
         d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
         d[kernel.MOST] = INFINITY if node.max_advance is None else node.max_advance
         d[kernel.HEAP] = self._heap.ctypes.data
-        #: Rows by how far they were behind the highest time before them.
+        #: Histogram: rows by their distance below the highest time before them.
         self.behind = np.zeros(BUCKETS, np.int64)
         d[kernel.BEHIND] = self.behind.ctypes.data
         self.address = int(kernel.slack.address)
@@ -49,7 +50,7 @@ class SlackOperator:
 
     @property
     def interval(self) -> int | None:
-        """The slack, None of one in rows."""
+        """The slack as a span of the attribute; None if the slack is a number of rows."""
         return int(self.descriptor[kernel.INTERVAL]) if self.descriptor[kernel.COUNT] < 0 else None
 
     @property
@@ -69,7 +70,7 @@ class SlackOperator:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """It keeps no codes."""
+        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         rows = self.rows

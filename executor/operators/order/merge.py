@@ -1,5 +1,5 @@
 """The running order-preserving union and the sort that punctuation releases: rows wait in a slab
-until progress has passed them, and leave in order (``kernels.order.merge``)."""
+until the watermark passes their times, and leave in order (``kernels.order.merge``)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ INITIAL_RUNS = 16
 
 
 class MergeOperator(SlabOperator):
-    """``order``: the column of the time, on which it makes punctuation. ``keys`` order rows of one
-    time, each a column; ``names`` says for each port what comes there. State: the slab, ``times``
-    where the column of the time is no int64, and the tables of its runs."""
+    """``order``: the time column, on which the operator emits punctuation. ``keys``: columns that
+    order rows of equal time. ``names``: the name of each port's input. State: the slab, ``times``
+    (an int64 copy of the time column, where that column has another type), and the tables of the
+    runs."""
 
     addresses: ClassVar = {
         "heap": kernel.HEAP,
@@ -68,7 +69,7 @@ class MergeOperator(SlabOperator):
             self.bind()
 
     def _more_runs(self, room: int) -> None:
-        """Called when every run has rows."""
+        """Makes room for ``room`` runs per port; called when every run has rows."""
         d, before = self.descriptor, int(self.descriptor[kernel.RUNS])
         lists = self.state.get("lists", np.zeros(0, np.int64)).reshape(self._ports, before)
         for name in ("heap", "heads", "tails", "ages", "spares"):
@@ -84,7 +85,7 @@ class MergeOperator(SlabOperator):
         times = self.state.get("times", self.state.get(f"c{self._order}"))
         self.descriptor[kernel.TIMES] = 0 if times is None else times.ctypes.data
 
-    # -- what a runtime asks ---------------------------------------------------------------------
+    # -- called by the runtime -------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
         match int(morsel.words[DETAIL]):
@@ -103,7 +104,8 @@ class MergeOperator(SlabOperator):
         return False
 
     def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what had left while it was idle."""
+        """For each port, the number of its rows that arrived below the times already emitted
+        because the port was idle."""
         first = kernel.FIRST + kernel.TOO_LATE
         counts = self.descriptor[first :: kernel.PORT_WORDS][: len(self.names)]
         return list(zip(self.names, counts.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""A running operator whose rows wait in a slab (``kernels.order.row_slab``)."""
+"""The base class of running operators whose rows wait in a slab (``kernels.order.row_slab``)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.logical import SortKey
 
-#: The slab grows by a quarter, so that what it takes stays near what it holds.
+#: Slots are added in multiples of this number. The slab grows by a quarter, not by doubling, so
+#: that its memory stays close to the rows held.
 STEP = 1024
 
 
 class SlabOperator:
-    """``own`` words of the descriptor stand behind those of the slab. State: ``c<i>`` and ``m<i>``,
-    data and mask of each column of the rows that wait; ``next`` links a row's slot to the next one
-    of its list or of the free slots."""
+    """The descriptor has ``own`` words of the operator behind those of the slab. State: ``c<i>``
+    and ``m<i>``, data and mask of column i of the waiting rows; ``next`` links a slot to the next
+    slot of its list or to the next free slot."""
 
-    #: Arrays of the state by the word that their address is in.
+    #: For each array of the operator's own state, the descriptor word that holds its address.
     addresses: ClassVar[dict[str, int]]
 
     def __init__(
@@ -56,7 +57,7 @@ class SlabOperator:
         self.state[name] = new
 
     def more_slots(self, wanted: int) -> None:
-        """Room for that many rows at the least; the new slots are free."""
+        """Grows the slab to at least ``wanted`` slots; the new slots are free."""
         d, before = self.descriptor, int(self.descriptor[kernel.SLOTS])
         slots = -(-max(wanted, before + before // 4) // STEP) * STEP
         self.resize("next", slots, np.dtype(np.int32))
@@ -71,7 +72,7 @@ class SlabOperator:
         self.bind()
 
     def bind(self) -> None:
-        """Tells the kernel where the arrays are now."""
+        """Writes the addresses of the arrays into the descriptor."""
         d, state = self.descriptor, self.state
         for name, word in {"next": kernel.NEXT, **self.addresses}.items():
             d[word] = state[name].ctypes.data if name in state else 0
@@ -86,7 +87,8 @@ class SlabOperator:
         return bool(self.descriptor[sort_keys.TEXTS])
 
     def refresh(self) -> None:
-        """Before a morsel: the order of the texts that are sorted by."""
+        """Gives the kernel the current order of texts; called before a morsel if a sort key is a
+        text."""
         self._rank = self.workspace.dictionary.rank().astype(np.int32, copy=False)
         self.descriptor[[sort_keys.RANK, sort_keys.RANKS]] = self._rank.ctypes.data, self._rank.size
 
@@ -106,7 +108,7 @@ class SlabOperator:
             held = np.flatnonzero(used & self.state[f"m{i}"] if f"m{i}" in self.state else used)
             column[held] = change(column[held])
 
-    # -- what a runtime asks ---------------------------------------------------------------------
+    # -- called by the runtime -------------------------------------------------------------------
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")

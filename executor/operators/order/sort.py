@@ -20,12 +20,13 @@ from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import SortExec
 
 _WINDOWS = 16
-#: A LIMIT that leaves nothing out, twice which is a number.
+#: A LIMIT that excludes no row; twice this number still fits into int64.
 _MOST = 1 << 60
 
 
 class SortOperator(SlabOperator):
-    """State: the slab, ``windows`` (those that are open), and room to sort one of them."""
+    """State: the slab, the open ``windows``, and buffers (``leads``, ``order``) to sort one
+    window."""
 
     addresses: ClassVar = {"windows": kernel.WINDOWS, "leads": kernel.LEADS, "order": kernel.ORDER}
 
@@ -65,7 +66,7 @@ class SortOperator(SlabOperator):
         self.descriptor[kernel.SORTED] = room
         self.bind()
 
-    # -- what a runtime asks ---------------------------------------------------------------------
+    # -- called by the runtime -------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
         d, wanted = self.descriptor, int(morsel.words[DETAIL_ROW])

@@ -1,4 +1,4 @@
-"""Descriptors of the order of rows (``kernels.order.sort_keys``)."""
+"""Descriptors of sort orders (``kernels.order.sort_keys``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from cql.planner.nodes.logical import SortKey
 
 
 def order_words(schema: Schema, keys: Sequence[SortKey], first: int) -> Words:
-    """A descriptor whose columns stand from word ``first`` on. Keys are columns."""
+    """The descriptor of a sort by ``keys``, each a column of ``schema``. The words of the columns
+    begin at word ``first``."""
     sizes = first + kernel.COLUMN_WORDS * len(schema)
     behind = sizes + len(schema)
     d = np.zeros(behind + kernel.KEY_WORDS * len(keys), np.int64)

@@ -35,13 +35,13 @@ from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.physical import ChangeAggregateExec, bounded
 
-#: Entries that one change may need beside its own: the group's two, and one to compute in.
+#: Spare entries: two for a group (``back`` and ``apart``), one for an intermediate result.
 _SPARE = 3
 
 
 class ChangeAggregateOperator(ChangelogOperator):
-    """State: keys and counts per group; aggregates per entry. ``windows`` are those that make its
-    input a relation."""
+    """State: keys and counts per group; aggregates per entry. ``windows``: the window operators
+    below, which turn streams into the input relation."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ChangeAggregateOperator(ChangelogOperator):
             return site
         made = explained(site, self._functions, self._words, self.workspace.dictionary)
         kind = self.schema[self.time].type
-        with contextlib.suppress(EvaluationError):  # a time that Python has not
+        with contextlib.suppress(EvaluationError):  # a time outside Python's range
             made = replace(made, message=f"{made.message}, at {to_python(self._word('now'), kind)}")
         return made
 
@@ -136,16 +136,17 @@ class ChangeAggregateOperator(ChangelogOperator):
         return bool(self.node.keys or (self._groups["shown"].size and self._groups["shown"][0]))
 
     def at_end(self) -> State:
-        """An aggregate without keys has a row, whatever came; where nothing did, from the
-        beginning."""
+        """The row of an aggregate without keys that received no change: its time is the last
+        watermark sent, or ``node.beginning`` if that is later."""
         if self._has_row:
             return no_rows(self.output)
         first = max(self.node.beginning, self._promised)
         return self._run(no_rows(self.schema), np.array([first], np.int64), idle=True)
 
     def _promise(self) -> None:
-        """Only the end of the input tells that the row was there from the beginning; an input
-        without an end is not waited for."""
+        """Holds the watermark back while the row of an aggregate without keys is missing: only the
+        end of the input shows that the row exists from the beginning. For an unbounded input, the
+        watermark does not wait."""
         if self._has_row or not self._ends:
             self._promised = self.passed
             super()._promise()
@@ -169,10 +170,10 @@ class ChangeAggregateOperator(ChangelogOperator):
             first = stop
         return joined(found)
 
-    _next_end = INFINITY  # of the windows that groups are of
+    _next_end = INFINITY  # the earliest end of the windows that have groups
 
     def _close(self, ends: npt.NDArray[Any]) -> None:
-        """Windows that are over take their groups along."""
+        """Drops the groups of windows that end at or below the watermark."""
         live = self._index.live
         over = ends[live].astype(np.int64) <= self.passed
         self._groups["live"][live[over]] = 0
@@ -182,8 +183,9 @@ class ChangeAggregateOperator(ChangelogOperator):
         self._next_end = int(left.min()) if left.size else INFINITY
 
     def _from_the_first_instant(self, rows: State, times: Times) -> tuple[State, Times]:
-        """An aggregate without keys has a row from the first instant of its inputs on, though no
-        row of theirs may have come this far: a change of weight 0 says so."""
+        """Adds a change of weight 0 at the first instant of the input, if the input has no row
+        there (a filter may have removed that row): an aggregate without keys has a row from that
+        instant on."""
         first = self.node.since
         if first is None:
             first = min((w.first for w in self.windows if w.first is not None), default=None)
@@ -224,7 +226,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         return found
 
     def _take_in_values(self, rows: State, times: Times, weights: Times, ids: Times) -> State:
-        """What the values that are kept beside say, for the kernel."""
+        """Updates the value logs; returns the arrays that the kernel reads from them."""
         if not self._values:
             return {}
         pairs = Pairs.of(times, ids, self._groups["live"].size)
@@ -302,7 +304,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         self._keep = arrays
 
     def _rows(self, made: State) -> State:
-        """What the kernel told, as rows."""
+        """The kernel's output arrays as rows of the output schema."""
         owners, keys = made["out_owner"], self.node.keys
         rows = take(self._key_rows, owners)
         for k in range(len(self.node.calls)):
@@ -316,7 +318,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         return rows
 
     def _forget(self, ids: Times) -> None:
-        """Groups without rows give back what they hold."""
+        """Frees the entries, values and ids of those groups ``ids`` that have no rows."""
         if not self.node.keys:
             return
         gone = ids[self._groups["live"][ids] == 0]
@@ -333,5 +335,5 @@ class ChangeAggregateOperator(ChangelogOperator):
 
 
 def _nothing(rows: State) -> State:
-    """A change of weight 0."""
+    """One change of weight 0 whose columns are NULL."""
     return {name: np.zeros(1, column.dtype) for name, column in rows.items()}

@@ -1,18 +1,21 @@
-"""The kernel that aggregates a changing relation, as text: groups gain and lose rows, and at the
-end of each instant those that changed say so.
+"""Writes the kernel that aggregates a changing relation: groups gain and lose rows, and at the end
+of each instant the kernel outputs the changes of the groups that changed.
 
-States are entries of one slab: one for each group and, for the last two methods, one for each row.
-Four methods. ``append_only``: rows are added to their group. ``retract``: rows that leave are taken
-out of it. ``two_stacks``: rows leave in the order in
-which they came, so a group keeps two stacks of them; an entry of the front stack holds the
-aggregate of itself and all below it, the group's own entry that of the back stack; each row is
-merged twice in its life and nothing is ever subtracted. ``rescan``: rows leave in any order; a
-group that lost one is aggregated anew from those that are left.
+States are entries of one slab: one per group and, for ``two_stacks`` and ``rescan``, one per row.
+Each of four methods forgets rows in its own way.
 
-Calls that keep values beside (DISTINCT, holistic) have them in ``value_logs``, which tell for each
-instant and group: the result of a holistic call; for DISTINCT which rows bring a value or take the
-last of its kind away or, where a state cannot lose a value, all values that are left. The states of
-DISTINCT calls stand in an entry of the group apart from those of its rows.
+``append_only``: no row ever leaves.
+``retract``: a row that leaves is subtracted from the state of its group.
+``two_stacks``: rows leave in the order in which they entered, so a group keeps them in two stacks.
+An entry of the front stack holds the aggregate of itself and of all entries below it. The group's
+own entry holds the aggregate of the back stack. Each row is merged twice and never subtracted.
+``rescan``: rows leave in any order. A group that lost a row is aggregated anew from its other rows.
+
+DISTINCT and holistic calls keep their values outside the slab, in ``value_logs``. For each instant
+and group, a log gives the kernel the result of a holistic call. For a DISTINCT call whose state can
+retract a value, the log gives the rows that bring a new value or remove the last copy of one; for
+other DISTINCT calls, all values of the group. The states of DISTINCT calls stand in the group's
+entry ``apart``, not in the entry with the states over its rows.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import ChangeAggregateExec
 
 APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks", "rescan"
-#: Arrays beside the groups and beside the entries: name and dtype.
+#: Arrays with one value per group and with one value per entry: name and dtype.
 OF_GROUP = (
     ("live", "int64"),
     ("back", "int64"),
@@ -50,10 +53,11 @@ OF_ENTRY = (("link", "int64"), ("free", "int64"))
 
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateCode:
-    """``slots``: the descriptor's words by name. ``state``: columns of an entry. ``results``: of a
-    group, a pair (value, valid) for each call, as (name, dtype); ``told``: the same of holistic
-    calls, as their values told it last. ``sites``: errors by number. ``listed``: the logs whose
-    values are written out."""
+    """``slots``: the descriptor's words by name. ``state``: columns of an entry, as (name, dtype).
+    ``results``: columns of a group, two per call (value, valid), as (name, dtype). ``told``: the
+    same columns for holistic calls only, with the last result from the value log. ``logs``: the
+    value logs. ``listed``: numbers of the logs that give the kernel all values of a group.
+    ``sites``: errors by number."""
 
     text: str
     slots: Mapping[str, int]
@@ -65,7 +69,7 @@ class ChangeAggregateCode:
     sites: tuple[ErrorSite, ...]
     uses_rank: bool
     texts: tuple[str, ...]  # state columns that hold codes
-    functions: tuple[Called, ...]  # of users, which the kernel calls
+    functions: tuple[Called, ...]  # user functions that the kernel calls
 
 
 @once
@@ -89,11 +93,12 @@ class _Writer:
             if call.holistic:
                 continue
             loose = not node.keys or call.where is not None or any(a.nullable for a in call.args)
-            # a group that lost all its rows with a value has seen one, and has none
+            # a group can lose all rows that have a value, so its result may be NULL
             loose = loose or node.method != APPEND_ONLY
             self.codes[k] = aggregate_code(call, k, loose)
         append = node.method == APPEND_ONLY
-        #: The states of rows; DISTINCT ones that follow their values, and those made anew of them.
+        #: ``plain``: calls whose state is over rows. ``moved``: DISTINCT calls whose state follows
+        #: single values. ``anew``: DISTINCT calls whose state is computed anew from all values.
         self.plain = {k: c for k, c in self.codes.items() if k not in self.log_of}
         sets = {k: c for k, c in self.codes.items() if k in self.log_of}
         self.moved = {k: c for k, c in sets.items() if append or c.retract}
@@ -211,7 +216,7 @@ class _Writer:
             )
         declare_own(self, list(self.codes.values()))
 
-    # -- what functions of users ask of a kernel (``user_aggregate.Kernel``) ----------------------
+    # -- called by the code of user-defined aggregates (``aggregates.udaf.Kernel``) ---------------
 
     def declare(self, name: str, text: str) -> str:
         if name not in self._declared:
@@ -288,7 +293,7 @@ class _Writer:
             self.body.lines(*code.init)
 
     def _init_apart(self) -> None:
-        """``g`` is the group's entry apart, of no values."""
+        """Sets the DISTINCT states in entry ``g`` to those of no values."""
         for code in (*self.moved.values(), *self.anew.values()):
             self.body.lines(*code.init)
 
@@ -306,14 +311,15 @@ class _Writer:
         self._init()
 
     def _own_entry(self) -> None:
-        """``g`` is the group's own entry."""
+        """Sets ``g`` to the group's own entry, which is created if missing."""
         with self.body.block("if back[q] < 0:"):
             self._new_entry("e")
             self.body.line("back[q] = e")
         self.body.line("g = uint64(back[q])")
 
     def _apply_values(self) -> None:
-        """DISTINCT: a value that is new, or of which none is left."""
+        """Updates the states of DISTINCT calls if the row brings a new value or removes the last
+        copy of one."""
         body = self.body
         with body.block("if apart[q] < 0:"):
             body.lines("free_top -= 1", "apart[q] = free[free_top]", "g = uint64(apart[q])")
@@ -329,7 +335,7 @@ class _Writer:
         if self.moved and self.node.method != APPEND_ONLY:
             with body.block("if live[q] == 0:"):
                 for code in self.moved.values():
-                    body.lines(*code.init)  # so that what floats lost does not stay
+                    body.lines(*code.init)  # drops the rounding errors of floats
 
     def _apply(self) -> None:
         body = self.body
@@ -346,7 +352,7 @@ class _Writer:
                 with body.block("for copy in range(-w):"):
                     self._take_out()
                 with body.block("if live[q] == 0:"):
-                    self._init()  # so that what floats lost does not stay
+                    self._init()  # drops the rounding errors of floats
             return
         with body.block("for copy in range(w):"):
             self._new_entry("e")
@@ -365,7 +371,7 @@ class _Writer:
                 self._remove()
 
     def _pop(self) -> None:
-        """The row that came first leaves; if the front stack is empty, the back one is turned."""
+        """Removes the oldest row. If the front stack is empty, moves the back stack to it first."""
         body = self.body
         with body.block("if front[q] < 0:"):
             body.lines("e = newest[q]", "below = int64(-1)")
@@ -382,8 +388,8 @@ class _Writer:
         body.lines("e = front[q]", "front[q] = link[e]", "free[free_top] = e", "free_top += 1")
 
     def _remove(self) -> None:
-        """The latest row with an equal state leaves; of those that entered when it did, where the
-        order of rows matters."""
+        """Removes the latest row whose state equals that of the leaving row. Where the input has
+        entry times, the states of order-sensitive aggregates also compare these."""
         body = self.body
         self._new_entry("s")
         self._update()
@@ -453,7 +459,7 @@ class _Writer:
         self.body.lines(f"y{k} = {code.result.value}", f"z{k} = {code.result.valid or 'True'}")
 
     def _show_values(self) -> None:
-        """Results of the calls that keep values."""
+        """Computes the results of the calls that keep values."""
         body = self.body
         for k, call in enumerate(self.node.calls):
             if call.holistic:
@@ -477,7 +483,7 @@ class _Writer:
             self._emit_result(k, code)
 
     def _total(self) -> None:
-        """``g`` is an entry with the aggregate of all rows."""
+        """Sets ``g`` to an entry with the aggregate of all rows of the group."""
         body = self.body
         if self.node.method == TWO_STACKS:
             self._new_entry("s")

@@ -1,7 +1,7 @@
-"""Operators that look at a relation instant by instant.
+"""Operators that process a relation instant by instant.
 
-All changes of one instant leave together, once punctuation says that it is over (CQL's semantics:
-a relation has a state at each instant, and none in between).
+All changes of one instant leave together, once the watermark has passed the instant (CQL's
+semantics: a relation has one state per instant, and none in between).
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def promises_of(morsel: Morsel) -> Iterator[tuple[int, int]]:
 
 
 class Waiting:
-    """Rows of instants that are not over, as parts in the order of their times, which are those in
-    column ``time``."""
+    """Rows of instants that are not over, in parts; column ``time`` orders the rows of a part."""
 
     def __init__(self, schema: Schema, time: int) -> None:
         self.schema = schema
@@ -72,7 +71,8 @@ class Waiting:
         return rows[f"c{self.time}"].astype(np.int64, copy=False)
 
     def before(self, passed: int) -> State:
-        """Takes out the rows of the instants before ``passed``, by time, ties by their arrival."""
+        """Removes and returns the rows of instants before the watermark ``passed``, ordered by
+        time, ties by arrival."""
         due: list[State] = []
         kept: list[State] = []
         for part in self.parts:
@@ -87,12 +87,12 @@ class Waiting:
         return self._in_order(due) if due else no_rows(self.schema)
 
     def put_back(self, rows: State) -> None:
-        """Rows that ``before`` gave: they came before those that still wait."""
+        """Takes back rows that ``before`` returned; they precede all rows that still wait."""
         if count(rows):
             self.parts.insert(0, rows)
 
     def _in_order(self, parts: Sequence[State]) -> State:
-        """Rows by time, ties by their arrival."""
+        """The rows of ``parts``, ordered by time, ties by arrival."""
         rows = joined(parts)
         times = self.times(rows)
         if len(parts) == 1 or not (times[1:] < times[:-1]).any():
@@ -104,8 +104,8 @@ class Waiting:
 
 
 class ChangelogOperator(RowsOperator):
-    """State: rows of instants that are not over. ``time`` is the input column that orders them,
-    ``time_out`` the output column on which the operator promises."""
+    """State: rows of instants that are not over. ``time``: the input column with the instants.
+    ``time_out``: the output column on which the operator emits punctuation."""
 
     def __init__(
         self, name: str, schema: Schema, time: int, output: Schema, time_out: int,
@@ -115,15 +115,16 @@ class ChangelogOperator(RowsOperator):
         self.schema = schema
         self.time = time
         self.time_out = time_out
-        self.passed = NEVER  # instants before it are over
+        self.passed = NEVER  # the watermark: instants before it are over
         self._waiting = Waiting(schema, time)
 
     @abstractmethod
     def advance(self, rows: State, times: Times) -> State:
-        """What the rows of instants that are over make, in order; ``passed`` says which are."""
+        """The output for ``rows``, all changes of the instants that ended since the last call, in
+        the order of ``times``. Instants before the watermark ``passed`` are over."""
 
     def at_end(self) -> State:
-        """What the end of the input makes, behind all else."""
+        """The output at the end of the input, behind all other rows."""
         return no_rows(self.output)
 
     @property
@@ -132,7 +133,7 @@ class ChangelogOperator(RowsOperator):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of state beside the rows that wait."""
+        """Bytes of state other than the waiting and the ready rows."""
         return 0
 
     @property
@@ -166,7 +167,8 @@ class ChangelogOperator(RowsOperator):
         return None
 
     def _promise(self) -> None:
-        """All that follows is of instants that are not over."""
+        """Emits punctuation with the input's watermark: all later output belongs to instants that
+        are not over."""
         self.promises.append((self.time_out, self.passed))
 
     def _times(self, rows: State) -> Times:

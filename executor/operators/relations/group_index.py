@@ -1,4 +1,4 @@
-"""Groups of rows that are equal in some columns: NULL equals NULL, NaN equals NaN, -0.0 is 0.0."""
+"""Ids for groups of rows with equal key columns: NULL = NULL, NaN = NaN, -0.0 = 0.0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _NAN = np.float64(np.nan).view(np.int64)
 
 
 def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n: int) -> Words:
-    """A line of words per row: one for each column (0 for NULL), then their NULL flags."""
+    """A line of words per row: one word per column (0 for NULL), then the columns' NULL flags.
+    Shape: (n, words of a key)."""
     words = np.zeros((n, len(columns) + 1 + len(columns) // _FLAGS), np.int64)
     for k, (c, t) in enumerate(zip(columns, types, strict=True)):
         values, mask = rows[f"c{c}"], rows[f"m{c}"]
@@ -33,14 +34,14 @@ def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n:
 
 
 def canonical(values: npt.NDArray[Any]) -> Words:
-    """The bits of floats, one for those that are equal."""
+    """The bits of floats as int64. Equal floats (-0.0 and 0.0, all NaNs) get equal bits."""
     wide = values.astype(np.float64) + 0.0
     return np.where(np.isnan(wide), _NAN, wide.view(np.int64))
 
 
 class GroupIndex:
-    """Dense ids for lines of key words. Ids stay until they are given back; there are at most
-    ``capacity`` of them at a time, and arrays beside the index grow with that."""
+    """Dense ids for lines of key words. An id stays until it is given back. At most ``capacity``
+    ids are in use at a time; arrays beside the index grow with ``capacity``."""
 
     def __init__(self, types: Sequence[DataType]) -> None:
         self._texts = [k for k, t in enumerate(types) if t.is_coded]
@@ -57,12 +58,12 @@ class GroupIndex:
 
     @property
     def free(self) -> int:
-        """How many ids are not in use."""
+        """The number of ids that are not in use."""
         return int(self._control[kernel.FREE])
 
     @property
     def arrays(self) -> tuple[Words, Words, Words, Words]:
-        """What ``kernels.lib.key_index`` works on: table, keys, free ids, control."""
+        """The arrays of ``kernels.lib.key_index``: table, keys, free ids, control."""
         return self._table, self._keys, self._free, self._control
 
     @property
@@ -77,7 +78,7 @@ class GroupIndex:
         return np.flatnonzero(used)
 
     def ids(self, words: Words) -> tuple[Words, npt.NDArray[np.uint8]]:
-        """The id of each line, and whether the line made it."""
+        """The id of each line, and whether the line added that id to the index."""
         n = words.shape[0]
         self.make_room(n)
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
@@ -85,13 +86,13 @@ class GroupIndex:
         return ids, fresh
 
     def found(self, words: Words) -> Words:
-        """The id of each line, -1 of one that has none."""
+        """The id of each line; -1 if the index does not hold the line."""
         ids = np.empty(words.shape[0], np.int64)
         kernel.look_up_groups(words, self._table, self._keys, ids)
         return ids
 
     def once(self, ids: Words) -> Words:
-        """Each of them once."""
+        """The distinct ids."""
         if self._seen.size < self.capacity:
             self._seen = np.zeros(self.capacity, np.uint8)
         found = np.empty(ids.size, np.int64)
@@ -110,7 +111,7 @@ class GroupIndex:
         self._index_again(self._table.size)
 
     def make_room(self, n: int) -> None:
-        """Free ids for so many more lines."""
+        """Grows the index to at least ``n`` free ids."""
         free = self.free
         if free < n:
             old = self.capacity
@@ -131,7 +132,7 @@ class GroupIndex:
 
 
 def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
-    """``array`` with room for ``size`` values."""
+    """``array`` with at least ``size`` values; new values are ``fill``."""
     if array.shape[0] >= size:
         return array
     new = np.full(size, fill, array.dtype)

@@ -33,7 +33,7 @@ Join: TypeAlias = Callable[[Sequence[State]], State]
 
 
 def columns_of(schema: Schema) -> list[tuple[str, int, np.dtype[Any]]]:
-    """Name, word of a morsel, and type of each array of rows of ``schema``."""
+    """For each array of rows of ``schema``: its name, its word in a morsel, its dtype."""
     found = []
     for i, f in enumerate(schema):
         dtype = stored_dtype(f.type.storage)
@@ -54,7 +54,7 @@ def rows_of(morsel: Morsel, schema: Schema) -> State:
 
 
 def count(rows: State) -> int:
-    """Rows have a column at least."""
+    """The number of rows; rows have at least one column."""
     return int(rows["c0"].size)
 
 
@@ -63,7 +63,8 @@ def take(rows: State, which: Array | slice) -> State:
 
 
 def rest(rows: State, first: int) -> State:
-    """The rows from ``first`` on, as views; a copy where they would keep twice their memory."""
+    """The rows from ``first`` on, as views. Copies them if the views would keep alive more than
+    twice their bytes."""
     if first == 0:
         return rows
     left = take(rows, slice(first, None))
@@ -79,8 +80,8 @@ def joined(parts: Sequence[State]) -> State:
 
 
 def append_part(parts: MutableSequence[State], rows: State, join: Join = joined) -> None:
-    """A part is joined to the one before it when that is not twice as long: few parts, and a row is
-    copied few times."""
+    """Appends a part, and joins it with the part before while that part has at most twice its rows.
+    This keeps the number of parts and the copies per row logarithmic in the number of rows."""
     parts.append(rows)
     while len(parts) > 1 and count(parts[-2]) <= 2 * count(parts[-1]):
         last = parts.pop()
@@ -94,7 +95,7 @@ def nbytes(parts: Sequence[State]) -> int:
 def map_texts(
     parts: Sequence[State], schema: Schema, change: Callable[[CodeColumn], CodeColumn]
 ) -> None:
-    """Puts new codes in the place of the texts of rows; those of NULLs mean nothing."""
+    """Replaces the text codes of rows; a NULL's code has no meaning."""
     for i, f in enumerate(schema):
         if f.type.is_coded:
             for part in parts:
@@ -103,8 +104,8 @@ def map_texts(
 
 
 class RowsOperator(PythonOperator):
-    """Takes morsels and gives rows that are ``ready``, as many at a time as an output morsel holds,
-    then the ``promises`` (attribute, value) that hold behind them."""
+    """Takes in a morsel, then sends the ``ready`` rows, one output morsel at a time, and behind
+    them the punctuation ``promises`` as (attribute, value)."""
 
     def __init__(self, name: str, output: Schema, workspace: Workspace) -> None:
         super().__init__(name)
@@ -129,15 +130,17 @@ class RowsOperator(PythonOperator):
 
     @abstractmethod
     def take_in(self, morsel: Morsel) -> int | None:
-        """Takes a morsel's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR
-        where a row fails."""
+        """Takes a morsel's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR if
+        a row fails."""
 
     def more(self) -> State | None:
-        """What else there is of the morsel that was taken in, once all that is ready has left."""
+        """The next rows for the morsel taken in, once all ready rows have left; None if there are
+        no more."""
         return None
 
     def between(self) -> list[tuple[int, int]]:
-        """What holds behind all that is ready, though ``more`` follows."""
+        """Punctuation (attribute, value) behind the ready rows that holds although ``more`` rows
+        follow."""
         return []
 
     @property
@@ -175,7 +178,7 @@ class RowsOperator(PythonOperator):
         return DONE
 
     def _goes_on(self, words: npt.NDArray[np.int64]) -> bool:
-        """Makes more rows ready, if there are any."""
+        """Makes the next rows ready; returns whether there are any."""
         before = self.state_bytes
         rows = self.more()
         if rows is None:

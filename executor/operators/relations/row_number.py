@@ -17,13 +17,13 @@ from cql.executor.operators.relations.top_n import SortedRows
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import RowNumberExec
 
-#: What the kernel keeps of each row, in this order.
+#: Numbers that the kernel keeps per row, in this order.
 _OF_ROW = ("held", "arrival", "following", "shown", "shown_many", "now", "now_many")
 
 
 class RowNumberOperator(ChangelogOperator):
-    """State: the rows of the relation, for each partition in the order of their keys, and the
-    numbers under which they are shown. At equal keys the row comes first that is there longest."""
+    """State: the rows of the relation, per partition in the order of their sort keys, and the row
+    numbers output last. Of rows with equal keys, the row held longest comes first."""
 
     def __init__(self, name: str, node: RowNumberExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema

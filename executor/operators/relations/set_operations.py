@@ -1,4 +1,4 @@
-"""DISTINCT, EXCEPT and INTERSECT of changing relations: what counts is how often a row is there."""
+"""DISTINCT, EXCEPT and INTERSECT of changing relations, computed from each row's multiplicity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
 
 class RowIndex:
-    """The rows of a relation, each once: an id, its columns, and arrays of numbers beside them."""
+    """The distinct rows of a relation: per row an id, its columns, and one number in each array of
+    ``counts``."""
 
     def __init__(self, schema: Schema, *counts: str) -> None:
         self.schema = schema
@@ -35,7 +36,7 @@ class RowIndex:
         self.index.map_codes(change)
 
     def ids(self, rows: State, n: int) -> tuple[Times, Times]:
-        """The id of each row, and which of the rows are new."""
+        """The id of each row, and the positions of the rows that are new."""
         words = key_words(rows, range(len(self.types)), self.types, n)
         ids, fresh = self.index.ids(words)
         size = self.index.capacity
@@ -50,7 +51,7 @@ class RowIndex:
         self.index.give_back(ids)
 
     def changes(self, ids: Times, times: Times, weights: Times, output: Schema) -> State:
-        """Rows with their instant and weight, as rows of ``output``."""
+        """The rows ``ids`` with their instants and weights, as rows of ``output``."""
         width = len(self.schema)
         rows = take(self.rows, ids)
         more = {name: c for name, c in no_rows(output).items() if name not in rows}
@@ -62,8 +63,8 @@ class RowIndex:
 
 
 class WeightsOperator(ChangelogOperator):
-    """State: each row that is in an input, with how often it is in the left and in the right one,
-    and in the result."""
+    """State: each distinct row of the inputs, with its multiplicity in the left input, in the right
+    input and in the result."""
 
     def __init__(
         self, name: str, node: ChangeAggregateExec | SetOperationExec, workspace: Workspace

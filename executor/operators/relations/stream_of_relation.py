@@ -31,7 +31,8 @@ class _StreamOperator(ChangelogOperator):
 
 class NetOperator(_StreamOperator):
     """ISTREAM, DSTREAM and the changes of a whole query: the bag difference between an instant and
-    the one before. It keeps no rows: the changes of an instant, added up, are that difference."""
+    the instant before. The sum of an instant's changes is that difference, so the operator keeps no
+    rows."""
 
     def advance(self, rows: State, times: Times) -> State:
         n, width = times.size, len(self.schema) - 2
@@ -52,8 +53,8 @@ class NetOperator(_StreamOperator):
 
 
 class WholeOperator(_StreamOperator):
-    """RSTREAM: all rows of the relation, at each instant at which it changes, in the order in which
-    they came to be there. State: these rows."""
+    """RSTREAM: at each instant with changes, all rows of the relation, in the order in which they
+    entered it. State: these rows."""
 
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)

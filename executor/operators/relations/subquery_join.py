@@ -1,4 +1,5 @@
-"""EXISTS, IN and scalar subqueries: what a changing relation says of the rows of another."""
+"""EXISTS, IN and scalar subqueries over a changing relation, evaluated for each row of another
+(mark and single joins, ``kernels.relations.subquery_join``)."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _ROOM = 4096
 
 
 class SubqueryJoinOperator(ChangelogOperator):
-    """State: the rows of the left with what was said of each, how often each key is in the
-    subquery, and (scalar) its value."""
+    """State: the rows of the left input with the answer last output for each, the multiplicity of
+    each key in the subquery, and (scalar) the subquery's value."""
 
     def __init__(self, name: str, node: SubqueryJoinExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
@@ -90,7 +91,8 @@ class SubqueryJoinOperator(ChangelogOperator):
         return found
 
     def _key_ids(self, rows: State, n: int) -> tuple[Times, npt.NDArray[np.uint8]]:
-        """Without keys (scalar subqueries have none) all rows are of one."""
+        """The id of each row's key, and whether a column of that key is NULL. Without key columns
+        (scalar subqueries have none) all rows share one key."""
         ids, fresh = self._keys.ids(key_words(rows, self._key_columns, self._key_types, n))
         size = self._keys.capacity
         self._counts = {name: grown(a, size) for name, a in self._counts.items()}
@@ -125,7 +127,7 @@ class SubqueryJoinOperator(ChangelogOperator):
         return joined(parts)
 
     def _made(self, ids: Times, answers: Times, times: Times, weights: Times) -> State:
-        """Rows of the output, in the order of its columns."""
+        """The rows ``ids`` with their answers, as rows of the output schema."""
         width = self._width
         rows = self._rows.changes(ids, times, weights, self.output)
         if self._kind == kernel.SINGLE:

@@ -21,8 +21,8 @@ _AS_IT_IS, _BY_RANK, _BY_RANK_DOWN = 0, 1, 2
 
 
 class SortedRows(RowIndex):
-    """Rows with their sort keys, as ``words`` that ``kernel.order_of`` compares; ``texts`` says
-    which of them are codes."""
+    """Rows with their sort keys as ``words``, which ``kernel.order_of`` compares; ``texts`` says
+    for each word whether it is a text code, and whether that key is descending."""
 
     def __init__(
         self, schema: Schema, keys: Sequence[SortKey], workspace: Workspace, *counts: str
@@ -111,8 +111,8 @@ def _how(key: SortKey) -> int:
 
 
 def _sort_words(key: SortKey, rows: State) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Where NULL stands, and the value, as words that sort ascending; texts are codes, and code 0
-    where NULL."""
+    """Two words per row that sort ascending: the place of NULL (-1, 0 or 1), and the value (0 for
+    NULL). The word of a text is its code, which the kernel compares by rank."""
     assert isinstance(key.expr, Column)
     values, valid = rows[f"c{key.expr.index}"], rows[f"m{key.expr.index}"] != 0
     place = np.where(valid, 0, -1 if key.nulls_first else 1)

@@ -1,9 +1,9 @@
-"""Windows without SLIDE: a stream as a relation, by the changes of each instant.
+"""Windows without SLIDE: turn a stream into a relation, given by the changes of each instant.
 
-A row with event time t enters at t. Under ``[RANGE r]`` it leaves at the first instant after t + r
-(``[NOW]`` is ``[RANGE 0]``), under ``[ROWS n]`` when n later rows have come, in the order of event
-time and, at one time, of arrival (CQL paper §6.2; as STREAM shows them, what a RANGE window loses
-at an instant stands before what it gets, in a ROWS window behind it).
+A row with event time t enters at t. Under ``[RANGE r]`` the row leaves at the first instant after
+t + r (``[NOW]`` is ``[RANGE 0]``). Under ``[ROWS n]`` it leaves when n later rows have entered, in
+the order of event time, ties by arrival (CQL paper §6.2). As in STREAM, a RANGE window outputs the
+rows that leave at an instant before the rows that enter; a ROWS window outputs them after.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> Re
 
 
 class RelationOperator(ChangelogOperator):
-    """``first``: the instant at which the first row entered; ``last``: the latest one that the
-    input itself has come to."""
+    """``first``: the instant at which the first row entered. ``last``: the latest watermark of the
+    input before its end."""
 
     def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
         assert node.window.wa is not None
@@ -76,7 +76,8 @@ class RelationOperator(ChangelogOperator):
         return rows
 
     def _pushed(self, rows: State, times: Times, gone: State, pushers: Times) -> State:
-        """The changes of rows that enter, and of those that leave behind the rows ``pushers``."""
+        """The changes of a ROWS window: each entering row, and directly behind row ``pushers[i]``
+        the row ``gone[i]`` that it pushes out."""
         places = np.concatenate([2 * np.arange(times.size), 2 * pushers + 1])
         order = np.argsort(places, kind="stable")
         weights = np.where(order < times.size, 1, -1)
@@ -85,7 +86,7 @@ class RelationOperator(ChangelogOperator):
 
 
 class _PartsOperator(RelationOperator):
-    """State: the rows of the window, as parts by time."""
+    """State: the rows of the window, in parts ordered by time."""
 
     def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
@@ -121,7 +122,7 @@ class RangeOperator(_PartsOperator):
         return self._changes(take(joined([gone, rows]), order), both, weights)
 
     def _expired(self) -> State:
-        """The rows that left before ``passed``; they are no longer held."""
+        """Removes and returns the rows that left the window before the watermark."""
         assert self.stay is not None
         found: list[State] = []
         limit = self.passed if self.passed == INFINITY else self.passed - self.stay
@@ -146,11 +147,11 @@ class RowsWindowOperator(_PartsOperator):
             self._live.append(rows)
         leaving = max(0, held + n - most)
         gone = self._oldest(leaving)
-        # row i pushes out the one that came ``most`` rows before it
+        # row i pushes out the row that entered ``most`` rows before it
         return self._pushed(rows, times, gone, np.arange(n - leaving, n))
 
     def _oldest(self, n: int) -> State:
-        """Takes the first ``n`` rows out."""
+        """Removes and returns the oldest ``n`` rows."""
         found: list[State] = []
         while n:
             part = self._live.popleft()
@@ -163,7 +164,8 @@ class RowsWindowOperator(_PartsOperator):
 
 
 class PartitionedRowsOperator(RelationOperator):
-    """[PARTITION BY k ROWS n]. State: the last n rows of each key, in slots; a list per key."""
+    """[PARTITION BY k ROWS n]. State: the last n rows of each key, in slots linked to one list per
+    key."""
 
     def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
