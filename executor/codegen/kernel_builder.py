@@ -1,4 +1,5 @@
-"""What an expression sees while its code is written: columns, constants, tables, and ways out.
+"""The kernel under construction, with what expressions use while they are emitted: columns,
+constants, tables, and statements that leave the kernel.
 
 One ``KernelText`` collects the text of one stage's kernel; a ``RowScope`` is one row loop in it.
 """
@@ -21,17 +22,17 @@ from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, OUT, ROWS
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
 
-# Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
+# What an operator requests (DETAIL of NEED); the low bits are its number.
 NEED_HOST = 1 << 20
 NEED_TABLE = 2 << 20
-NEED_ROOM = 3 << 20  # in the slab of a table: 0 is the groups, then the sets of values
+NEED_ROOM = 3 << 20  # in the slab of a table: 0 is the groups, then the sets and logs of values
 NEED_WINDOWS = 4 << 20
 NEED_RANK = 6 << 20
-NEED_RESULTS = 7 << 20  # of the holistic calls, for the window in slot DETAIL_ROW
+NEED_RESULTS = 7 << 20  # holistic results of the window in slot DETAIL_ROW
 NEED_KIND = ~((1 << 20) - 1)
 
-#: The compiler takes time that grows with the square of a function's size: expressions that have
-#: more than MANY nodes together are computed by functions of their own, of about GROUP nodes each.
+#: Compile time grows with the square of a function's size: expressions of more than MANY nodes
+#: together are computed by functions of their own, of about GROUP nodes each.
 MANY = 600
 GROUP = 200
 
@@ -53,14 +54,14 @@ class KernelText:
     functions: list[Called] = field(default_factory=list)
     sorted: list[tuple[int, tuple[Literal, ...]]] = field(default_factory=list)
     parts: list[tuple[Text, Text]] = field(default_factory=list)  # head and body of each
-    own_words: dict[str, int] = field(default_factory=dict)  # of an aggregate: slot of the first
+    own_words: dict[str, int] = field(default_factory=dict)  # users' aggregates: their first slots
     uses_rank: bool = False
     _declared: set[str] = field(default_factory=set)
     _temps: int = 0
     _words: int = 0
 
     def declare(self, name: str, text: str) -> str:
-        """A local that is set once, before the loops."""
+        """Declares a local that is set once, before the loops; returns its name."""
         if name not in self._declared:
             self._declared.add(name)
             self.head.line(f"{name} = {text}")
@@ -74,7 +75,7 @@ class KernelText:
         return f"{prefix}{self._temps}"
 
     def counter(self, name: str) -> str:
-        """A local count that is added to the descriptor when the kernel returns."""
+        """Declares a local counter, which the kernel adds to the descriptor when it returns."""
         if name not in self.counters:
             self.counters.append(name)
             self.layout.slot(name)
@@ -106,12 +107,13 @@ class KernelText:
         return slot
 
     def constants_at(self, values: Sequence[Literal | int]) -> int:
-        """The first of the slots, one behind the other, of these."""
+        """The first of the successive slots that hold these values."""
         first, *_ = [self._constant_slot(value) for value in values]
         return first
 
     def sorted_at(self, keys: Sequence[Literal]) -> int:
-        """The first of the slots of keys in order; as many more follow (``Kernel.sorted``)."""
+        """The first of the slots of sorted keys; the slots of their numbers follow
+        (``Kernel.sorted``)."""
         k = len(self.sorted)
         slots = [self.layout.slot(f"sorted {k} {n}") for n in range(2 * len(keys))]
         self.sorted.append((slots[0], tuple(keys)))
@@ -119,7 +121,8 @@ class KernelText:
 
     @contextlib.contextmanager
     def part(self) -> Iterator[int]:
-        """What is written inside is a function of its own, with that number."""
+        """Makes the text that is written inside ``with`` a function of its own; gives its
+        number."""
         outside = self.head, self.body, self._declared
         self.head, self.body, self._declared = Text(), Text(), set()
         number = len(self.parts)
@@ -141,7 +144,7 @@ class KernelText:
         return k
 
     def zone(self, name: str, shift: int) -> str:
-        """The days of a zone, as the last arguments of the functions that read them."""
+        """The days of a zone as text: the last arguments of library functions that read them."""
         if (name, shift) not in self.zones:
             self.zones.append((name, shift))
         k = self.zones.index((name, shift))
@@ -168,7 +171,7 @@ class KernelText:
             self.host(site)
 
     def host_arguments(self, k: int) -> list[tuple[str, str]]:
-        """Of host column ``k``: the arrays of each argument, values and statuses."""
+        """The arrays of each argument of host column ``k``: values and statuses."""
         rows = self.declare("host_rows", self.word("host rows"))
         names = []
         for a, arg in enumerate(self.hosts[k].args):
@@ -179,7 +182,7 @@ class KernelText:
         return names
 
     def function(self, function: Called) -> tuple[str, str]:
-        """The locals that hold what ``call_function`` calls: a function's address and its own."""
+        """The locals that ``call_function`` takes: a function's address, and its word ``own``."""
         if function not in self.functions:
             self.functions.append(function)
         k = self.functions.index(function)
@@ -187,13 +190,14 @@ class KernelText:
         return address, self.declare(f"fo{k}", self.word(f"function {k} own"))
 
     def words(self, count: int) -> int:
-        """The slot of the first of ``count`` words for this place in the text alone."""
+        """The slot of the first of ``count`` successive words that only this place in the text
+        uses."""
         slots = [self.layout.slot(f"own word {self._words + k}") for k in range(max(count, 1))]
         self._words += len(slots)
         return slots[0]
 
     def operator(self, columns: int) -> Kernel:
-        """A whole operator; its morsels have so many columns at the most."""
+        """The kernel of a whole operator, whose morsels have at most ``columns`` columns."""
         width = HEADER + 2 * columns
         self.layout.slot("end")  # a descriptor is never empty
         return self.finish(
@@ -207,7 +211,7 @@ class KernelText:
         )
 
     def finish(self, *opening: str) -> Kernel:
-        """The kernel that begins with these lines."""
+        """The kernel whose operator function begins with the lines ``opening``."""
         functions = [
             self._function(f"part{k}", (), head, body) for k, (head, body) in enumerate(self.parts)
         ]
@@ -240,18 +244,18 @@ class KernelText:
 
 
 class RowScope:
-    """One row loop. ``columns`` are the columns that expressions refer to, as code or (until first
-    used) as a place to load from. A failing expression leaves the loop with the status set; with
-    ``skip`` it runs that statement instead."""
+    """One row loop. ``columns`` are the columns that expressions refer to: as code, or as ``Lazy``
+    until their first use. A failing expression leaves the loop with the status set; with ``skip``,
+    it runs that statement instead."""
 
     def __init__(self, kernel: KernelText, index: str, *, skip: str | None = None) -> None:
         self.kernel = kernel
         self.index = index
-        self.place = index  # of the row in host columns
+        self.place = index  # index of the row in host columns
         self.columns: list[Code | Lazy] = []
         self._skip = skip
-        self._parts: dict[int, Part] = {}  # by the id of what they compute
-        self._frame: Frame | None = None  # inside of a part
+        self._parts: dict[int, Part] = {}  # by the id of their expression
+        self._frame: Frame | None = None  # set inside a part
 
     def load(self, column: int) -> Code:
         entry = self.columns[column]
@@ -331,7 +335,8 @@ class RowScope:
         return _words_from(first), _words_from(first + len(keys))
 
     def divide(self, expr: Expr) -> Expr:
-        """Parts find the columns that they read, and the row, in words of the kernel's own."""
+        """Divides a large expression into parts, and writes the columns that they read, and the
+        row, into words of the kernel's own (``Frame``)."""
         whole, parts = divide(expr)
         if not parts:
             return expr
@@ -341,7 +346,7 @@ class RowScope:
         return whole
 
     def _give(self, nodes: Sequence[Expr]) -> Frame:
-        """Leaves the columns that these nodes read where functions find them."""
+        """Writes the columns that nodes read into a new frame, from which parts read them."""
         types = {node.index: node.type for node in nodes if isinstance(node, Column)}
         first = self.kernel.words(5 + 2 * len(types))
         frame = Frame(first, {c: first + 5 + 2 * k for k, c in enumerate(sorted(types))}, types)
@@ -355,7 +360,7 @@ class RowScope:
         return frame
 
     def emit_all(self, exprs: Sequence[Expr]) -> list[Code]:
-        """Emits them one after the other; if they ``are_many``, several as one function."""
+        """Emits expressions in their order; if they ``are_many``, several as one function."""
         if not are_many(exprs):
             return [emit(expr, self) for expr in exprs]
         codes: dict[int, Code] = {}
@@ -372,7 +377,7 @@ class RowScope:
         for k, expr in enumerate(exprs):
             if isinstance(expr, Column | Literal):
                 codes[k] = emit(expr, self)
-            elif divide(expr).parts:  # it has functions of its own
+            elif divide(expr).parts:  # it becomes functions of its own
                 end_group()
                 codes[k] = emit(expr, self)
             else:
@@ -384,8 +389,8 @@ class RowScope:
         return [codes[k] for k in range(len(exprs))]
 
     def _together(self, exprs: Sequence[Expr]) -> list[Code]:
-        """A function computes them, from left to right, and leaves each value, and behind it its
-        flag, in words of the kernel's own."""
+        """Emits expressions, in their order, as one function, which leaves each value, and behind
+        it its flag, in words of the kernel's own."""
         frame = self._give([node for expr in exprs for node in walk(expr)])
         first = self.kernel.words(2 * len(exprs))
         nullable = []
@@ -409,7 +414,7 @@ class RowScope:
         return codes
 
     def _call(self, number: int, frame: Frame) -> None:
-        """Calls a part; a row that it fails for, or cannot go on with, leaves the loop."""
+        """Calls a part; a row for which the part fails or requests something leaves the loop."""
         status = self.temp("p")
         address = self.kernel.word(f"part {number}")
         self.line(f"{status} = call_operator({address}, desc, 0)")
@@ -445,8 +450,8 @@ class RowScope:
         return Code(value, valid)
 
     def _inside(self, columns: Collection[int], frame: Frame) -> RowScope:
-        """The scope of a part's function, whose parameter is the descriptor; it reads these
-        columns."""
+        """The scope of a part's function, which reads ``columns`` from its frame in the
+        descriptor."""
         inner = copy.copy(self)
         inner._frame = frame
         inner.place = f"uint64({frame.place})"
@@ -480,9 +485,9 @@ class RowScope:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The words, ``first`` and those behind it, in which parts of one expression get their
-    arguments and leave their results. ``columns``: slot of each column's value, its flag behind
-    it."""
+    """The words, from slot ``first`` on, from which the parts of one expression read their
+    arguments, and in which they leave their results. ``columns``: the slot of each column's value;
+    its flag is in the next slot."""
 
     first: int
     columns: dict[int, int]
@@ -511,7 +516,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Part:
-    """An expression that has a function of its own, once that is written: ``number``."""
+    """An expression with a function of its own; ``number`` is -1 until the function is written."""
 
     expr: Expr
     frame: Frame
@@ -520,7 +525,7 @@ class Part:
 
 
 def are_many(exprs: Sequence[Expr]) -> bool:
-    """Whether one function should not compute them all."""
+    """Whether expressions are too large for one function."""
     return sum(map(size, exprs)) > MANY
 
 
@@ -530,11 +535,10 @@ def _words_from(first: int) -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A column that is loaded where it is first used: of the input at the scope's row, or of what
-    stands at ``at``."""
+    """A column that is loaded at its first use: at the scope's row, or at index ``at``."""
 
     data: str  # name of the array
-    data_view: str  # how it is declared
+    data_view: str  # text that declares the array
     mask: str | None
     mask_view: str
     type: DataType
@@ -553,7 +557,7 @@ class Lazy:
 
 
 def passes(condition: Code) -> str:
-    """NULL does not pass a filter."""
+    """The condition of a filter as text; NULL does not pass."""
     if condition.valid is None:
         return condition.value
     return f"({condition.valid} and {condition.value})"

@@ -1,9 +1,10 @@
-"""Kernels as they were written, once for all queries that want the same.
+"""Cache of written kernels, which all queries share.
 
-A writer sees its part of a plan, and of the inputs their schemas and what progresses in them. Parts
-that agree in all of this share what was written for the first of them: positions, which errors
-point to, and the bits of constants included. What calls functions of users is written each time,
-lest they outlive their session.
+A writer reads its part of a plan, the schemas of the inputs, and which input columns progress.
+Parts of plans that agree in all of this share the kernel that was written for the first of them;
+they must agree in the bits of constants, too, and in positions, which errors point to. A kernel
+that calls users' functions is written each time, so that the functions do not outlive their
+session.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Code = TypeVar("Code")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A written kernel, and what the running operator must provide for it: ``slots`` are the words
-    of its descriptor by name. Queries share it: nothing changes it."""
+    """A written kernel, and what the running operator must provide for it. ``slots``: the indexes
+    of the descriptor's words by name. Queries share a kernel, so it never changes."""
 
     text: str
     slots: Mapping[str, int]
-    constants: tuple[tuple[int, Literal | int], ...]  # each behind the slot that it goes to
+    constants: tuple[tuple[int, Literal | int], ...]  # (slot, value)
     window_constants: tuple[tuple[int, int], ...]
     tables: tuple[DictionaryTable, ...]
     hosts: tuple[HostSite, ...]
@@ -45,23 +46,24 @@ class Kernel:
     counters: tuple[str, ...]
     zones: tuple[tuple[str, int], ...]  # see cql.base.zones.days_of
     functions: tuple[Called, ...]
-    #: Keys in order behind a slot, and behind them which one each is (``Scope.sorted_words``).
+    #: (slot, keys): the sorted words of the keys stand from the slot on, then the keys' numbers
+    #: (``Scope.sorted_words``).
     sorted: tuple[tuple[int, tuple[Literal, ...]], ...]
-    parts: int  # functions ``part0`` … of its module, whose addresses are words, too
+    parts: int  # functions ``part0``, … of the module; their addresses are words, too
     uses_rank: bool
 
 
 def _weight(key: tuple[object, ...]) -> int:
-    """Of a part of a plan: how many values and characters it is made of."""
+    """The weight of a key: its values, where a text counts as its characters."""
     return sum(len(value) if isinstance(value, str | bytes) else 1 for value in key)
 
 
-#: What writers returned, by the writer and its part of a plan: some hundred kernels.
+#: The results of writers, by the writer and its part of a plan: some hundred kernels.
 WRITTEN: LruCache[tuple[object, ...], Any] = LruCache(1 << 17, _weight)
 
 
 def once(write: Callable[[Part], Code]) -> Callable[[Part], Code]:
-    """``write``, which has been done already for a part of a plan that equals another one."""
+    """``write``, with a cache: a part of a plan that equals an earlier one gets its result."""
 
     @wraps(write)
     @deep_stack()
@@ -78,17 +80,17 @@ def once(write: Callable[[Part], Code]) -> Callable[[Part], Code]:
 
 
 class _OfUserError(Exception):
-    """Something that is no plain data."""
+    """A value is no plain data, such as a user's function."""
 
 
 _OF_FIELD = attrgetter(*(f.name for f in fields(Field)))
-#: Values of these say by equality all that they are.
+#: Types whose equal values do not differ in anything.
 _PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, DataType, Position, Window))
 
 
 def _tell(value: Any, key: list[object]) -> None:
-    """Adds all that a value is. (Nodes of plans can be equal and differ: equality asks neither
-    where they stand in the text nor for the sign of a zero.)"""
+    """Appends the whole content of a value to ``key``. (Equal plan nodes can differ: equality
+    ignores positions in the text and the sign of a zero.)"""
     kind = type(value)
     if kind in _PLAIN:
         key.append(value)
@@ -98,7 +100,7 @@ def _tell(value: Any, key: list[object]) -> None:
             _tell(part, key)
     elif kind is float:
         key.append(value.hex())
-    elif kind is Schema:  # most of all values are its columns'
+    elif kind is Schema:  # most values of a part are those of columns
         key.append(len(value))
         for f in value:
             key += _OF_FIELD(f)
@@ -107,14 +109,15 @@ def _tell(value: Any, key: list[object]) -> None:
         key.append(kind)
         for name in shape.names:
             _tell(getattr(value, name), key)
-        if shape.has_inputs:  # writers see no more of them
+        if shape.has_inputs:  # writers read nothing else of the inputs
             for child in inputs(value):
                 _tell(child.schema, key)
                 _tell(progressing(child), key)
 
 
 class _Shape(NamedTuple):
-    """The attributes that values of a class are made of, and whether they are nodes of a plan."""
+    """The attributes that hold the content of a class's values, and whether these are plan
+    nodes."""
 
     names: tuple[str, ...]
     has_inputs: bool

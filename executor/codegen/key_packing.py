@@ -1,5 +1,5 @@
-"""Keys packed into 64-bit words: two ints are one word. (Which keys are NULL is told by bits of one
-more word.)"""
+"""Keys packed into 64-bit words: two ints are one word. (The bits of a further word flag NULL
+keys.)"""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cql.base.types import DataType, Kind
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """Where a key lives: ``bits`` bits at ``shift`` of key word ``word``."""
+    """The place of a key: ``bits`` bits at ``shift`` of key word ``word``."""
 
     word: int
     shift: int
     bits: int
 
 
-#: A value that has a word to itself.
+#: The place of a value that has a word to itself.
 WORD = KeyPart(0, 0, 64)
-#: The word of a descriptor that says where the address of the hashes of all texts stands.
+#: The descriptor's word that points to the address of the hashes of all texts.
 TEXT_HASHES = "text hashes"
 _KEY_BITS = {
     "bool": 1,
@@ -34,7 +34,8 @@ _KEY_BITS = {
 
 
 def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
-    """First fit, in order; returns the parts and the number of words (one at least)."""
+    """Packs keys first fit, in their order; returns the parts and the number of words, at least
+    1."""
     parts: list[KeyPart] = []
     free: list[int] = []
     for t in types:
@@ -49,8 +50,8 @@ def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
 
 
 def spread_keys(types: Sequence[DataType]) -> tuple[list[KeyPart], int]:
-    """``pack_keys`` of what decides the partition of a key: a text (or an array) has a word to
-    itself, its own hash."""
+    """``pack_keys`` for the words that decide the partition of a key: a text (or an array) has a
+    word to itself, which holds its hash."""
     free, count = pack_keys([kind for kind in types if not kind.is_coded])
     packed = iter(free)
     count = count if free else 0
@@ -62,7 +63,7 @@ def spread_keys(types: Sequence[DataType]) -> tuple[list[KeyPart], int]:
 
 
 def key_expression(kind: DataType, value: str, part: KeyPart) -> str:
-    """The bits of a key at their place in the word."""
+    """The bits of a key, shifted to their place in the key word, as text."""
     if kind.is_fraction:
         bits = f"key_bits(float64({value}))"
     elif kind.kind is Kind.BOOLEAN:

@@ -35,7 +35,7 @@ from cql.executor.jit.decorators import cfunc
 
 '''
 
-#: What generated text may call, by the module that has it.
+#: The functions that generated text may call, by their module.
 LIBRARY = {
     "kernels.lib.atomics": "fetch_add_relaxed",
     "kernels.lib.calendar": (
@@ -82,7 +82,7 @@ _BETWEEN_WORDS = {c: " " for c in range(128) if not re.match(r"\w", chr(c))}
 MAX_CACHE_BYTES = 500 << 20
 _PREFIX = "cql_kernel_"
 _TICK = 0.05
-#: Lines of one kernel: compiled in a few minutes.
+#: The largest number of lines of a kernel: they are compiled in a few minutes.
 MOST_LINES = 50_000
 
 
@@ -103,7 +103,7 @@ class Text:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._begun: list[int] = []  # of each open block: the lines before it
+        self._begun: list[int] = []  # for each open block: the number of lines before it
 
     def line(self, text: str = "") -> None:
         self._lines.append("    " * len(self._begun) + text if text else "")
@@ -113,7 +113,7 @@ class Text:
             self.line(text)
 
     def block(self, opening: str | None = None) -> Text:
-        """Lines one level deeper, under ``with``; none are a block, too."""
+        """A ``with`` block whose lines are one level deeper; an empty block gets ``pass``."""
         if opening is not None:
             self.line(opening)
         return self
@@ -127,7 +127,7 @@ class Text:
         self._begun.pop()
 
     def mark(self) -> int:
-        """A place to ``insert`` lines at later, at the depth that holds now."""
+        """The place of the next line, for a later ``insert``."""
         return len(self._lines)
 
     def insert(self, mark: int, text: str, depth: int) -> None:
@@ -142,7 +142,7 @@ class Text:
 
 
 class Layout:
-    """Names of the descriptor's words, in the order in which they were first asked for."""
+    """Names of the descriptor's words, in the order of their first use."""
 
     def __init__(self) -> None:
         self.slots: dict[str, int] = {}
@@ -169,8 +169,8 @@ def library_version() -> str:
 
 
 def cache_folder(setting: str = "on") -> Path:
-    """Where generated modules live: the user's cache folder, or the folder that the setting
-    ``kernel_cache`` names; a temporary one if it is off or cannot be written."""
+    """The folder of generated modules: the user's cache folder, or the folder that the setting
+    ``kernel_cache`` names; a temporary folder if the cache is off or cannot be written."""
     if setting not in ("on", "off"):
         wanted = Path(setting).expanduser()
     elif setting == "on":
@@ -198,7 +198,7 @@ def _temporary_folder() -> Path:
 
 
 class _Turn:
-    """One thread at a time does something about a module: others do it for other modules."""
+    """The lock of one module; ``users``: the threads that hold it or wait for it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -211,7 +211,8 @@ _TURNS_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def _turn(name: str, stop: Callable[[], bool] = bool) -> Iterator[None]:
-    """StoppedError if ``stop`` says so while others are at it."""
+    """Holds the lock of module ``name``. Raises StoppedError if ``stop`` becomes true while another
+    thread holds it."""
     with _TURNS_LOCK:
         turn = _TURNS.setdefault(name, _Turn())
         turn.users += 1
@@ -231,11 +232,13 @@ def _turn(name: str, stop: Callable[[], bool] = bool) -> Iterator[None]:
 
 
 def load(text: str, setting: str, stop: Callable[[], bool] = bool) -> ModuleType:
-    """The module of that text, compiled or from the cache that ``setting`` names (``cache_folder``:
-    disks are slow, and a module that is there already needs none). A damaged cache entry is
-    rebuilt. Safe from any thread: queries that begin together share a module only once it is
-    whole, and wait for no others. A large one is compiled by another process, which ends, with a
-    StoppedError here, when ``stop`` is true."""
+    """The module of a text, compiled or from the cache that ``setting`` names (``cache_folder``). A
+    module that is loaded already is returned without disk access. A damaged cache entry is rebuilt.
+
+    Safe from any thread: queries that begin together share a module only when it is complete, and
+    wait for no other module. Another process compiles a large module; when ``stop`` becomes true,
+    that process ends and StoppedError is raised here. Raises RunError if the text is too large to
+    compile or the cache cannot be written."""
     name = _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
     with _turn(name, stop):
         found = sys.modules.get(name)
@@ -269,7 +272,7 @@ def compile_file(path: Path) -> None:
 
 
 def _entries(folder: Path, name: str) -> list[Path]:
-    """What numba has kept of a module: its index comes last."""
+    """The index files of a module in numba's cache, which numba writes last."""
     return list((folder / "__pycache__").glob(f"{name}.op-*.nbi"))
 
 
@@ -326,8 +329,8 @@ def _import(name: str, path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """A compilation makes millions of objects and keeps them to its end: the collector would look
-    at them, and at all others of the process, again and again."""
+    """Turns the garbage collector off. A compilation makes millions of objects and keeps them to
+    its end; the collector would scan them, and all others of the process, again and again."""
     collects = gc.isenabled()
     gc.disable()
     try:

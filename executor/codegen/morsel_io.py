@@ -1,5 +1,4 @@
-"""What kernels say of their morsels alike: the columns that come in, the rows and the punctuation
-that go out."""
+"""Kernel text for morsels that all operators share: input columns, output rows, punctuation."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from cql.executor.kernels.morsel_layout import (
 def morsel_columns(
     schema: Schema, name: str = "", sure: frozenset[int] = frozenset()
 ) -> list[Code | Lazy]:
-    """The columns of a morsel; ``name`` tells those of several inputs apart. Those that are
+    """The columns of a morsel. ``name`` distinguishes the columns of several inputs; columns in
     ``sure`` hold no NULL."""
     return [
         Lazy(
@@ -41,8 +40,8 @@ def morsel_columns(
 
 
 def row_at(kernel: KernelText, place: str, *, parted: bool) -> str:
-    """The row of the morsel at a place among those that the kernel is for: all of them, or (of one
-    partition) those that are CHOSEN."""
+    """The morsel's row at a place among the rows that the kernel takes: all rows, or, if
+    ``parted``, the rows of its partition (CHOSEN)."""
     if not parted:
         return f"uint64({place})"
     kernel.declare("chosen", f"as_i32(u[{CHOSEN}], n)")
@@ -50,8 +49,8 @@ def row_at(kernel: KernelText, place: str, *, parted: bool) -> str:
 
 
 def open_output(kernel: KernelText) -> None:
-    """Row ``j`` of the output comes next. What an operator makes of several rows has numbers of its
-    own."""
+    """Sets the output's header, and ``j``, its next row. The output of an operator that makes its
+    rows of several rows has stream positions of its own (``emitted``)."""
     body = kernel.body
     body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]")
     body.lines(f"j = o[{ROWS}]", "before = j")
@@ -60,7 +59,7 @@ def open_output(kernel: KernelText) -> None:
 
 
 def close_output(kernel: KernelText) -> None:
-    """Counts what went out, and gives the counters back."""
+    """Counts the output rows, and adds the counters to the descriptor."""
     body = kernel.body
     body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
     body.line(f"{kernel.word('emitted')} += j - before")
@@ -76,6 +75,6 @@ def read_punctuation(kernel: KernelText) -> str:
 
 
 def send_punctuation(kernel: KernelText, attribute: str, value: str) -> None:
-    """Behind what there is; ``kernels.drive.passing.send`` in a text."""
+    """Appends a punctuation to the output's; ``kernels.drive.passing.send`` as text."""
     kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
     kernel.body.line(f"o[{PUNCTUATIONS}] = send(sent, o[{PUNCTUATIONS}], {attribute}, {value})")

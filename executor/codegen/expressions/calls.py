@@ -1,4 +1,4 @@
-"""Strict calls: NULL if an argument is. Arithmetic, comparison, mathematics, calendar."""
+"""Strict calls, which are NULL if an argument is: arithmetic, comparison, mathematics, calendar."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _CALENDAR_CHECKED = {
     "datediff": "{0} - {1}",
     "add_months": "add_months_days({0}, {1})",
 }
-#: Functions that return (value, flag), and what the flag says.
+#: Functions that return (value, flag), and the meaning of the flag.
 _FLAGGED = {
     "timestamp_seconds": (f"mul_flagged({{0}}, int64({SECOND}))", "overflow"),
     "timestamp_millis": ("mul_flagged({0}, int64(1000))", "overflow"),
@@ -169,7 +169,7 @@ def _decimal(call: Call, a: str, b: str, valid: str | None, site: ErrorSite, sco
 
 
 def _logarithm(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> Code:
-    """NULL at and below zero (of the base, too)."""
+    """A logarithm is NULL if its argument or its base is at most zero."""
     tests = [f"(not ({a.value} <= 0.0))" for a in args]
     ok = let(scope, " & ".join([valid, *tests] if valid else tests), "v")
     text = _LOGARITHMS[call.fn].format(*(a.value for a in args))
@@ -207,7 +207,7 @@ def _abs(call: Call, a: str, args: Sequence[Code], valid: str | None, scope: Sco
 
 
 def _signed(call: Call, a: str, valid: str | None, scope: Scope, text: str) -> str:
-    """A change of sign, which the least integer does not survive."""
+    """neg and abs, which overflow for the least integer."""
     to = call.type
     if to.is_fraction:
         return let(scope, text.format(a))
@@ -238,7 +238,7 @@ def _toward(call: Call, a: str, args: Sequence[Code], valid: str | None, scope: 
         unit = f"int64({10**source.scale})"
         return let(scope, f"-((-{a}) // {unit})" if up else f"{a} // {unit}")
     x, bad = scope.temp("x"), scope.temp("o")
-    # numba's math.floor makes an int64 of what has none: cut, then correct
+    # numba's math.floor gives an int64 even if none fits: truncates with a check, then corrects
     scope.line(f"{x}, {bad} = whole({a})")
     fail_if(scope, bad, valid, overflow(call, show(call)))
     if up:

@@ -1,4 +1,4 @@
-"""Casts between types that a kernel computes by itself (text goes through tables)."""
+"""Casts between types that a kernel computes itself (casts of texts are dictionary tables)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def emit_cast(cast: Cast, arg: Code, scope: Scope) -> Code:
 
 
 def _always(source: DataType, to: DataType, x: str) -> str:
-    """Casts that fit every value."""
+    """A cast that fits every value, as text."""
     if to.kind is Kind.BOOLEAN:
         return f"{x} != 0"
     if to.is_fraction:

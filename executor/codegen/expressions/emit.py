@@ -1,11 +1,11 @@
 """The code generator for expressions: a typed Expr becomes statements of one row loop.
 
 Every node emits straight assignments and ``if`` blocks; the text never allocates or raises, and
-loops only to find a value among many constants (``expression_lookup``).
+loops only to find a value among many constants (``lookup``).
 Constants are parameters of the kernel, so that queries that differ in them share a kernel. CASE,
-AND, OR and COALESCE guard left to right: what is not evaluated cannot fail. Text functions are not
-compiled: over one string they are a table by dictionary code, otherwise a column that the host
-computes before the row loop.
+AND, OR and COALESCE guard left to right: an operand that is not evaluated cannot fail. Text
+functions are not compiled: over one string they are a table by dictionary code, otherwise a column
+that the host computes before the row loop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 def emit(expr: Expr, scope: Scope) -> Code:
     """Emits ``expr`` at the current place of the row loop. The columns that it reads are loaded
-    first, outside any branch. A value whose flag says NULL is 0."""
+    first, outside any branch. The value of a NULL is 0."""
     for column in sorted(columns_of(expr)):
         scope.load(column)
     code = _emit(scope.divide(expr), scope)
@@ -153,13 +153,13 @@ def _logic(call: Call, scope: Scope) -> Code:
 
 
 def _decides(fn: str, code: Code) -> str:
-    """Text that holds where ``code`` alone gives the result."""
+    """A condition, as text: ``code`` alone decides the result."""
     word = code.value if fn == "or" else f"(not {code.value})"
     return word if code.valid is None else f"({code.valid} & {word})"
 
 
 def _eager(fn: str, a: Code, arg: Expr, scope: Scope) -> Code:
-    """Both sides at once: a branch would cost more than the right side."""
+    """Evaluates both sides: a branch would cost more than the right side."""
     b = _emit(arg, scope)
     value = let(scope, f"{a.value} {'&' if fn == 'and' else '|'} {b.value}")
     if a.valid is None and b.valid is None:
@@ -239,7 +239,7 @@ def _in_list(call: Call, scope: Scope) -> Code:
 
 
 def _extreme(call: Call, scope: Scope) -> Code:
-    """least and greatest pass over NULLs; all arguments are evaluated."""
+    """least and greatest skip NULLs; all arguments are evaluated."""
     codes = [_emit(a, scope) for a in call.args]
     value = let(scope, codes[0].value)
     valid = None if codes[0].valid is None else let(scope, codes[0].valid, "v")
@@ -278,18 +278,18 @@ def _text(expr: Expr, scope: Scope) -> Code:
 
     def failure() -> ErrorSite | None:
         for arg in filter(can_fail, site.args):
-            _emit(arg, scope)  # an argument that failed fails here again, and says why
+            _emit(arg, scope)  # an argument that failed fails here again, with its own error
         return host_failure(expr, site, scope)
 
     return _read(expr, scope, value, name, None, failure)
 
 
 def _constant_text(expr: Expr, scope: Scope) -> Code:
-    """All literals: computed now; what fails now fails the row that gets here."""
+    """A text function of literals, evaluated now; if it fails, every row that reads it fails."""
     try:
         return _emit(Literal(evaluate(expr, ()), expr.type, expr.pos), scope)
     except EvaluationError as error:
-        with when(scope, f"{scope.extra_constant(1)} != 0"):  # always, but nothing is dead code
+        with when(scope, f"{scope.extra_constant(1)} != 0"):  # true, unknown to the compiler
             scope.line(scope.fail(ErrorSite(error.kind, error.message, expr.pos)))
         return Code(zero(expr.type), let(scope, "False", "v") if expr.nullable else None)
 
@@ -299,7 +299,7 @@ def _lookup(expr: Expr, table: DictionaryTable, leaf: Code, scope: Scope) -> Cod
     code = leaf.value
     status = let(scope, "1" if leaf.valid is None else "0", "s")
     with when(scope, leaf.valid):
-        # beyond the table: a code that another operator computed
+        # a code beyond the table comes from another operator
         scope.line(f"{status} = int64({states}[{code}]) if {code} < {states}.size else 255")
         with when(scope, f"{status} == 255"):
             scope.line(scope.need_table(table, code))
@@ -316,8 +316,9 @@ def _read(
     leaf: Code | None,
     failure: Callable[[], ErrorSite | None],
 ) -> Code:
-    """A value beside its status; ``leaf`` None: a host column. ``failure`` emits what says more
-    of the reason, and gives the place where a function of the user's fails."""
+    """Reads a value by its status, from a table or (``leaf`` is None) from a host column.
+    ``failure`` emits code that keeps the reason of a failure, and returns the error site of a
+    failing user's function, or None."""
     with when(scope, f"{status} == 2"):
         scope.line(scope.fail(failure() or _site(expr)))
     if not expr.nullable:

@@ -18,7 +18,7 @@ _CHEAP_NODES = 16
 
 
 def is_cheap(expr: Expr) -> bool:
-    """Whether a few instructions without branches compute it, and it cannot fail."""
+    """Whether a few instructions without branches compute ``expr``, and it cannot fail."""
     nodes = list(walk(expr))
     if len(nodes) > _CHEAP_NODES or can_fail(expr):
         return False
@@ -33,7 +33,7 @@ def is_cheap(expr: Expr) -> bool:
 
 
 def _number(expr: Expr) -> bool:
-    """A constant that is not NaN."""
+    """Whether ``expr`` is a constant other than NaN."""
     return isinstance(expr, Literal) and expr.value == expr.value
 
 
@@ -51,15 +51,15 @@ def compared(fn: str, args: Sequence[Expr], a: str, b: str) -> str:
     if fn == "eq":
         plain = _number(args[0]) or _number(args[1])
         return f"{a} == {b}" if plain else f"real_eq({a}, {b})"
-    if _number(args[1]):  # a NaN on the left is above it
+    if _number(args[1]):  # a NaN on the left is the larger one
         return f"{a} {_SYMBOLS[fn]} {b}"
-    if _number(args[0]):  # a NaN on the right is above it
+    if _number(args[0]):  # a NaN on the right is the larger one
         return f"not ({b} {'<=' if fn == 'lt' else '<'} {a})"
     return f"real_{fn}({a}, {b})"
 
 
 def emit_order(fn: str, args: Sequence[Expr], a: str, b: str, scope: Scope) -> str:
-    """``compared``, for text by rank: to be used only where both values are valid codes."""
+    """``compared``, with texts compared by rank; for use only where both values are valid codes."""
     if args[0].type.is_text and fn not in ("eq", "ne"):
         rank = scope.rank()
         with when(scope, f"{a} >= {rank}.size or {b} >= {rank}.size"):

@@ -1,6 +1,6 @@
-"""Long lists of constants that one value is compared with, as tables: CASE x WHEN 1 THEN … WHEN 2
-THEN …, x IN (…), x = 1 OR x = 2 OR …. A kernel compiles in the same time for two constants and for
-two thousand, and finds the right one by bisection."""
+"""Comparisons of one value with a long list of constants, as tables: CASE x WHEN 1 THEN … WHEN 2
+THEN …, x IN (…), x = 1 OR x = 2 OR …. The kernel finds the equal constant by bisection, and
+compiles in the same time for two constants and for two thousand."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A CASE that asks which of ``keys`` equals ``value``: key *i* gives result
-    ``branches[i]`` of ``results``. Where several are equal the first one counts."""
+    """A CASE that compares ``value`` with ``keys``: key *i* selects ``results[branches[i]]``. Among
+    equal keys the first one counts."""
 
     value: Expr
     keys: tuple[Literal, ...]
@@ -38,7 +38,7 @@ class Choice:
 
 
 def membership(expr: Expr) -> Membership | None:
-    """``expr`` as a comparison of one value with constants, however many."""
+    """``expr`` as a comparison of one value with any number of constants; None if it is none."""
     if not isinstance(expr, Call):
         return None
     match expr.fn, expr.args:
@@ -81,7 +81,7 @@ def _of_all(fn: str, parts: Sequence[Expr]) -> Membership | None:
 
 
 def choice(case: Case) -> Choice | None:
-    """``case`` as a table, if it is one that is worth it."""
+    """``case`` as a table; None if it is none or has fewer than LEAST keys."""
     if len(case.branches) < 2 or not all(isinstance(r, Literal) for _, r in case.branches):
         return None
     keys: list[Literal] = []
@@ -129,7 +129,7 @@ def emit_choice(case: Case, table: Choice, emit: Emit, scope: Scope) -> Code:
 
 
 def _search(value: Expr, x: Code, keys: Sequence[Literal], scope: Scope) -> str:
-    """The number of the first key that equals a value, -1 if none does or it is NULL."""
+    """The number of the first key that equals a value; -1 if no key does or the value is NULL."""
     key_at, number_at = scope.sorted_words(keys)
     kind = value.type
     at = let(scope, "-1")

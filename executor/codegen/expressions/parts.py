@@ -1,5 +1,5 @@
-"""Large expressions, cut into functions of bounded size: the compiler takes time that grows with
-the square of a function's size, and a function cannot nest deeper than Python indents."""
+"""Divides large expressions into functions of bounded size: compile time grows with the square of a
+function's size, and Python limits the depth of indentation."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from cql.executor.codegen.expressions.text import is_text_node
 from cql.planner.nodes.expr import Call, Case, Expr, children, rebuild
 from cql.planner.nodes.rewrite import replace
 
-#: An expression of fewer nodes, and with fewer blocks in one another, stays whole.
+#: An expression stays whole within both limits: nodes, and levels of nested blocks.
 WHOLE = 200
 WHOLE_LEVELS = 40
-#: A part has at least so many nodes, or blocks in one another.
+#: An expression becomes a part if it reaches one of these: nodes, levels of nested blocks.
 PART = 80
 LEVELS = 20
-#: What the call of a part weighs, in nodes.
+#: The size of a part's call, in nodes.
 CALL = 6
-#: What a text function weighs, in nodes.
+#: The size of a text function, in nodes.
 TEXT = 5
-#: Calls whose arguments can be taken together in groups.
+#: Calls whose arguments can be nested in groups.
 _GROUPED = frozenset(("and", "or", "least", "greatest"))
 
 
 class Divided(NamedTuple):
-    """An expression, and those in it that are to be functions, by their ``id``."""
+    """An expression, and its subexpressions that become functions, by their ``id``."""
 
     whole: Expr
     parts: dict[int, Expr]
 
 
 class _Size(NamedTuple):
-    """An expression with its parts: how many nodes and blocks in one another it has, where a part
-    counts as its call, and how many without parts."""
+    """The size of an expression in nodes and in levels of nested blocks: with a part counted as its
+    call, and as a whole (``all_``)."""
 
     expr: Expr
     nodes: int
@@ -45,8 +45,8 @@ class _Size(NamedTuple):
 
 
 def divide(expr: Expr) -> Divided:
-    """``expr``, or one that means the same, in parts. What is text function is left as it is: its
-    arguments are divided where they are computed."""
+    """Divides ``expr``, or an equivalent expression, into parts. Text functions stay as they are:
+    their arguments are divided where they are computed."""
     divider = _Divider()
     found = divider.of(expr)
     if found.all_nodes <= WHOLE and found.all_levels <= WHOLE_LEVELS:
@@ -56,8 +56,8 @@ def divide(expr: Expr) -> Divided:
 
 
 def size(expr: Expr) -> int:
-    """How much of it is compiled, in nodes: a table of constants counts as the value that is looked
-    up."""
+    """The number of nodes of ``expr`` that are compiled: a table of constants counts as the value
+    that is looked up."""
     return TEXT if is_text_node(expr) else _Divider().of(expr).all_nodes
 
 
@@ -67,10 +67,10 @@ class _Divider:
     _known: dict[int, tuple[_Size, Expr]] = field(default_factory=dict)
 
     def of(self, expr: Expr) -> _Size:
-        """Each shared expression is looked at, and becomes a function, once."""
+        """The size of ``expr``. A shared expression is measured, and becomes a function, once."""
         known = self._known.get(id(expr))
         if known is None:
-            # the expression is kept, or another one might be given its id
+            # keeps the expression alive, so that no other expression gets its id
             known = self._known[id(expr)] = self._divided(expr), expr
         return known[0]
 
@@ -95,8 +95,8 @@ class _Divider:
         return self._made(rebuild(expr, lambda _: next(given).expr), below)
 
     def _made(self, expr: Expr, below: Sequence[_Size], blocks: int = 0) -> _Size:
-        """Of an expression over these, which stand in so many blocks of it: large ones are
-        parts."""
+        """The size of an expression over ``below``, which stand in ``blocks`` nested blocks of it;
+        a large expression becomes a part."""
         nodes = 1 + sum(b.nodes for b in below)
         levels = blocks + max(b.levels for b in below)
         all_nodes = 1 + sum(b.all_nodes for b in below)
@@ -107,8 +107,8 @@ class _Divider:
         return _Size(expr, nodes, levels, all_nodes, all_levels)
 
     def _table(self, expr: Expr, value: Expr) -> _Size:
-        """The value of a table of constants is the only thing in it that is compiled, but for what
-        CASE gives otherwise."""
+        """The size of a table of constants: only the value that is looked up, and the ELSE of a
+        CASE, are compiled."""
         size = self.of(value)
         below = [size]
         if isinstance(expr, Case) and expr.otherwise is not None:
@@ -118,7 +118,7 @@ class _Divider:
         return self._made(expr, below, 2)
 
     def _grouped(self, call: Call) -> _Size:
-        """Arguments in groups, and groups in groups, from left to right as they were."""
+        """Nests arguments in groups, and groups in groups, in their order from left to right."""
         below = [self.of(arg) for arg in call.args]
         guarded = int(call.fn in ("and", "or"))
         while sum(b.nodes for b in below) > 2 * PART:
@@ -132,7 +132,7 @@ class _Divider:
         return self._made(_over(call, below), below, guarded)
 
     def _coalesce(self, call: Call) -> _Size:
-        """What comes behind a group of arguments is the last argument of it."""
+        """Nests arguments in groups: the last argument of a group is the next group."""
         *groups, last = _groups([self.of(arg) for arg in call.args])
         made = self._made(_over(call, last), last, 1)
         for group in reversed(groups):
@@ -140,7 +140,7 @@ class _Divider:
         return made
 
     def _case(self, case: Case) -> _Size:
-        """What comes behind a group of branches is what the group gives otherwise."""
+        """Nests branches in groups: the ELSE of a group is the next group."""
         branches = [(self.of(c), self.of(r)) for c, r in case.branches]
         otherwise = None if case.otherwise is None else self.of(case.otherwise)
         sizes = [_both(c, r) for c, r in branches]
@@ -170,7 +170,7 @@ def _both(condition: _Size, result: _Size) -> _Size:
 
 
 def _over(call: Call, below: Sequence[_Size]) -> Call:
-    """The same call of other arguments."""
+    """The same call with other arguments."""
     args = tuple(b.expr for b in below)
     some = any if call.fn in ("and", "or") else all
     nullable = call.nullable and some(arg.nullable for arg in args)
@@ -178,7 +178,7 @@ def _over(call: Call, below: Sequence[_Size]) -> Call:
 
 
 def _groups(sizes: Sequence[_Size]) -> list[list[_Size]]:
-    """Runs of neighbours that are about as large as a part; two at the least in each."""
+    """Runs of neighbours that are about as large as a part, with at least two in each run."""
     groups: list[list[_Size]] = [[]]
     nodes = 0
     for size in sizes:

@@ -1,4 +1,4 @@
-"""What the expression emitter and the kernel writer agree on, and small helpers over it."""
+"""The interface between the expression emitter and the kernel writer, with small helpers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How to compute a failed value once more, in Python, to learn what went wrong: ``compute`` of
-    values of ``types``, which the kernel left in its words from ``first`` on; behind them, if
-    ``masked``, their statuses (0 NULL, 1 valid, 2 failed). ``of_row``: the row at hand is at
+    """How Python computes a failed value again, to learn why it failed: ``compute`` over values of
+    ``types``, which the kernel left in its words from ``first`` on. With ``masked``, the values'
+    statuses stand behind them (0 NULL, 1 valid, 2 failed). ``of_row``: the row at hand is at
     fault."""
 
     compute: Callable[[Sequence[Value]], object]
@@ -119,8 +119,8 @@ class Scope(Protocol):
         ...
 
     def keep(self, words: Sequence[str], room: int = 0) -> int:
-        """Emits the storing of 64-bit words into ones of the kernel's own, which nobody else writes
-        to; returns the number of the first. ``room`` more stand behind them."""
+        """Emits stores of 64-bit words into words of the kernel's own, which no other code writes;
+        returns the number of the first. ``room`` more words follow them."""
         ...
 
     def word(self, number: int) -> str:
@@ -128,15 +128,17 @@ class Scope(Protocol):
         ...
 
     def call(self, function: Called, arguments: int, results: int) -> str:
-        """The call of a function whose words begin at these numbers: an expression, its status."""
+        """The call of a function as an expression, its status. ``arguments`` and ``results`` are
+        the numbers of its first argument word and of its first result word."""
         ...
 
     def need_table(self, table: DictionaryTable, code: str) -> str:
-        """One statement that leaves the kernel asking for an entry; the row is tried again."""
+        """One statement that leaves the kernel to request a table's entry; the row is tried
+        again."""
         ...
 
     def need_rank(self) -> str:
-        """One statement that leaves the kernel asking for ranks of new codes; the row is tried
+        """One statement that leaves the kernel to request the ranks of new codes; the row is tried
         again."""
         ...
 
@@ -145,25 +147,25 @@ class Scope(Protocol):
         ...
 
     def words(self, values: Sequence[Literal | int]) -> Callable[[str], str]:
-        """Words of the kernel's own that hold these: gives the expression of the one with a
-        number."""
+        """Words of the kernel's own that hold ``values``, as a function from the text of a number
+        to the expression of the word."""
         ...
 
     def sorted_words(
         self, keys: Sequence[Literal]
     ) -> tuple[Callable[[str], str], Callable[[str], str]]:
-        """The same for words that rise: those of the keys (of fractions: ``key_bits``), and which
-        of the keys, as they were given, each of them is. Of equal ones the first comes first."""
+        """The same for keys: their words in ascending order (for fractions: ``key_bits``), and the
+        number of each in ``keys``. Equal keys stay in their order."""
         ...
 
     def divide(self, expr: Expr) -> Expr:
-        """``expr`` as it is to be emitted, now that the columns that it reads are loaded: a large
-        one has parts (``expression_parts``)."""
+        """``expr`` as it is to be emitted; a large expression is divided into parts (``parts``).
+        The columns that it reads are loaded."""
         ...
 
     def part(self, expr: Expr, emit: Callable[[Expr, Scope], Code]) -> Code | None:
         """The call of a part, which ``emit`` writes into a function of its own; None if ``expr`` is
-        none."""
+        no part."""
         ...
 
     def temp(self, prefix: str = "x") -> str: ...
@@ -209,7 +211,7 @@ def word(text: str, kind: DataType) -> str:
 
 
 def of_word(text: str, kind: DataType) -> str:
-    """The other way round."""
+    """The inverse of ``word``."""
     if kind.is_fraction:
         return stored(f"f64_of_bits({text})", kind)
     return f"{text} != 0" if kind.kind is Kind.BOOLEAN else stored(text, kind)
@@ -245,7 +247,7 @@ def all_valid(scope: Scope, *codes: Code) -> str | None:
 
 
 def fail_if(scope: Scope, condition: str, valid: str | None, site: ErrorSite) -> None:
-    """Leaves the row with an error where the condition holds of a value that is not NULL."""
+    """Leaves the row with an error where the condition holds and the value is not NULL."""
     with when(scope, condition if valid is None else f"{valid} and ({condition})"):
         scope.line(scope.fail(site))
 

@@ -43,8 +43,8 @@ def table_of(expr: Expr) -> tuple[DictionaryTable, Expr] | None:
 
 
 def host_site(expr: Expr) -> HostSite:
-    """The host column of a text node that is no table; its arguments are what the kernel can
-    compute by itself, dictionary lookups included."""
+    """The host column of a text node that is no table; its arguments are the expressions that the
+    kernel computes itself, dictionary lookups included."""
     leaves: list[Expr] = []
     lowered = _lower(expr, leaves, lambda e: table_of(e) is not None)
     return HostSite(lowered, tuple(leaves))
@@ -81,7 +81,8 @@ def _strict(expr: Expr) -> bool:
 
 
 def _lower(expr: Expr, leaves: list[Expr], stop: Callable[[Expr], bool]) -> Expr:
-    """``expr`` with what is not text function (or where ``stop`` says so) replaced by columns."""
+    """``expr`` with columns in place of the expressions, added to ``leaves``, that are no text
+    functions or for which ``stop`` is true."""
 
     def child(e: Expr) -> Expr:
         if isinstance(e, Literal):

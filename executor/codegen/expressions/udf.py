@@ -28,14 +28,14 @@ from cql.planner.nodes.show import show
 
 
 def flat(shape: Shape) -> tuple[DataType, ...]:
-    """The types of the words of arguments, those of states in place."""
+    """The types of a method's argument words; a state in ``shape`` counts as its parts."""
     parts = (part if isinstance(part, tuple) else (part,) for part in shape)
     return tuple(kind for part in parts for kind in part)
 
 
 def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:
-    """A call of a function without text. A function that sees NULL has the flags of its arguments
-    behind them."""
+    """Emits a call of a function without texts. If the function sees NULL, the flags of its
+    arguments stand behind them."""
     function = call.function
     assert function is not None
     kinds = tuple(a.type for a in call.args)
@@ -58,8 +58,8 @@ def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:
 
 
 def table_failure(expr: Expr, table: DictionaryTable, code: str, scope: Scope) -> ErrorSite | None:
-    """Where a lookup fails because of a user's function, or of something within the expression:
-    the text is kept for the message."""
+    """The error site of a lookup whose expression calls a user's function or has an inner part that
+    can fail, else None. Emits code that keeps the text for the message."""
     if not calls_function(table.expr) and not any(map(can_fail, children(table.expr))):
         return None
     first = scope.keep([f"int64({code})"])
@@ -67,7 +67,8 @@ def table_failure(expr: Expr, table: DictionaryTable, code: str, scope: Scope) -
 
 
 def host_failure(expr: Expr, site: HostSite, scope: Scope) -> ErrorSite | None:
-    """The same for a host column: the arguments of the row."""
+    """The error site of a host column that calls a user's function, else None. Emits code that
+    keeps the row's arguments for the message."""
     if not calls_function(site.call):
         return None
     kinds = tuple(a.type for a in site.args)
@@ -83,6 +84,6 @@ def calls_function(expr: Expr) -> bool:
 
 def _site(expr: Expr, again: Again) -> ErrorSite:
     pos = expr.pos
-    if isinstance(expr, Cast):  # of a function's result: the function is what fails, mostly
+    if isinstance(expr, Cast):  # of a function's result: mostly the function is what fails
         pos = expr.arg.pos or pos
     return ErrorSite("function", f"{show(expr)} failed on this row", pos, again)

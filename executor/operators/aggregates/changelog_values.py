@@ -1,9 +1,9 @@
-"""The values that an aggregate over a changing relation keeps beside the states of its groups: for
-DISTINCT, and for holistic calls. Values enter and leave.
+"""The values that an aggregate over a changing relation keeps beside the states of its groups, for
+DISTINCT and holistic calls. Values enter and leave.
 
-Calls that ask how many different values there are, or which one stands at a place in their order,
-share *counted* values (a treap per group); those that list rows in the order in which they came
-share *listed* ones (a chain per group). See ``kernels.lib.treap``.
+Calls that need the number of different values, or the value at a place of their order, share
+*counted* values (a treap per group). Calls that list rows in arrival order share *listed* values
+(a chain per group). See ``kernels.lib.treap``.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
 
 Array = npt.NDArray[Any]
-#: About how many values are written out at a time.
+#: Values that are written out at a time, about.
 _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class ValueLog:
-    """``calls``: the numbers of those that share it. ``listed``: the rows in their order; else
-    different values, counted. ``asks`` (counted): their order matters. ``distinct``: of equal
-    values one counts."""
+    """The values that some calls share. ``calls``: the numbers of these calls. ``listed``: the log
+    lists rows in arrival order; else it counts different values. ``asks`` (counted): a call needs
+    the order of the values. ``distinct``: equal values count once."""
 
     number: int
     calls: tuple[int, ...]
@@ -78,8 +78,9 @@ def value_logs(calls: Sequence[AggregateCall]) -> tuple[ValueLog, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The groups that each instant of a piece touches, in the order of their first rows. Of instant
-    i, ``row_stop[i]`` is the row and ``pair_stop[i]`` the pair behind it."""
+    """The (instant, group) pairs of a piece of changes; within an instant, groups are in the order
+    of their first rows. ``owner``: the group of each pair. ``row_stop[i]`` and ``pair_stop[i]``:
+    the first row and the first pair behind instant ``i``."""
 
     owner: Times
     row_stop: Times
@@ -97,7 +98,8 @@ class Pairs:
 
 
 class HeldValues(ABC):
-    """The values of one log. ``take_in`` gives arrays for the kernel of the aggregate, by name."""
+    """The values of one log. ``take_in`` applies changes to them and returns, by name, arrays for
+    the aggregate's kernel."""
 
     def __init__(self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace) -> None:
         self.log = log
@@ -118,13 +120,13 @@ class HeldValues(ABC):
     @property
     @abstractmethod
     def largest(self) -> int:
-        """The most values of a group that are written out at once."""
+        """The largest number of values that are written out for one group."""
 
     def grow(self, groups: int) -> None:
         self._stale = grown(self._stale, groups, 1)
 
     def forget(self, groups: Times) -> None:
-        """Groups without rows."""
+        """Drops the values of groups without rows."""
         self._stale[groups] = 1
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -143,7 +145,7 @@ class HeldValues(ABC):
     ) -> dict[str, Array]: ...
 
     def _kept(self, rows: State, weights: Times) -> npt.NDArray[np.uint8]:
-        """Which rows count; makes room for them."""
+        """Returns which rows count (1, else 0), and makes room for their values."""
         kept: npt.NDArray[np.bool_] = rows[f"m{_column(self.log.args[0])}"] != 0
         if self.log.where is not None:
             at = _column(self.log.where)
@@ -165,7 +167,7 @@ class HeldValues(ABC):
 
 
 class CountedValues(HeldValues):
-    """State: the different values of each group in order, and how often each one is there."""
+    """State: the different values of each group in order, with the multiplicity of each."""
 
     def __init__(
         self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, lists: bool
@@ -244,7 +246,7 @@ class CountedValues(HeldValues):
         return made
 
     def _release(self) -> None:
-        """A buffer that was needed once is not kept."""
+        """Frees the buffer of values if it has become large."""
         if self._values.size > 2 * _AT_ONCE:
             self._values = np.empty(0, np.int64)
 
@@ -275,8 +277,8 @@ class CountedValues(HeldValues):
 
 
 class ListedValues(HeldValues):
-    """State: the rows of each group, in the order in which they came. ``by_entry``: a row that
-    leaves has the time at which it entered."""
+    """State: the rows of each group in arrival order. ``by_entry``: a change that takes a row out
+    carries the time at which the row entered."""
 
     def __init__(
         self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, by_entry: bool
@@ -354,8 +356,9 @@ class ListedValues(HeldValues):
 
 
 def piece(logs: Sequence[HeldValues], times: Times, first: int) -> int:
-    """Where a piece of changes that begins at ``first`` ends, between two instants: so that what
-    is written out of the values stays small. All of them where nothing is."""
+    """The end of the piece of changes that begins at ``first``. A piece ends between two instants,
+    and writes about ``_AT_ONCE`` values out. If no log writes values out, all changes are one
+    piece."""
     most = max((log.largest for log in logs), default=0)
     writes = any(isinstance(log, ListedValues) or log.largest for log in logs)
     if not writes:
@@ -368,7 +371,7 @@ def piece(logs: Sequence[HeldValues], times: Times, first: int) -> int:
 
 
 def _asked(call: AggregateCall) -> list[tuple[Fraction, int]]:
-    """What a call asks of counted values: see ``kernel.count_values``."""
+    """The questions of a call to counted values, (share, kind) each (``kernel.count_values``)."""
     down = 4 * call.order[0][0]
     if call.fn == "mode":
         return [(Fraction(0), 2 | down)]

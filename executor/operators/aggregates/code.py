@@ -1,4 +1,4 @@
-"""The code of an aggregate function in a kernel: its state, and the lines that change it."""
+"""An aggregate function as kernel text: its state columns and the lines that change them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cql.planner.functions.user_aggregates import UserMethod
 
 @dataclass(frozen=True, slots=True)
 class OwnCode:
-    """What an aggregate of the user's needs in a kernel: ``prefix`` of its names, its methods by
-    their roles, how many words their arguments and their results take."""
+    """What a user's aggregate needs in a kernel: the ``prefix`` of its names, its methods by role,
+    and the number of words of their arguments and results."""
 
     prefix: str
     methods: tuple[tuple[str, UserMethod], ...]
@@ -21,12 +21,14 @@ class OwnCode:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCode:
-    """``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
+    """The code of one call; ``g`` is the entry of the group at hand.
+
+    ``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
     the arguments (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
-    ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result.
-    ``merge`` adds what entry ``m`` holds to ``g``; empty where a state cannot be merged.
-    ``sees_null``: of which arguments NULL is a value (the row counts, and ``<argument>_ok`` tells);
-    ``ranked``: the argument whose rank is read."""
+    ``{leave}`` (leaves the kernel: the query fails). ``final_lines`` compute ``result``. ``merge``
+    adds the state of entry ``m`` to that of ``g``; it is empty where a state cannot be merged.
+    ``sees_null``: the arguments whose NULL is a value (the row counts; the flag
+    ``<argument>_ok`` is false). ``ranked``: the argument whose rank is read."""
 
     columns: tuple[tuple[str, str], ...]
     init: tuple[str, ...]
@@ -38,12 +40,12 @@ class AggregateCode:
     ranked: int | None = None
     ordered: bool = field(default=False)  # reads T and Q
     sees_null: frozenset[int] = frozenset()
-    codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
-    retract: tuple[str, ...] = ()  # undoes an update; empty where none can
-    subtract: tuple[str, ...] = ()  # undoes a merge; empty where none can
-    own: OwnCode | None = None  # of an aggregate of the user's
+    codes: tuple[str, ...] = ()  # state columns that hold dictionary codes
+    retract: tuple[str, ...] = ()  # undoes an update; empty where no lines can
+    subtract: tuple[str, ...] = ()  # undoes a merge; empty where no lines can
+    own: OwnCode | None = None  # for a user's aggregate
 
 
 def argument(k: int, n: int) -> str:
-    """The name of argument ``n`` of the ``k``-th call in the row's code."""
+    """The local that holds argument ``n`` of the ``k``-th call."""
     return f"arg{k}" if n == 0 else f"arg{k}_{n}"

@@ -1,7 +1,7 @@
 """State and code of each aggregate function, as text for the windowed aggregate's kernel.
 
-``g`` indexes the dense state columns of the group at hand. An update happens for rows whose
-argument is not NULL and whose FILTER holds; ``loose`` states can have seen no such row.
+``g`` indexes the dense state columns of the group at hand. A row updates a state if its argument is
+not NULL and its FILTER holds; a ``loose`` state may have had no such row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from cql.planner.nodes.logical import AggregateCall
 
 
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
-    """Code of the ``k``-th call. Of a DISTINCT one, the state is updated for new values only."""
+    """Code of the ``k``-th call. A DISTINCT call updates its state for new values only. Raises
+    NotSupportedError for an unknown function."""
     if call.function is not None:
         return user_aggregate_code(call, k)
     builder = _BUILDERS.get(call.fn)
@@ -29,8 +30,8 @@ def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
 
 
 def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:
-    """State, init and update of "has seen a value" (in so many of the parts that were merged), and
-    the name of the result's flag."""
+    """State, init and update lines of "has had a value", and the name of the result's flag. After
+    merges, the state counts the merged parts that have had a value."""
     if not loose:
         return [], [], [], None
     return [(f"{a}h", "int64")], [f"{a}h[g] = 0"], [f"{a}h[g] = 1"], f"{a}v"
@@ -47,8 +48,8 @@ def _finish(
     result: str,
     **more: Any,
 ) -> AggregateCode:
-    """An aggregate whose state is a value like its arguments, in column ``state``: to merge is to
-    update with it."""
+    """An aggregate whose state, column ``state``, is a value of its argument's kind: a merge is an
+    update with the other state."""
     has_columns, has_init, has_update, valid = _has(a, loose)
     merge = [*update(f"{state}[m]"), *([f"{a}h[g] += {a}h[m]"] if loose else [])]
     return AggregateCode(
@@ -91,17 +92,17 @@ def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode
     )
 
 
-#: Digits of values of which 10^13 fit into 64 bits, and 10^9: those of SMALLINT and of INT.
+#: Digits of SMALLINT and of INT: 64 bits hold the sum of 10^13, or of 10^9, such values.
 _TINY, _SMALL = 5, 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """The exact sum of int64 values, whatever the order in which they are added and taken out.
+    """The exact sum of int64 values, whatever the order in which they are added and subtracted.
 
-    It is ``high * 2^64 + low``: ``low`` wraps, and a row or a part that makes it wrap is counted in
-    ``high``; others do not touch that. ``high`` is None for values of at most ``digits`` 10, which
-    fill 64 bits with some 10^9 of them: then a row that makes ``low`` wrap leaves the kernel."""
+    The sum is ``high * 2^64 + low``. ``low`` wraps; only a row or a part that makes ``low`` wrap
+    changes ``high``. ``high`` is None for values of at most 10 ``digits``, since 64 bits hold the
+    sum of some 10^9 of them: then a row that makes ``low`` wrap leaves the kernel."""
 
     a: str
     low: str
@@ -118,7 +119,7 @@ class _Total:
 
     @property
     def upper(self) -> str:
-        """The word above ``low``, where that is one without sign."""
+        """The word above ``low`` of the 128-bit sum, whose low word is unsigned."""
         sign = f"({self.low}[g] >> 63)"
         return f"{self.high}[g] + {sign}" if self.high else sign
 
@@ -143,7 +144,7 @@ class _Total:
         return [*self.add(f"{self.low}[m]"), *high]
 
     def subtract(self) -> list[str]:
-        """Takes the sum of entry ``m``, which has been added, out again."""
+        """Subtracts the sum of entry ``m``, which has been added before."""
         a, low = self.a, self.low
         if not self.high:
             return [f"{low}[g] -= {low}[m]"]
@@ -157,7 +158,7 @@ class _Total:
         ]
 
     def leave_unless_it_fits(self, limit: int | None) -> tuple[str, ...]:
-        """Leaves the kernel for a sum of more than 64 bits, or not below ``limit`` in size."""
+        """Leaves the kernel if the sum has more than 64 bits or its magnitude reaches ``limit``."""
         beyond = [f"{self.high}[g] != 0"] if self.high else []
         if limit is not None:
             beyond.append(f"{self.low}[g] <= -{limit} or {self.low}[g] >= {limit}")
@@ -213,7 +214,7 @@ def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
 
 def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    """Exact sum at the argument's scale, then one rounding (HALF_UP) to the result's scale."""
+    """Exact sum at the argument's scale, then one HALF_UP rounding to the result's scale."""
     n, total = f"{a}n", _total(a, call.args[0].type)
     factor, limit = 10 ** (call.type.scale - call.args[0].type.scale), 10**call.type.precision
     return AggregateCode(
@@ -235,7 +236,7 @@ def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> Ag
 
 
 def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    """min and max; NaN is the largest double, text compares by rank."""
+    """min and max. NaN is the largest double; texts compare by rank."""
     s, smaller = f"{a}m", call.fn == "min"
     kind: DataType = call.type
     sign = "<" if smaller else ">"
@@ -253,7 +254,7 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
     if kind.is_text:
         init = "-1"
-    elif kind.is_fraction:  # NaN to begin with: every value is at most NaN
+    elif kind.is_fraction:  # min starts with NaN: every value is at most NaN
         init = "math.nan" if smaller else "-math.inf"
     elif kind.kind is Kind.BOOLEAN:
         init = "1" if smaller else "0"
@@ -277,7 +278,7 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
 
 def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    """Variance by Welford's update: no cancellation, whatever the mean."""
+    """Variance and standard deviation by Welford's update: no cancellation, whatever the mean."""
     n, mean, m2 = f"{a}n", f"{a}u", f"{a}q"
     sample = call.fn in ("stddev_samp", "var_samp")
     below = f"{a}d = float64({n}[g]{' - 1' if sample else ''})"
@@ -300,7 +301,7 @@ def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
             f"{a}r = {value}",
         ),
         Code(f"{a}r", f"{a}v"),
-        (  # Chan, Golub and LeVeque: two parts as one
+        (  # the merge of two parts by Chan, Golub and LeVeque
             f"if {n}[m] > 0:",
             f"    {a}e = {mean}[m] - {mean}[g]",
             f"    {a}w = float64({n}[g]) * float64({n}[m])",
@@ -312,7 +313,7 @@ def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
 
 def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    """first and last by (window attribute, arrival); the value at that row may be NULL."""
+    """first and last by (window attribute, arrival); the value of that row may be NULL."""
     t, q, s, h = f"{a}t", f"{a}q", f"{a}m", f"{a}h"
     op, start = ("<", str(2**63 - 1)) if call.fn == "first" else (">", "NEVER")
     text_none = "-1" if call.type.is_coded else "0"
@@ -339,8 +340,8 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
 
 def _picked(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    """max_by and min_by: the value, NULL or not, at the row where the other argument is extreme;
-    of several such rows the first by (window attribute, arrival)."""
+    """max_by and min_by: the value, NULL or not, of the row whose other argument is extreme; among
+    several such rows, of the first by (window attribute, arrival)."""
     by: DataType = call.args[1].type
     y, sign = f"{x}_1", "<" if call.fn == "min_by" else ">"
     s, h, o, t, q, some = (f"{a}{name}" for name in "mhotqs")

@@ -1,9 +1,9 @@
 """Holistic aggregates: from the log of a window's values to one result per group.
 
-The kernel logs the values of a window's rows (``wid.Log``); when punctuation has closed the window,
-and before its groups leave, it asks for these results once, for all of its groups. A log that was
-kept in panes is read where it lies, so that windows share it ("Holistic aggregates share one value
-log per pane", design §5).
+The kernel logs the values of a window's rows (``value_log.Log``). When punctuation has closed the
+window, the kernel requests the results of all its groups once, before the groups leave. Windows
+share the logs of their panes, which are read in place ("Holistic aggregates share one value log per
+pane", design §5).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall
 
 Array = npt.NDArray[Any]
-#: Entries of a group, on average, up to which groups are sorted one by one.
+#: The average number of entries of a group up to which each group is sorted by itself.
 _SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a window's log holds. ``group``: the number of each entry's group in the window, of
-    ``groups``; ``words``: each argument; ``valid``: the same for those that can be NULL; ``time``
-    and ``sequence`` where a call asks for the order."""
+    """The entries of a window's log, as one array per column. ``group``: the number of each entry's
+    group, below ``groups``. ``words``: each argument. ``valid``: whether it is not NULL, None if it
+    never is NULL. ``time`` and ``sequence``: None if no call needs the order."""
 
     groups: int
     group: Array
@@ -60,7 +60,7 @@ class Entries:
 
 
 def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
-    """The result of each group in storage form, and whether it is not NULL."""
+    """The result of each group in its type's storage, and whether it is not NULL."""
     if call.distinct:
         entries = first_of_each_value(entries)
     match call.fn:
@@ -81,8 +81,8 @@ def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
 
 
 def _sorted(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> Entries:
-    """By group, then by the arguments that the call is ordered by, then by (window attribute,
-    arrival)."""
+    """The entries sorted by group, then by the arguments of the call's ORDER BY, then by (window
+    attribute, arrival)."""
     first = len(call.args) - len(call.order)
     keys: list[Array] = []
     for n, (descending, nulls_first) in enumerate(call.order, first):
@@ -94,7 +94,7 @@ def _sorted(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> En
 
 
 def _key(words: Array, kind: DataType, dictionary: Dictionary) -> Array:
-    """What sorts like the values: NaN is the largest number, texts go by their bytes."""
+    """Sort keys of the values: NaN is the largest number, texts sort by their bytes."""
     if kind.is_text:
         return dictionary.rank()[words]
     return words.view(np.float64) if kind.is_fraction else words
@@ -112,7 +112,7 @@ def _turned(key: Array, valid: Array | None, descending: bool, nulls_first: bool
 
 
 def first_of_each_value(entries: Entries) -> Entries:
-    """DISTINCT: of equal values, the first by (window attribute, arrival)."""
+    """DISTINCT: the first of equal values in a group, by (window attribute, arrival)."""
     keys = [entries.words[0]]
     if entries.time is not None and entries.sequence is not None:
         keys += [entries.time, entries.sequence]
@@ -121,7 +121,7 @@ def first_of_each_value(entries: Entries) -> Entries:
 
 
 def _order(entries: Entries, keys: Sequence[Array]) -> Array:
-    """The places of entries by group, then by keys."""
+    """The numbers of the entries, sorted by group, then by keys."""
     group, whole = entries.group, all(key.dtype.kind != "f" for key in keys)
     if whole and group.size <= _SMALL * entries.groups and np.all(group[1:] >= group[:-1]):
         words = np.array(keys, np.int64).reshape(len(keys), group.size)
@@ -132,7 +132,7 @@ def _order(entries: Entries, keys: Sequence[Array]) -> Array:
 
 
 def _begins(entries: Entries) -> Array:
-    """Where another value or another group begins, in sorted entries."""
+    """Which entries differ from the one before in value or group; the entries are sorted."""
     begins = np.ones(entries.group.size, np.bool_)
     begins[1:] = np.diff(entries.group) != 0
     begins[1:] |= np.diff(entries.words[0]) != 0
@@ -145,7 +145,7 @@ def _begins(entries: Entries) -> Array:
 def _percentile(
     call: AggregateCall, entries: Entries, dictionary: Dictionary
 ) -> tuple[Array, Array]:
-    """Spark's percentile: between the two values around the place p * (n - 1)."""
+    """Spark's percentile: interpolates between the two values around place p * (n - 1)."""
     counts, values = entries.counts, entries.words[0].view(np.float64)
     some = counts > 0
     first = (np.cumsum(counts) - counts)[some]
@@ -161,7 +161,7 @@ def _percentile(
 
 
 def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
-    """The first value up to which at least the share p of the values lie."""
+    """percentile_disc: the first value up to which at least the share p of the values lie."""
     counts = entries.counts
     some = counts > 0
     first = (np.cumsum(counts) - counts)[some]
@@ -176,7 +176,7 @@ def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> t
 
 
 def fraction(literal: Literal) -> Fraction:
-    """A percentage as it is written."""
+    """A percentage exactly as it is written."""
     if literal.type.kind is Kind.DECIMAL:
         return Fraction(int(literal.value or 0), 10**literal.type.scale)
     return Fraction(str(literal.value))
@@ -186,17 +186,17 @@ Place: TypeAlias = Callable[[int], Fraction]
 
 
 def percentile_place(p: Fraction) -> Place:
-    """Between which two of n values the percentile lies."""
+    """The place of the percentile among n sorted values, as a fraction."""
     return lambda n: p * (n - 1)
 
 
 def disc_place(p: Fraction) -> Place:
-    """The first of n values up to which at least the share p of them lie."""
+    """The place of the first of n sorted values up to which at least the share p of them lie."""
     return lambda n: Fraction(max(0, math.ceil(p * n) - 1))
 
 
 def places_of(counts: Array, place: Place) -> tuple[Array, Array]:
-    """Whole and broken part of ``place(n)`` for each count n; exact, whatever p is."""
+    """The integer and the fractional part of ``place(n)`` for each count n, computed exactly."""
     different, which = np.unique(counts, return_inverse=True)
     exact = [place(int(n)) for n in different]
     low = np.array([math.floor(x) for x in exact], np.int64)
@@ -207,7 +207,8 @@ def places_of(counts: Array, place: Place) -> tuple[Array, Array]:
 def one_or_array(
     call: AggregateCall, columns: Array, some: Array, dictionary: Dictionary
 ) -> tuple[Array, Array]:
-    """One value per group with values, or an array of several."""
+    """The result of each group: one value, or an array of several. ``columns`` has a row for each
+    group with values (``some``)."""
     if call.type.kind is not Kind.ARRAY:
         out = np.zeros(some.size, columns.dtype)
         out[some] = columns[:, 0]
@@ -224,7 +225,7 @@ def one_or_array(
 
 
 def _mode(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
-    """The value that comes most often; of several the first in the order of the call."""
+    """The most frequent value; among several, the first in the order of the call."""
     starts = np.flatnonzero(_begins(entries))
     length = np.diff(np.append(starts, entries.group.size))
     group = entries.group[starts]
@@ -239,7 +240,7 @@ def _mode(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
 
 
 def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
-    """Of no values an array without elements, as in Spark."""
+    """An array of the values; without values an array of no elements, as in Spark."""
     element, counts = call.type.element, entries.counts
     assert element is not None
     if element.is_text:
@@ -260,6 +261,6 @@ def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
 
 
 def stored(words: Array, kind: DataType) -> Array:
-    """Words of the log in the storage of a type."""
+    """Converts words of a log to the storage of a type."""
     values = words.view(np.float64) if kind.is_fraction else words
     return values.astype(arrays.element_dtype(kind), copy=False)

@@ -1,9 +1,9 @@
 """Value logs of sessions: what DISTINCT and holistic calls keep of the rows of each open session.
 
-A session has a chain of its rows' values for each log; sessions that join put one chain behind the
-other. Before the sessions that punctuation closes leave, the results of all of them are computed at
-once: a holistic call's in numpy (``holistic``), of a DISTINCT one the different values, which the
-kernel adds to its state. The chains are purged with that.
+A session has, for each log, a chain of its rows' values; when two sessions join, their chains are
+concatenated. Before the sessions that punctuation closes leave, the results of all of them are
+computed at once: the result of a holistic call in numpy (``holistic``); for a DISTINCT call the
+different values, which the kernel adds to its state. The chains are then purged.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 
 def columns(logs: Sequence[Log], anew: Sequence[int]) -> list[tuple[str, str]]:
-    """Of a session's record: the ends of its chains, and for DISTINCT calls where its different
-    values stand when it leaves."""
+    """The columns of a session's record for its values: the head and the tail of its chains, and
+    for DISTINCT calls (``anew``) the start and the number of its different values."""
     ends = [(f"{end}{log.suffix}", "int64") for log in logs for end in ("head", "tail")]
     return ends + [(f"{name}{k}", "int64") for k in anew for name in ("from", "many")]
 
 
 def scalars(logs: Sequence[Log]) -> list[str]:
-    """Words of the descriptor that are state."""
+    """The descriptor's words that are state of the logs."""
     kept = [f"{name}{log.suffix}" for log in logs for name in ("free", "used")]
     return [*kept, "results_to"] if logs else []
 
 
 def width(log: Log) -> int:
-    """Words of an entry."""
+    """The number of words of an entry."""
     return chains.FIRST + len(log.args) + len(log.with_null)
 
 
@@ -69,14 +69,14 @@ def declare(
 
 
 def begin(logs: Sequence[Log]) -> list[str]:
-    """Lines for a new session."""
+    """Lines that give a new session empty chains."""
     return [f"{end}{log.suffix}[g] = -1" for log in logs for end in ("head", "tail")]
 
 
 def make_room(
     kernel: KernelText, number: int, log: Log, condition: str | None, leave: list[str]
 ) -> None:
-    """For one more entry, before the row changes anything."""
+    """Requests room for one more entry, before the row changes any state."""
     s = log.suffix
     full = f"{kernel.word(f'free{s}')} < 0 and {kernel.word(f'used{s}')} >= room{s}"
     with kernel.body.block(f"if {condition or 'True'} and {full}:"):
@@ -108,7 +108,7 @@ def append(kernel: KernelText, log: Log, condition: str | None) -> None:
 
 
 def join(kernel: KernelText, logs: Sequence[Log]) -> None:
-    """Puts the chains of session ``gone`` behind those of ``kept``."""
+    """Appends the chains of session ``gone`` to those of ``kept``."""
     body = kernel.body
     for log in logs:
         s = log.suffix
@@ -122,7 +122,7 @@ def join(kernel: KernelText, logs: Sequence[Log]) -> None:
 
 
 def ask_results(kernel: KernelText) -> None:
-    """Once for all sessions that the watermark closes."""
+    """Requests the results, once for all sessions that the watermark closes."""
     with kernel.body.block(f"if {kernel.word('results_to')} < {kernel.word('watermark')}:"):
         kernel.body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = 0", "break")
 
@@ -131,7 +131,7 @@ def add_different(
     kernel: KernelText, k: int, call: AggregateCall, code: AggregateCode,
     emit: Callable[[tuple[str, ...]], None],
 ) -> None:  # fmt: skip
-    """Makes the state of a DISTINCT call of the different values of session ``g``."""
+    """Computes the state of a DISTINCT call from the different values of session ``g``."""
     body, kind = kernel.body, call.args[0].type
     boolean = " != 0" if kind.storage == "bool" else ""
     body.lines(*code.init)
@@ -141,7 +141,7 @@ def add_different(
 
 
 class SessionLogs:
-    """The running logs of a sessions' stage."""
+    """The logs of a running stage that ends in sessions."""
 
     def __init__(self, operator: SessionOperator) -> None:
         self.operator = operator
@@ -179,11 +179,11 @@ class SessionLogs:
             for n, arg in enumerate(log.args):
                 if arg.type.is_coded:
                     column = entries[:, chains.FIRST + n]
-                    held = column >= 0  # those that were given back are -1
+                    held = column >= 0  # entries that were given back hold -1
                     column[held] = change(column[held].astype(np.int32))
 
     def finish(self, records: Array) -> None:
-        """The results of sessions that are about to leave."""
+        """Computes the results of the sessions that are about to leave."""
         operator = self.operator
         for log in self.logs:
             if self._is_list(log):
@@ -200,7 +200,8 @@ class SessionLogs:
                     self._different(k, entries, records)
 
     def _is_list(self, log: Log) -> bool:
-        """Whether what it is kept for is a list of its values in the order of their coming."""
+        """Whether a log serves a single array_agg, without ORDER BY and over values that are no
+        codes."""
         call = self.calls[log.calls[0]]
         plain = len(log.calls) == 1 and call.fn == "array_agg" and not call.order
         return plain and not (log.with_null or call.args[0].type.is_coded)
@@ -223,13 +224,14 @@ class SessionLogs:
         operator.column(f"a{k}h")[records] = 1
 
     def _forget(self, log: Log, records: Array, free: int) -> None:
-        """Their chains have been given back."""
+        """Sets the chains of sessions to empty, after their entries were given back; ``free`` is
+        the first free entry."""
         self.operator._set(f"free{log.suffix}", free)
         for end in ("head", "tail"):
             self.operator.column(f"{end}{log.suffix}")[records] = -1
 
     def _taken(self, log: Log, records: Array) -> Entries:
-        """The entries of those sessions, which are given back."""
+        """Returns the entries of sessions, and gives the chains' entries back."""
         operator, s, wide = self.operator, log.suffix, width(log)
         nodes = operator.state[f"chain{s}"].reshape(-1, wide)
         heads = operator.column(f"head{s}")[records].copy()

@@ -1,7 +1,9 @@
-"""Aggregates of users: their state in columns of the group, their functions called by address.
+"""Users' aggregates: their state is columns of the group; the kernel calls their functions by
+address.
 
-The state and the arguments go into words of the kernel's own, ``<a>w`` at ``<a>at``, behind which
-the results come back. Lines say ``{leave update}`` where a failing function leaves the kernel.
+The kernel writes the state and the arguments into words of its own, ``<a>w`` at ``<a>at``; the
+function writes its results behind them. Lines have ``{leave update}`` where a failing function
+leaves the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cql.planner.nodes.logical import AggregateCall
 
 
 def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:
-    """The code of the ``k``-th call, which is one of a user's aggregate."""
+    """The code of the ``k``-th call, whose function is a user's aggregate."""
     own = call.function
     assert own is not None
     a = f"a{k}"
@@ -83,7 +85,7 @@ def _stored(text: str, kind: DataType) -> str:
 
 
 def _text(value: Value) -> str:
-    """A value of the first state, as numba text."""
+    """A value of the initial state, as numba text."""
     if isinstance(value, float):
         if math.isnan(value):
             return "math.nan"
@@ -93,7 +95,7 @@ def _text(value: Value) -> str:
 
 
 class Kernel(Protocol):
-    """The kernel under construction: see ``rowscope.KernelText``."""
+    """The kernel under construction (``kernel_builder.KernelText``)."""
 
     own_words: dict[str, int]
 
@@ -104,7 +106,7 @@ class Kernel(Protocol):
 
 
 def declare_own(kernel: Kernel, codes: Sequence[AggregateCode]) -> None:
-    """The words of the users' aggregates, as locals of the kernel."""
+    """Declares the words of users' aggregates as locals of the kernel."""
     for code in codes:
         if code.own is None:
             continue
@@ -124,8 +126,9 @@ def own_lines(
     lines: Sequence[str],
     leave: str,
 ) -> list[str]:
-    """Lines of ``own`` with the ways out written into them. Only a failing ``final`` leaves no
-    trace in the state, so that a policy may leave its result out."""
+    """Replaces ``{leave …}`` in the lines of ``own`` by statements that leave the kernel. A failing
+    ``final`` has not changed the state, so that ON BAD ROW may skip its result; every other failure
+    is fatal."""
     written = list(lines)
     for role, method in own.methods:
         mark = f"{{leave {role}}}"

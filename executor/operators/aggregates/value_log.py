@@ -1,8 +1,8 @@
 """Value logs: what the kernel of a windowed aggregate keeps for its holistic calls.
 
-A log is a table without an index: the values of the rows of each window (or pane), in the order of
-arrival, each with the number of its group. Calls over the same arguments share one. When a window
-closes, ``holistic`` makes the results out of it.
+A log is a table without an index: the values of the rows of each window (or pane) in arrival order,
+each with the number of its group. Calls over the same arguments share a log. When a window closes,
+``holistic`` computes the results from the log.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from cql.executor.operators.stage.operator import Workspace
 
 
-#: Where entries of a table are.
+#: The numbers of entries in a table.
 Place: TypeAlias = "slice | Array"
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """``calls``: the numbers of those that read it. Of their ``args``, those in ``with_null`` can
-    be NULL, since rows are only ordered by them. ``by_time``: whether a call asks for the order by
-    (window attribute, arrival)."""
+    """A value log. ``calls``: the numbers of the calls that read it. ``args``: their arguments;
+    those in ``with_null`` can be NULL, since they only order rows. ``by_time``: whether a call
+    needs the order by (window attribute, arrival)."""
 
     number: int
     calls: tuple[int, ...]
@@ -66,8 +66,8 @@ class Log:
 
 
 def logs_of(calls: tuple[AggregateCall, ...], *, distinct: bool = False) -> tuple[Log, ...]:
-    """One log for all holistic calls, and DISTINCT ones if asked for, over the same arguments under
-    the same FILTER."""
+    """The logs of the holistic calls and, with ``distinct``, of the DISTINCT calls. Calls over the
+    same arguments under the same FILTER share a log."""
     shared: dict[tuple[object, ...], list[int]] = {}
     for k, call in enumerate(calls):
         if call.holistic or (distinct and call.distinct):
@@ -85,13 +85,14 @@ def logs_of(calls: tuple[AggregateCall, ...], *, distinct: bool = False) -> tupl
 
 
 def ordering(call: AggregateCall) -> frozenset[int]:
-    """The arguments that rows are only ordered by: a NULL there leaves no row out."""
+    """The arguments that only order rows: a row counts even if one of them is NULL."""
     first = max(1, len(call.args) - len(call.order))
     return frozenset(range(first, len(call.args)))
 
 
 def holistic_code(call: AggregateCall, k: int) -> AggregateCode:
-    """State of a holistic call: its result, which is there when the window has been closed."""
+    """The code of a holistic call. Its state is its result, which ``finish`` writes when the window
+    has closed."""
     a, none = f"a{k}", "-1" if call.type.is_coded else "0"
     boolean = call.type.storage == "bool"
     return AggregateCode(
@@ -107,8 +108,8 @@ def holistic_code(call: AggregateCall, k: int) -> AggregateCode:
 
 
 def append(log: Log, owner: str, words: list[str]) -> list[str]:
-    """Lines that add the row at hand to the current window's log, which has room for it, at ``at``;
-    ``owner``: what its group is known by; ``words``: its arguments, as words."""
+    """Lines that append the row at hand to the current window's log, which has room for it, and set
+    ``at`` to the new entry. ``owner``: the number of the row's group; ``words``: the arguments."""
     s, k = log.suffix, log.calls[0]
     columns = {log.owner: owner}
     columns |= {log.value(n): word for n, word in enumerate(words)}
@@ -122,7 +123,7 @@ def append(log: Log, owner: str, words: list[str]) -> list[str]:
 
 
 class Windows(Protocol):
-    """The state of a running aggregate, as far as its logs need it."""
+    """The part of a running aggregate's state that its logs need."""
 
     state: dict[str, Array]
 
@@ -138,7 +139,8 @@ def finish(
     slot: int,
     workspace: Workspace,
 ) -> None:
-    """Computes the results of the holistic calls for all groups of the window in ``slot``."""
+    """Computes the results of the holistic calls for all groups of the window in ``slot``. Raises
+    RunError if the values of the window do not fit into ``max_state``."""
     state = windows.state
     groups = slice(int(state["bases"][slot]), int((state["bases"] + state["counts"])[slot]))
     for log in logs:
@@ -160,9 +162,10 @@ def write(
     to: Place,
     workspace: Workspace,
 ) -> None:
-    """Results of the calls of one log for so many groups, which stand at ``to``. ``places``: where
-    their entries are in the log; ``group``: the number of each one's group."""
-    # What is gathered, sorted by two keys and taken apart again, all at its largest.
+    """Computes the results of the calls of one log for ``groups`` groups, and writes them to the
+    entries ``to`` of the group table. ``places``: the numbers of the groups' entries in the log.
+    ``group``: the group of each of these entries, below ``groups``."""
+    # the most bytes at a time: the gathered columns, their sorted copies and the sort keys
     size = 8 * group.size * (2 * len(log.table.columns) + 4)
     workspace.resize(0, size, "the values of one window")
     entries = _entries(windows, log, groups, group, places)
@@ -176,8 +179,8 @@ def write(
 def _parts(
     windows: Windows, node: WidAggregateExec, log: Log, slot: int
 ) -> list[tuple[Place, Array | None]]:
-    """The places of a window's entries: its own, and those of its panes, with the number in the
-    window of each group of the pane."""
+    """The numbers of a window's entries in a log: those of its own region, then those of each of
+    its panes. A pane's part has the number, in the window, of each of the pane's groups."""
     state, s = windows.state, log.suffix
 
     def region(at: int) -> slice:
@@ -190,7 +193,7 @@ def _parts(
     places, ids = state["places"], state["window_ids"]
     first, panes = int(ids[slot]) >> 1, (node.window.range or 0) // node.pane
     stop = first + panes
-    if node.window.kind is WindowKind.CUMULATE:  # what is gathered has the number of its last pane
+    if node.window.kind is WindowKind.CUMULATE:  # a gathered region's id has its last pane
         first, stop = first - panes + 1, windows.scalars()["next_window"] + 1
     for pane in range(first, stop):
         at = int(find_slot(places, ids, places.size - 1, 2 * pane))

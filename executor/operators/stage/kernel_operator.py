@@ -1,5 +1,5 @@
-"""An operator that is one kernel, written for its query, over arrays of its own (joins). No row of
-it fails: what can fail is asked of pairs above."""
+"""An operator of one kernel, generated for its query, with state arrays of its own (joins). No row
+fails in it: the stage above evaluates, for each pair, the expressions that can fail."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cql.executor.operators.stage.operator import (
 
 
 class GeneratedOperator:
-    """Arrays of ``state`` are words of the descriptor by their names, where the kernel reads
-    them."""
+    """The address of each array of ``state`` is the descriptor's word of the same name, if the
+    kernel reads that array."""
 
     def __init__(self, name: str, workspace: Workspace, kernel: Kernel) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class GeneratedOperator:
         bind_constants(kernel, self._module, self.descriptor, workspace.dictionary)
 
     def set(self, name: str, value: int) -> None:
-        """A word of the descriptor, if the kernel knows it."""
+        """Sets the descriptor's word ``name``, if the kernel has one."""
         if name in self._slots:
             self.descriptor[self._slots[name]] = value
 
@@ -49,11 +49,12 @@ class GeneratedOperator:
         return int(self.descriptor[self._slots[name]])
 
     def slot(self, name: str) -> int:
-        """Where a word of the descriptor stands."""
+        """The index of the descriptor's word ``name``."""
         return self._slots[name]
 
     def fresh(self, name: str, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-        """Zeros in the place of an array; returns what it was, None if there was none."""
+        """Replaces an array by ``size`` zeros; returns the old array, None if there was none.
+        Raises RunError if the state would grow over ``max_state``."""
         old = self.state.get(name)
         before = 0 if old is None else old.nbytes
         self.workspace.resize(before, size * dtype.itemsize, self.name)
@@ -62,14 +63,14 @@ class GeneratedOperator:
         return old
 
     def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        """Room for so many; as many as fit stay."""
+        """Resizes an array to ``size`` entries; the old entries that fit stay."""
         old = self.fresh(name, size, dtype)
         if old is not None:
             kept = min(len(old), size)
             self.state[name][:kept] = old[:kept]
 
     def counted(self) -> dict[str, int]:
-        """What the kernel counts."""
+        """The kernel's counters by name."""
         return {name: self.get(name) for name in self._kernel.counters}
 
     @property
@@ -90,13 +91,14 @@ class GeneratedOperator:
 
 
 def map_key(words: Words, part: KeyPart, change: Callable[[CodeColumn], CodeColumn]) -> None:
-    """Changes the codes that are part of key words, in place."""
+    """Changes, in place, the dictionary codes that key words hold at ``part``."""
     old = (words >> part.shift).astype(np.int32)
     words += (change(old).astype(np.int64) - old) << part.shift
 
 
 def fitting(wanted: int, room: int, least: int) -> int:
-    """Room for as many, a power of two, of which an eighth at the least is taken."""
+    """``room``, doubled until ``wanted`` entries fit, or halved (not below ``least``) until they
+    take at least an eighth."""
     while wanted > room:
         room *= 2
     while 8 * wanted < room and room > least:

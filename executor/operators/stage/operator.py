@@ -1,8 +1,8 @@
 """A running operator: a compiled function, its descriptor, and its state as named flat arrays.
 
-The kernel asks for what it lacks (NEED) and names the failing row (ERROR); this class answers: it
-grows state, fills dictionary tables, computes host columns. State arrays are what a checkpoint
-would save: they hold plain numbers, never Python objects.
+The kernel requests what it lacks (NEED) and reports the failing row (ERROR). This class answers: it
+grows state, fills dictionary tables and computes host columns. State arrays hold plain numbers,
+never Python objects, so that a checkpoint could save them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ State = dict[str, npt.NDArray[Any]]
 #: Codes of the query's dictionary, -1 for none.
 CodeColumn: TypeAlias = npt.NDArray[np.int32]
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
-_ONES.flags.writeable = False  # every query points to it
-#: Every NaN as a key (``kernels.lib.memory.key_bits``).
+_ONES.flags.writeable = False  # every query reads it
+#: The key word of every NaN (``kernels.lib.memory.key_bits``).
 NAN_BITS = 0x7FF8000000000000
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
@@ -68,14 +68,14 @@ BUFFERS = "the rows between its operators"
 
 @dataclass(slots=True)
 class Workspace:
-    """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` are the
-    most bytes that each of them took, by its name."""
+    """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` holds,
+    by an operator's name, the most bytes that its state had."""
 
     dictionary: Dictionary
     kernel_cache: str
     morsel_rows: int
     limit: int
-    must_stop: Callable[[], bool] = bool  # whether the query has been asked to end
+    must_stop: Callable[[], bool] = bool  # whether a stop of the query is requested
     used: int = 0
     peak: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
@@ -88,13 +88,13 @@ class Workspace:
         self.dictionary.account(0, self.dictionary.nbytes)
 
     def load(self, text: str) -> ModuleType:
-        """The module of that text, compiled."""
+        """The compiled module of a kernel's text."""
         return codegen.load(text, self.kernel_cache, self.must_stop)
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
 
-        Raises RunError before the memory is taken when the limit would be passed."""
+        Raises RunError, before the caller allocates, if the total would exceed the limit."""
         with self._lock:
             total = self.used - before + after
             if total > self.limit and after > before:
@@ -111,7 +111,7 @@ class Workspace:
 
 
 class Operator(Protocol):
-    """What a runtime drives. ``address`` 0 means that Python runs it through ``call``."""
+    """An operator that a runtime drives. ``address`` 0: Python runs it through ``call``."""
 
     name: str
 
@@ -125,15 +125,15 @@ class Operator(Protocol):
     def is_fatal(self, morsel: Morsel) -> bool: ...
     def counters(self) -> dict[str, int]: ...
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Puts ``change(codes)`` in the place of all codes of the dictionary in its state."""
+        """Replaces all dictionary codes in the operator's state by ``change(codes)``."""
         ...
 
 
 class StageOperator:
-    """A compiled stage. ``like`` is one of the same name and spec whose code and tables it takes
-    (``instances``)."""
+    """A compiled stage. ``like``: an operator of the same name and spec, with which this one shares
+    the code and the dictionary tables (``replica``)."""
 
-    #: Whether others compute entries of its tables while its kernel runs.
+    #: Whether replicas may compute entries of its dictionary tables while its kernel runs.
     shares_tables = False
 
     def __init__(
@@ -164,7 +164,8 @@ class StageOperator:
         self._counted = self._counting()
 
     def _counting(self) -> tuple[Words, dict[str, int]]:
-        """Where the counts are; one value, for it is read by other threads too."""
+        """The words that hold the counters, and their slots: one tuple, since other threads read
+        it."""
         return self.descriptor, {n: self._slots[n] for n in self.code.kernel.counters}
 
     def _compile(self, code: StageCode) -> int:
@@ -172,15 +173,15 @@ class StageOperator:
         return int(self._module.op.address)
 
     def replica(self) -> StageOperator:
-        """One more for other morsels: with its own arguments and results of functions."""
+        """A second operator of this stage, for other morsels: it has host columns of its own."""
         made = StageOperator(self.name, self.spec, self.workspace, self)
         made.allocate_host()
         made.refresh()
         return made
 
     def reassume(self, assume_valid: frozenset[int], like: StageOperator | None = None) -> None:
-        """Rebuilds the kernel for columns in which NULLs were seen; the state stays as it is.
-        ``like``: one that has been rebuilt, whose code and tables it takes."""
+        """Rebuilds the kernel for another ``assume_valid``, after NULLs have come; the state stays.
+        ``like``: a rebuilt replica, whose code and dictionary tables this one takes."""
         from dataclasses import replace
 
         if assume_valid == self.spec.assume_valid:
@@ -204,8 +205,8 @@ class StageOperator:
         self._counted = self._counting()
 
     def leave_first(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
-        """Of each window so many results leave at most, the first ones by ``keys``, which are
-        columns and no texts. ``schema``: of its output."""
+        """Limits the results of each window to ``most`` rows, the first ones by ``keys`` (top-n
+        pushdown). ``keys`` are columns of ``schema``, the output, and no texts."""
         kernel = load_module("cql.executor.kernels.order.top_n")
         order, room = order_words(schema, keys, kernel.OWN), self.workspace.morsel_rows
         asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
@@ -217,9 +218,9 @@ class StageOperator:
         masks = order[kernel.OWN + 1 : kernel.OWN + 2 * len(schema) : 2]
         masks[:] = [f.nullable for f in schema]
         self.workspace.resize(0, asked.nbytes + values.nbytes + chosen.nbytes, BUFFERS)
-        self._first = order  # kept alive for the kernel, as these are
+        self._first = order  # kept alive for the kernel, as is ``_scratch``
         self._scratch = [asked, values, chosen]
-        self._set("most", 2 * most)  # fewer are not worth to be looked at
+        self._set("most", 2 * most)  # among fewer rows, selecting the first ones does not pay
         self._set("row_order", order.ctypes.data)
         self._set("first_rows", kernel.first_rows.address)
 
@@ -243,12 +244,12 @@ class StageOperator:
 
     @property
     def python_functions(self) -> list[Called]:
-        """The functions of users that its kernel calls and that run in Python."""
+        """The users' functions that the kernel calls and that run in Python."""
         called = zip(self.code.kernel.functions, self._functions, strict=True)
         return [function for function, code in called if code.made.why is not None]
 
     def refresh(self) -> None:
-        """Before a morsel: dictionary tables and ranks cover every code that the morsel can
+        """Extends dictionary tables and ranks, before a morsel, to every code that the morsel can
         hold."""
         if self.code.kernel.tables:
             self.tables.extend()
@@ -310,8 +311,8 @@ class StageOperator:
         self._entries[suffix] = entries
 
     def _resize_slab(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        """Room beyond the old content may hold anything: regions are cleared when they are taken
-        and entries are set when they are made."""
+        """Resizes a slab to ``size`` entries. The room behind the old content is not cleared: a
+        region is cleared when it is taken, an entry is set when it is made."""
         old = self.state.get(name, np.zeros(0, dtype))
         self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
         new = POOL.take(dtype, size)
@@ -327,7 +328,7 @@ class StageOperator:
         self.state[name] = new
 
     def release(self) -> None:
-        """The query is over: the memory of its windows can serve another."""
+        """Gives the memory of the windows back to the pool, when the query has ended."""
         for suffix in self._entries:
             for name in ("index", "records", "nulls"):
                 if (slab := self.state.pop(name + suffix, None)) is not None:
@@ -342,7 +343,7 @@ class StageOperator:
         self._resize("places", 2 * slots, np.dtype(np.int64))
         ids, opened, places = self.state["window_ids"], before, self.state["places"]
         places[:] = 0
-        for slot in range(opened):  # a full directory: every slot is open
+        for slot in range(opened):  # the directory was full: every old slot has an open window
             region_table.insert_slot(places, ids, 2 * slots - 1, int(ids[slot]), slot)
         fresh = np.arange(slots - 1, before - 1, -1, dtype=np.int64)
         self.state["spares"][: fresh.size] = fresh
@@ -366,7 +367,7 @@ class StageOperator:
         return next(t for t in self.code.tables if t.suffix == suffix)
 
     def column(self, name: str, suffix: str = "") -> npt.NDArray[Any]:
-        """A column of a table's entries, by name: one field of their records."""
+        """A column of a table's entries, by name: a view of one field of the records."""
         columns = dict(self._table(suffix).columns)
         dtype, offset = stored_dtype(columns[name]), 8 * list(columns).index(name)
         records = self.state["records" + suffix]
@@ -394,16 +395,16 @@ class StageOperator:
                 region_table.index_again(self.descriptor.ctypes.data + 8 * block, slots)
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
-        """The entries of those windows in a table."""
+        """The numbers of the entries that the windows in ``slots`` have in a table."""
         bases, counts = (self.state[name + suffix][slots] for name in ("bases", "counts"))
         before = np.cumsum(counts) - counts
         return np.repeat(bases - before, counts) + np.arange(counts.sum())
 
     def scalars(self) -> dict[str, int]:
-        """The words of the descriptor: state, counts, constants and addresses."""
+        """All words of the descriptor by name: state, counters, constants and addresses."""
         return {name: int(self.descriptor[slot]) for name, slot in self._slots.items()}
 
-    # -- what a runtime asks ---------------------------------------------------------------------
+    # -- requests of a runtime -------------------------------------------------------------------
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
@@ -445,7 +446,7 @@ class StageOperator:
         self._resize_entries(table, entries)
 
     def _provide_host(self, k: int, morsel: Morsel) -> None:
-        raise_interrupt(self._functions)  # the row's own code may never get to the arguments
+        raise_interrupt(self._functions)  # an argument that no row reads would hide an interrupt
         n = int(morsel.words[ROWS])
         site = self.code.kernel.hosts[k]
         arguments = [
@@ -460,7 +461,7 @@ class StageOperator:
             self.refresh()
 
     def allocate_host(self) -> None:
-        """Argument and result columns of host sites, for morsels of ``morsel_rows``."""
+        """Allocates argument and result columns of host sites, for morsels of ``morsel_rows``."""
         rows = self.workspace.morsel_rows
         for k, site in enumerate(self.code.kernel.hosts):
             for a, arg in enumerate(site.args):
@@ -490,8 +491,7 @@ class StageOperator:
 def bind_constants(
     kernel: Kernel, module: ModuleType, words: Words, dictionary: Dictionary
 ) -> None:
-    """Puts a kernel's constants, and the addresses of its parts, into the words of its
-    descriptor."""
+    """Writes a kernel's constants and the addresses of its parts into its descriptor, ``words``."""
     for slot, value in kernel.constants:
         words[slot] = constant_bits(value, dictionary)
     for slot, number in kernel.window_constants:
@@ -503,7 +503,7 @@ def bind_constants(
 
 
 def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], CodeColumn]) -> None:
-    """Puts ``change(codes)`` in the place of all codes among them."""
+    """Replaces all dictionary codes among a kernel's constants by ``change(codes)``."""
     for slot, value in kernel.constants:
         if isinstance(value, Literal) and value.type.is_coded:
             words[slot] = change(words[slot : slot + 1].astype(np.int32))[0]
@@ -515,7 +515,8 @@ def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], C
 
 
 def put_in_order(words: Words, slot: int, keys: Sequence[Literal], dictionary: Dictionary) -> None:
-    """See ``Kernel.sorted``."""
+    """Writes the words of ``keys``, sorted, and their numbers from ``slot`` on
+    (``Kernel.sorted``)."""
     _put(words, slot, np.array([_key_bits(key, dictionary) for key in keys], np.int64))
 
 
@@ -526,8 +527,7 @@ def _put(words: Words, slot: int, keys: npt.NDArray[Any]) -> None:
 
 
 def _key_bits(literal: Literal, dictionary: Dictionary) -> int:
-    """A constant as what equals it where values are equal, too: see
-    ``kernels.lib.memory.key_bits``."""
+    """A constant as a key word: equal values have equal words (``kernels.lib.memory.key_bits``)."""
     if literal.type.is_fraction:
         value = np.float64(stored_dtype(literal.type.storage).type(literal.value))
         return NAN_BITS if value != value else int((value + 0.0).view(np.int64))
@@ -553,7 +553,7 @@ class PythonOperator(ABC):
     """An operator that runs in Python, under the same contract."""
 
     address = 0
-    calls_users = False  # functions of users
+    calls_users = False  # whether it calls users' functions
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -561,7 +561,7 @@ class PythonOperator(ABC):
 
     @abstractmethod
     def call(self, morsel: Morsel, out: Morsel) -> int:
-        """Does what a compiled operator's function does, and returns what it returns."""
+        """Handles a morsel as a compiled operator's function does, and returns its status."""
 
     def provide(self, morsel: Morsel) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
@@ -576,5 +576,5 @@ class PythonOperator(ABC):
         return {}
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """An operator without texts in its state has nothing to tell."""
+        """Does nothing: the state holds no codes."""
         return

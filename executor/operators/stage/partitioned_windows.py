@@ -1,4 +1,4 @@
-"""The running stage whose windows let groups go by the progress of their values
+"""The running stage whose groups leave their windows by a per-key watermark
 (``windows.partitioned_watermark`` writes its kernel)."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from cql.executor.operators.windows.partitioned_watermark import MARKED
 
 
 class PartitionedWatermarkOperator(StageOperator):
-    """A running stage; the functions of ``kernels.windows.partitioned_watermark`` are
-    at hand."""
+    """A running stage whose descriptor has the addresses of the functions of
+    ``kernels.windows.partitioned_watermark``."""
 
     def _bind_arrays(self) -> None:
         StageOperator._bind_arrays(self)
@@ -26,7 +26,8 @@ class PartitionedWatermarkOperator(StageOperator):
             self._resize(MARKED + table.suffix, slots, np.dtype(np.int64))
 
     def _finish(self, slot: int) -> None:
-        """Of ``~slot``, the groups of the value that is asked for."""
+        """Computes holistic results for all groups of the window in ``slot``; given ``~slot``, for
+        the groups of the requested key value."""
         whole, slot = slot >= 0, max(slot, ~slot)
         desc, none = self.descriptor.ctypes.data, np.empty(0, np.int64)
         if whole:

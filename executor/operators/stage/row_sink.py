@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cql.executor.operators.aggregates.value_log import Log
     from cql.executor.operators.stage.stage_kernel import StageWriter
 
-#: Steps that look whether a row is a late row.
+#: Steps that test whether a row is late.
 _ASKING = (OnTimeExec, ArrivalExec)
 
 
@@ -71,19 +71,20 @@ class RowTerminal:
 
     @property
     def preserving(self) -> bool:
-        """Every input row is one output row, so that columns can pass by reference."""
+        """Whether every input row is one output row, so that columns can pass by reference."""
         return all(isinstance(s, ProjectExec | NumberExec) for s in self.writer.spec.steps)
 
     @property
     def in_chunks(self) -> bool:
-        """Whether rows are taken as many at a time as the output has room for: few may pass."""
+        """Whether the kernel takes, at a time, as many rows as the output has room for: few of them
+        may pass."""
         return not self.preserving and not self.resumes_inside
 
     @property
     def spare_column(self) -> int | None:
-        """An output column with room for row numbers, where the first step chooses the rows before
-        any other code sees them: a filter that counts by difference, so that it may look at a row
-        again after one that failed."""
+        """An output column with room for row numbers, for a first step that is a filter and the
+        only step that drops rows: its loop notes there which rows pass. Such a filter counts by
+        difference, so that it may test a row again after another row has failed."""
         spec = self.writer.spec
         if not self.in_chunks or not isinstance(spec.steps[0], FilterExec):
             return None
@@ -99,7 +100,8 @@ class RowTerminal:
 
     @property
     def resumes_inside(self) -> bool:
-        """Whether a row has several windows, so that a kernel can leave between two of them."""
+        """Whether a row can have several windows, so that the kernel can leave between two of
+        them."""
         return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
 
     @property
@@ -129,19 +131,20 @@ class RowTerminal:
 
     @property
     def passes(self) -> bool:
-        """Whether a morsel without late rows goes on as it is: all that may be wrong with a row is
-        its time (3 ns a row)."""
+        """Whether a morsel without late rows passes on by reference: only the event time of a row
+        can be bad (3 ns a row)."""
         steps = self.writer.spec.steps
         return bool(steps) and all(isinstance(s, OnTimeExec) for s in steps)
 
     def take_back(self) -> None:
-        """The output has columns of its own again, before any of them is declared."""
+        """Points the output to columns of its own again, before the kernel declares views of
+        them."""
         kernel, width = self.writer.kernel, len(self.writer.spec.output)
         kernel.declare("own_columns", f"words(u[{OUT}] + 8 * o[{WIDTH}], {2 * width})")
         for word in range(HEADER, HEADER + 2 * width):
-            # a morsel that has passed, and comes again with its punctuation, keeps what it shows
+            # a call that resumes at the punctuation (PHASE 1) keeps the columns it has passed on
             again = f"own_columns[{word - HEADER}] if u[{PHASE}] == 0 else o[{word}]"
-            kernel.head.line(f"o[{word}] = {again}")  # what is declared may point elsewhere
+            kernel.head.line(f"o[{word}] = {again}")  # the last output may have shown others
 
     def each_row(self) -> None:
         if not self.passes:
@@ -178,8 +181,9 @@ class RowTerminal:
         body.line("j += 1")
 
     def _carry(self, scope: StageScope) -> None:
-        """A late row stays one: its row watermark goes along, in the output's attributes. Of the
-        columns of a Bucket, where the window ends before the first one that ends above it."""
+        """Writes a late row's row watermark for each attribute of the output, so that the row stays
+        late. For a column of a Bucket: only if the column's value lies below the bound of the first
+        window that can still come at that watermark."""
         writer = self.writer
         body = writer.kernel.body
         live = origins(writer.spec.steps, attribute_origins(writer.spec))
@@ -221,14 +225,14 @@ class RowTerminal:
         for column, source in self.by_ref.items():
             kind = writer.spec.output[column].type
             size = value_bytes(kind)
-            # ``before`` rows of this chunk were there before the call (it had to ask for a table)
+            # an earlier call wrote the first ``before`` rows, and left to request a table
             start = f"(first - before) * {size}"
             body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + {start}")
             if writer.spec.output[column].nullable:
                 body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first - before")
         if self.preserving:
             with body.block("if status == 3 and j > 0:"):
-                # Rows before the failing one go first: columns pass by reference, without a gap.
+                # The rows before the failing row leave first: columns by reference have no gap.
                 body.lines("status = 1")
         end_of_rows(writer, phase)
 
@@ -249,11 +253,11 @@ class RowTerminal:
             self._promise_values()
             joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {joint} or value == {INFINITY}:"):
-                body.line("continue")  # dropping a promise is always sound
+                body.line("continue")  # dropping a punctuation is always sound
             writer.send_punctuation(live, window)
 
     def _promise_values(self) -> None:
-        """What is promised of single values goes on, in the output's columns."""
+        """Passes per-key punctuation on, in the output's columns."""
         writer = self.writer
         body, spec = writer.kernel.body, writer.spec
         live, columns = origins(spec.steps, attribute_origins(spec)), columns_at(spec)[-1]
@@ -274,7 +278,8 @@ class RowTerminal:
 
 
 def end_of_rows(writer: StageWriter, phase: int) -> None:
-    """Where to resume: at the row that was not finished, after the one that failed."""
+    """Sets where the kernel resumes: at the row that it has not finished, or after the row that
+    failed."""
     body = writer.kernel.body
     inner = any(isinstance(s, BucketExec) for s in writer.spec.steps)
     with body.block("if status == 0:"):
@@ -288,7 +293,7 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
     with body.block("elif status == 3:"):
         body.line("detail_row = i")
         body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
-        if inner:  # only the window at hand is left out, if the row had come to its windows
+        if inner:  # a row that failed in one of its windows resumes at the next window
             with body.block("if sub >= 0:"):
                 body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
     with body.block("else:"):
@@ -296,8 +301,8 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
 
 
 def _promise_number(writer: StageWriter) -> None:
-    """Once all rows of a morsel have their numbers: none below the next one follows. It arrives
-    with the morsel's own punctuation."""
+    """Adds punctuation of row numbers to the morsel's own punctuation, once all its rows are
+    numbered: no later row has a number below the next one."""
     body, kernel = writer.kernel.body, writer.kernel
     with body.block("if n > 0:"):
         body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")
@@ -319,14 +324,14 @@ def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: froz
         code = scope.load(k)
         body.line(f"{view}[to] = {code.value}")
         if f.nullable:
-            if code.valid is None:  # in this kernel: one for NULLs would begin with ``own_masks``
+            if code.valid is None:  # a kernel rebuilt for NULLs begins with ``own_masks``
                 kernel.declare(f"o[{mask_word(k)}]", kernel.word("ones"))
             else:
                 body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
 
 
 def store_order(kernel: KernelText, schema: Schema, values: Sequence[str]) -> None:
-    """Behind the columns of output row ``j``: where it stands among those of all partitions."""
+    """Writes the order columns (``ORDER``) of output row ``j``, behind its other columns."""
     for k, value in enumerate(values):
         view = f"words(o[{data_word(len(schema) + k)}], capacity)"
         kernel.body.line(f"{kernel.declare(f'order{k}', view)}[to] = {value}")

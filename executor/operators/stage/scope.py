@@ -21,14 +21,14 @@ class StageScope(RowScope):
         super().__init__(writer.kernel, "r", skip=skip)
         self.writer = writer
         self.level = level
-        if writer.spec.parted:  # host columns hold the rows of the partition, one after the other
+        if writer.spec.parted:  # host columns hold only the rows of the partition
             self.place = "uint64(i)"
         self.name = ""
         if level == 0:
             self.columns = morsel_columns(writer.spec.input, sure=writer.spec.assume_valid)
 
     def is_masked(self, column: int) -> bool:
-        """Whether an input column that is not loaded yet can hold NULL."""
+        """Whether a column that is not loaded yet can hold NULL."""
         entry = self.columns[column]
         return isinstance(entry, Lazy) and entry.mask is not None
 

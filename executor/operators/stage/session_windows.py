@@ -20,8 +20,8 @@ from cql.executor.operators.stage.operator import (
 
 
 class SessionOperator(StageOperator):
-    """A running stage that ends in sessions: its state is their records, index and heap, and the
-    logs of values."""
+    """A running stage that ends in sessions. State: the sessions' records, index and heap, and the
+    value logs."""
 
     def _allocate_windows(self) -> None:
         self._logs = SessionLogs(self)
@@ -62,7 +62,7 @@ class SessionOperator(StageOperator):
             sessions.index_again(self.descriptor.ctypes.data)
 
     def _finish_sessions(self) -> None:
-        """What the sessions need that the watermark closes, before they leave."""
+        """Computes the results of the value logs for the sessions that the watermark closes."""
         assert self.spec.aggregate is not None
         assert self.spec.aggregate.window is not None
         watermark, records = self.scalars()["watermark"], self.open_records()
@@ -86,7 +86,7 @@ class SessionOperator(StageOperator):
             sessions.index_again(self.descriptor.ctypes.data)
 
     def open_records(self) -> Words:
-        """The records of the sessions that are open."""
+        """The records of the open sessions."""
         records: Words = self.state["heap"][1 : 2 * self.scalars()["open"] : 2]
         kept: Words = records[self.column("s_older")[records] != sessions.JOINED]
         return kept

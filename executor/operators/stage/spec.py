@@ -1,4 +1,4 @@
-"""What a stage is, as data: its steps and its ending, and what its written kernel needs."""
+"""A stage as data: its steps, its ending, and what its written kernel needs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.operators.aggregates.value_log import Log
 
-#: Where a terminal looks whether a row is a late row: before each, in its own time, or nowhere.
+#: Where a kernel tests whether a row is late: in the row loop before each row, in the terminal
+#: itself, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
-#: Columns that order the results of partitions: the number of their window, and when their group
-#: began.
+#: Columns that order the results of all partitions: the window of a result (its number; the end of
+#: a session), and when the result's group began.
 ORDER = (Field("order", BIGINT, False), Field("born", BIGINT, False))
 Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
-    nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
-    ``carry_late_rows``: whether some later operator still asks which rows were late. ``parted``:
-    it has the rows of one partition (CHOSEN). ``placed``: it says where its results stand among
-    those of all partitions: ``ORDER`` columns behind the others. ``limited``: of each window only
-    the first results by some order leave (``kernels.order.top_n``). ``promised``: pairs of output
-    columns, the first with progress of its own for each value of the second, which goes on."""
+    """What one kernel does.
+
+    ``live``: input columns on which punctuation arrives. ``assume_valid``: nullable input columns
+    in which no NULL has come yet (the kernel is rebuilt at the first NULL). ``carry_late_rows``: a
+    later operator still tests which rows are late. ``parted``: the kernel takes the rows of one
+    partition (CHOSEN). ``placed``: the output has order columns (``ORDER``) behind the others.
+    ``limited``: only the first results of each window, by some order, leave
+    (``kernels.order.top_n``). ``promised``: pairs of output columns (attribute, key); the attribute
+    has a per-key watermark, whose punctuation the stage passes on."""
 
     input: Schema
     steps: tuple[Step, ...]
@@ -58,10 +61,12 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What each window keeps of one kind: its groups, or values beside them. The names of its words
-    in the descriptor end in ``suffix``; entries are records of ``columns``, (name, dtype), of which
-    the first ``hashed`` are looked up (0: it has no index), in a ``direct`` one without a hash as
-    long as that goes well."""
+    """One kind of entries that each window keeps: its groups, or values beside the groups.
+
+    ``suffix`` ends the names of the table's words in the descriptor. Entries are records of
+    ``columns``, (name, dtype). The first ``hashed`` columns are the key of an index (0: no index).
+    ``direct``: the index starts with the low bits of the key in place of a hash, and changes to the
+    hash when too many keys collide."""
 
     suffix: str
     columns: tuple[tuple[str, str], ...]
@@ -71,11 +76,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class StageCode:
-    """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
-    ``tables`` are those of its windows, ``logs`` among them; ``codes`` the state columns that hold
-    codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
-    ``fatal`` the error sites that no policy leaves out; ``passes``: whole morsels may
-    go on as they are, by reference."""
+    """A written stage. ``by_ref`` maps output columns to the input columns that they pass on.
+    ``tables``: the tables of its windows, those of ``logs`` included. ``codes``: the state columns
+    that hold dictionary codes, as (suffix of the table, name, first bit of the code). ``fatal``:
+    the error sites that fail the query under every ON BAD ROW policy. ``passes``: whole morsels may
+    pass on by reference."""
 
     kernel: Kernel
     by_ref: dict[int, int]
@@ -93,7 +98,7 @@ def window_column_type(schema: Schema, window: Window) -> DataType:
 
 
 def columns_at(spec: StageSpec) -> list[tuple[Expr, ...]]:
-    """The columns before each step, and after the last, written over the stage's input."""
+    """The columns before each step and after the last, as expressions over the stage's input."""
     columns = input_columns(spec.input)
     levels = [columns]
     for step in spec.steps:

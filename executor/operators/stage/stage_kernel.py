@@ -1,8 +1,9 @@
 """The kernel of a stage: a fused run of filters, projections and buckets that ends in output rows
 or in a windowed aggregate (whose results may go on through further filters and projections).
 
-``terminals.write_stage`` turns a ``StageSpec`` into text, which ``native`` runs. One call handles
-one morsel in phases: host columns, rows, punctuation; it can leave anywhere and resume.
+``windows.choose.write_stage`` turns a ``StageSpec`` into text, which ``operator.StageOperator``
+runs. One call handles one morsel in phases: host columns, rows, punctuation. A call can leave
+inside a phase; the next call resumes there.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ _NEXT_LATE = f"next_late = late[{LATE_ROW_WORDS} * late_row] if late_row < late_
 
 @dataclass(slots=True)
 class StageWriter:
-    """Shared by the two endings of a stage: the loop over rows with its steps."""
+    """Writes what both endings of a stage share: the loop over rows with its steps."""
 
     spec: StageSpec
     kernel: KernelText = field(default_factory=KernelText)
     fatal: set[int] = field(default_factory=set)
-    #: The counter of a filter that need not count: rows come out, or it dropped them.
+    #: The counter of the only step that drops rows: the difference of rows in and rows out.
     by_difference: str | None = None
     _hosts: dict[tuple[int, HostSite], HostSite] = field(default_factory=dict)
 
@@ -106,8 +107,8 @@ class StageWriter:
     # -- columns computed on the host ------------------------------------------------------------
 
     def _register_hosts(self, level: int, exprs: list[Expr], columns: tuple[Expr, ...]) -> None:
-        """Host columns are computed for whole morsels before the row loop, so their arguments are
-        written over the stage's input."""
+        """Registers the host columns of expressions. They are computed for whole morsels before the
+        row loop, so their arguments are expressions over the stage's input."""
         for expr in exprs:
             for site in host_sites(expr):
                 self._register_host(level, site, columns)
@@ -127,14 +128,14 @@ class StageWriter:
         return self.kernel.hosts.index(self._hosts[level, site])
 
     def _host_phase(self, k: int) -> None:
-        """Writes the arguments of host column ``k`` for all rows (of the partition), then asks for
+        """Writes the arguments of host column ``k`` for all rows (of the partition), then requests
         the column."""
         body, site = self.kernel.body, self.kernel.hosts[k]
         self.kernel.host_arguments(k)
         with body.block(f"if status == 0 and u[{PHASE}] == {k}:"):
             with body.block("for i in range(n):"):
                 body.line(self._row_is("i"))
-                # A failing argument fails the row only if the row's own code gets there.
+                # A failing argument (2) fails its row only if the row's own code reads it.
                 for a in range(len(site.args)):
                     body.line(f"hm{k}_{a}[i] = 2")
                 scope = StageScope(self, level=0, skip="continue")
@@ -143,7 +144,7 @@ class StageWriter:
                     body.line(f"ha{k}_{a}[i] = {code.value}")
                     valid = "1" if code.valid is None else f"1 if {code.valid} else 0"
                     body.line(f"hm{k}_{a}[i] = {valid}")
-            # need_table above leaves the loop with a status of its own
+            # an argument that needs a table entry has left the loop with status 2
             with body.block("if status == 0:"):
                 body.lines("status = 2", f"detail = {NEED_HOST + k}", "detail_row = n")
 
@@ -161,7 +162,7 @@ class StageWriter:
             terminal.end_rows(phase)
 
     def each_row(self, terminal: RowTerminal) -> None:
-        """The loop over rows, in chunks where their output has room for few."""
+        """Writes the loop over rows, in chunks of the output's room if ``in_chunks``."""
         if not terminal.in_chunks:
             self._row_loop(terminal)
             return
@@ -184,7 +185,7 @@ class StageWriter:
         with body.block(loop):
             if spare is not None:
                 body.line("i = int64(picks[uint64(c)])")
-            # numba wraps a signed index that may be negative: rows are unsigned inside
+            # rows are unsigned inside: numba tests a signed index for being negative
             body.line(self._row_is("i"))
             if terminal.resumes_inside:
                 body.line("sub = -1")
@@ -203,15 +204,15 @@ class StageWriter:
         self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
 
     def _row_is(self, place: str) -> str:
-        """Sets ``r``, the row of the morsel at a place among those that the kernel is for."""
+        """Sets ``r``, the morsel's row at a place among the rows that the kernel takes."""
         return f"r = {row_at(self.kernel, place, parted=self.spec.parted)}"
 
     def _choose(self, filter_: FilterExec, spare: int) -> None:
-        """A loop that only notes which rows pass, where output column ``spare`` will have their
-        values. It has no branch that could be mispredicted (4 ns a row where half of them pass),
-        and what the rows that pass need is read in a loop of its own, where a core waits for many
-        of them at once (50 ns for each where few do). Rows before one that fails here still go on:
-        it is told when they are done."""
+        """Writes a loop that only notes the numbers of the rows that pass, in output column
+        ``spare``, whose values come later. The loop has no branch to mispredict (4 ns a row where
+        half of the rows pass). A second loop reads the other columns of the rows that pass, so that
+        a core waits for many cache misses at once (50 ns a row where few rows pass). The rows
+        before a row that fails here still leave: the kernel reports the failure after them."""
         body, scope = self.kernel.body, StageScope(self, level=0)
         view = "words" if value_bytes(self.spec.output[spare].type) == 8 else "as_i32"
         self.kernel.declare("picks", f"{view}(o[{data_word(spare)}], capacity)")
@@ -230,13 +231,13 @@ class StageWriter:
         body.line(_NEXT_LATE)
 
     def pass_late_rows(self) -> None:
-        """Those before row ``begin`` have been dropped by a filter."""
+        """Skips the records of late rows before row ``begin``, which a filter has dropped."""
         self._pass_late_rows("< begin")
         self.kernel.body.line(_NEXT_LATE)
 
     def mark_late_row(self) -> None:
-        """Sets ``late_at`` to the first record of a row that is a late row, else to -1. Rows that
-        a filter dropped may lie between."""
+        """Sets ``late_at`` to the first record of row ``i`` if the row is late, else to -1. Skips
+        the records of earlier rows, which a filter may have dropped."""
         body = self.kernel.body
         body.line("late_at = -1")
         with body.block("if i >= next_late:"):
@@ -253,7 +254,8 @@ class StageWriter:
     def _steps(
         self, steps: tuple[Step, ...], scope: StageScope, last: Callable[[StageScope], None]
     ) -> None:
-        """The steps of one row, then the terminal; a bucket opens a loop around what follows."""
+        """Writes the steps of one row, then the terminal; a bucket opens a loop around the later
+        steps."""
         body = self.kernel.body
         for k, step in enumerate(steps):
             match step:
@@ -282,7 +284,7 @@ class StageWriter:
         last(scope)
 
     def _on_time(self, step: OnTimeExec, scope: StageScope) -> None:
-        """A late row is left out: its row watermark has passed its event time."""
+        """Leaves out a late row: its row watermark lies above its event time."""
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
         origin = origins(before, attribute_origins(self.spec)).get(step.wa)
@@ -295,7 +297,8 @@ class StageWriter:
                 self.kernel.body.lines(f"{late} += 1", "continue")
 
     def _arrival(self, step: ArrivalExec, scope: StageScope) -> list[Code]:
-        """The instant and the weight of a row that enters."""
+        """The instant and the weight of a row that enters. A late row enters at its row watermark;
+        a row that has ended by its instant is left out as late."""
         body = self.kernel.body
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
@@ -313,7 +316,7 @@ class StageWriter:
         return [Code(f"{storage}({now})", None), Code("int64(1)", None)]
 
     def row_watermark(self, origin: Origin) -> None:
-        """Of a late row; sets ``own``."""
+        """Sets ``own`` to a late row's row watermark on an attribute, NEVER if there is none."""
         body = self.kernel.body
         body.line("own = NEVER")
         with (
@@ -341,7 +344,7 @@ class StageWriter:
             body.lines(*spans.bounds())
             window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
             inner = scope.next([*scope.columns, *window])
-            inner.name = "pairs_"  # what is filtered from here on are pairs, not rows
+            inner.name = "pairs_"  # later filters drop (row, window) pairs, not rows
             self._steps(rest, inner, last)
         with body.block("if status != 0:"):
             body.line("break")
@@ -367,7 +370,8 @@ class StageWriter:
             self.kernel.body.line(scope.fail(site))
 
     def window_constant(self, name: str, value: int) -> str:
-        """A parameter of a window; windows of one stage (a bucket, an aggregate) may differ."""
+        """The local of a window's parameter; the windows of one stage (a bucket, an aggregate) may
+        have different values of one name."""
         for n in count():
             text = f"{name}{n or ''}"
             slot = self.kernel.layout.slots.get(f"window {text}")
@@ -381,7 +385,8 @@ class StageWriter:
     # -- punctuation -----------------------------------------------------------------------------
 
     def send_punctuation(self, live: dict[int, Origin], window: Window | None) -> None:
-        """Inside the loop over the morsel's punctuations: ``attribute`` and ``value`` are set."""
+        """Writes, inside the loop over the morsel's punctuations, which sets ``attribute`` and
+        ``value``, the punctuation of the output's columns."""
         body = self.kernel.body
         for column, origin in live.items():
             with body.block(f"if attribute == {origin.attribute}:"):

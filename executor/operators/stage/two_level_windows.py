@@ -1,4 +1,4 @@
-"""The running stage that ends in two levels (``windows.two_level`` writes its kernel)."""
+"""The running stage of two-level aggregation (``windows.two_level`` writes its kernel)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cql.executor.operators.windows.two_level import LONGEST, PLACE, places_of
 
 
 class TwoLevelOperator(StageOperator):
-    """A running stage that ends in two levels."""
+    """A running stage of two-level aggregation."""
 
     def _counting(self) -> tuple[Words, dict[str, int]]:
         descriptor, slots = super()._counting()

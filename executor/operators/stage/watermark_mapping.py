@@ -1,5 +1,5 @@
-"""How progress goes through a stage: from which of its input's columns a promise about one of its
-own columns follows."""
+"""How watermarks go through a stage: from which input column's punctuation the punctuation of an
+output column follows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from cql.planner.nodes.physical import (
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a progressing column comes from: ``base`` is a local's name once punctuation is being
-    mapped, ``attribute`` the input column that it belongs to, ``expr`` a function of Column(0),
-    which is the base."""
+    """Where a progressing column comes from. ``base``: the kernel's local that holds the value of a
+    punctuation. ``attribute``: the input column of that punctuation. ``expr``: the column's
+    watermark as a function of ``base``, which is Column(0)."""
 
     base: str
     attribute: int

@@ -1,20 +1,20 @@
-"""Windows that change over between WID, panes and buffered rows while they run ("hybrid
-implementations that monitor stream properties and adapt between approaches as appropriate",
-out-of-order paper §9).
+"""Windows that change between WID, panes and buffered rows while they run ("hybrid implementations
+that monitor stream properties and adapt between approaches as appropriate", out-of-order paper §9).
 
-All three keep what they have in one directory: groups of a window, groups of a pane, rows of a
-pane. A window that closes has its own groups, merges those of its panes and aggregates their rows,
-whatever there is of each. So a change tells only where later rows go; what came before stays where
-it is, and leaves with its windows.
+All three keep their state in one directory: groups of a window, groups of a pane, rows of a pane. A
+window that closes starts with its own groups, merges those of its panes and aggregates the panes'
+rows. So a change only decides where later rows go; earlier rows stay where they are, and leave with
+their windows.
 
-When punctuation has closed windows, the rows per slide, ``r``, and the groups per window, ``g``,
-since the last time tell what a slide costs. With ``n`` rows and ``p`` panes per window:
+When punctuation has closed windows, the cost of a slide follows from the rows per slide, ``r``, and
+the groups per window, ``g``, since the last decision. With ``n`` rows and ``p`` panes per window:
 
 - panes: ``r + min(n, p * g)`` updates and merges;
 - WID and buffered rows: ``n`` updates, ``n = r * RANGE / SLIDE``.
 
-Where panes do not save any, the smaller state decides (§5.5): the rows of a window, or its groups,
-as many times as windows are open at once. What has been better twice running is taken.
+Where panes do not cost less, the smaller state decides (§5.5): the rows of one window, or the
+groups of all windows that are open at once. The operator changes to an implementation that was
+better in two successive decisions.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.nodes.physical import WindowOperator
 
-#: What ``mode`` in the descriptor counts.
+#: The values of ``mode`` in the descriptor are indexes of this tuple.
 MODES = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)
 _WID, _PANES, _BUFFERED = range(len(MODES))
 
 
 @dataclass(slots=True)
 class AdaptiveTerminal(BufferedTerminal):
-    """Ends a stage with an aggregate over windows that changes over. ``mode`` says where rows go,
-    ``proposed`` what was better the last time; ``fresh`` rows came since."""
+    """Ends a stage with an adaptive windowed aggregate. Words of the descriptor: ``mode``, where
+    rows go; ``proposed``, the better mode of the last decision; ``fresh``, the rows since then."""
 
     def _word(self, name: str) -> str:
         return self.writer.kernel.word(name)
@@ -48,7 +48,8 @@ class AdaptiveTerminal(BufferedTerminal):
         self.writer.kernel.body.line(f"mode = {self._word('mode')}")
 
     def _before_pane(self, arguments: list[str | None]) -> None:
-        """WID: the row goes into each of its windows; no later row is known to go there too."""
+        """In mode WID, puts the row into each of its windows. ``span`` stays 0, so that the next
+        row comes here, too."""
         body = self.writer.kernel.body
         with body.block(f"if mode == {_WID}:"):
             body.lines("own = NEVER", f"{self._word('fresh')} += skip == 0")
@@ -65,7 +66,8 @@ class AdaptiveTerminal(BufferedTerminal):
     # -- closing ---------------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        """The groups of the panes, then their rows; the kernel may leave between two."""
+        """Merges the groups of the window's panes, then aggregates the panes' rows; the kernel may
+        leave between two groups or rows."""
         body = self.writer.kernel.body
         merging, merged = self._word("merging"), self._word("merged")
         body.lines(*REGION, "count = counts[slot]")
@@ -99,7 +101,7 @@ class AdaptiveTerminal(BufferedTerminal):
             self._judge()
 
     def _judge(self) -> None:
-        """Compares the costs; changes over to what was better twice."""
+        """Compares the costs, and changes to a mode that was better in two successive decisions."""
         window, kernel = self.node.window, self.writer.kernel
         assert window is not None
         body, mode, proposed = kernel.body, self._word("mode"), self._word("proposed")

@@ -1,5 +1,5 @@
-"""The bounds of windows that have numbers, as text for kernels: which windows hold a time, and from
-when to when a window is."""
+"""The bounds of numbered windows as kernel text: which windows hold a time, and the start and the
+end of a window."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Of a sliding or a cumulating window. Arguments and results are expressions of int64.
+    """The bounds of a sliding or a cumulating window. Arguments and results are int64 expressions.
 
-    Windows are counted in units from where window 0 begins: those of the window attribute, or, for
-    windows of a time zone, days."""
+    Lengths and distances are in units, counted from the start of window 0: units of the window
+    attribute, or days for windows with a time zone."""
 
     writer: StageWriter
     window: Window
 
     @property
     def slide(self) -> str:
-        """From the end of one window to that of the next (CUMULATE's step), in units."""
+        """The distance between the ends of successive windows (CUMULATE's step), in units."""
         return self.length("slide", self.window.slide or 0)
 
     @property
@@ -34,11 +34,11 @@ class Spans:
 
     @property
     def steps(self) -> str:
-        """Windows of CUMULATE that begin together."""
+        """The number of CUMULATE's windows that begin together."""
         return self._constant("steps", (self.window.range or 0) // (self.window.slide or 1))
 
     def length(self, name: str, value: int) -> str:
-        """A length, given in units of the attribute."""
+        """The constant of a length, in units; ``value`` is in units of the attribute."""
         return self._constant(name, value // DAY if self.window.zone is not None else value)
 
     def _constant(self, name: str, value: int) -> str:
@@ -56,14 +56,14 @@ class Spans:
         return f"({t} - {self._constant('offset', self.window.offset)})"
 
     def at(self, unit: str) -> str:
-        """When a unit begins."""
+        """The time at which a unit begins."""
         if self.window.zone is not None:
             days = self.writer.kernel.zone(self.window.zone, self.window.offset)
             return f"zone_start({unit}, {days})"
         return f"({unit} + {self._constant('offset', self.window.offset)})"
 
     def first(self, t: str) -> str:
-        """The first window that holds ``t``: of those that end after it."""
+        """The first window that ends after ``t``: the first one that holds ``t``, if any does."""
         if self.cumulates:
             return f"{self.unit(t)} // {self.slide}"
         return f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
@@ -88,12 +88,12 @@ class Spans:
         return self.at(f"{w} * {self.slide} + {self.range}")
 
     def bounds(self) -> tuple[str, str]:
-        """Set ``ws`` and ``we`` of window ``w``."""
+        """Lines that set ``ws`` and ``we``, the start and the end of window ``w``."""
         return f"ws = {self.start('w')}", f"we = {self.end('w')}"
 
     def promise(self) -> tuple[str, ...]:
-        """Set ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can still come
-        when progress has reached ``value``."""
+        """Lines that set ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can
+        still come at watermark ``value``."""
         return (
             f"w = {self.first('value')}",
             f"punct_w0 = {self.start('w')}",

@@ -2,13 +2,13 @@
 after window ("the buffered implementation that processes windows sequentially", out-of-order paper
 §4 and §5.5).
 
-There are the groups of one window at a time, however many are open: where windows hold few rows and
-states are large, that is less than WID's groups of every open window. A row is worked on once per
-window that holds it, as by WID, but when the window closes.
+Only one window at a time has groups, however many windows are open. Where windows hold few rows and
+states are large, this takes less memory than WID's groups of every open window. A row is aggregated
+once per window that holds it, as in WID, but when the window closes.
 
-Rows lie in panes (``cql.executor.operators.windows.panes``), in the order of arrival; a pane is
-given back with the last window that holds it. What a row's expressions give is computed when it
-comes, so that a row that fails does so once."""
+Rows lie in panes (``cql.executor.operators.windows.panes``), in arrival order; a pane is given back
+with the last window that holds it. The expressions of a row are evaluated when it comes, so that a
+failing row fails once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BufferedTerminal(PaneTerminal):
     """Ends a stage with an aggregate over windows of buffered rows."""
 
     def _more_tables(self) -> tuple[Table, ...]:
-        """The rows of a pane: nothing is looked up in them."""
+        """The table of the rows of a pane, without an index."""
         keys = [(f"row_key{w}", "int64") for w in range(self._words)]
         nulls = [("row_nulls", "int64")] if self._nullable_keys else []
         kept = [(f"row_{name}", kind.storage) for name, kind in self._values()]
@@ -54,12 +54,13 @@ class BufferedTerminal(PaneTerminal):
         return any(code.ordered for code in self._codes)
 
     def _evaluated(self) -> list[tuple[int, AggregateCall]]:
-        """The calls whose arguments a row computes: of those that share a log, the first."""
+        """The calls whose arguments are evaluated for a row: the first of the calls that share a
+        log, and every other call."""
         shared = {k for log in self.logs for k in log.calls[1:]}
         return [(k, call) for k, call in enumerate(self.node.calls) if k not in shared]
 
     def _values(self) -> list[tuple[str, DataType]]:
-        """The arguments of all calls."""
+        """The arguments that are kept of a row: (name, type)."""
         return [
             (argument(k, n), arg.type)
             for k, call in self._evaluated()
@@ -67,7 +68,8 @@ class BufferedTerminal(PaneTerminal):
         ]
 
     def _flags(self) -> list[str]:
-        """Whether a call sees the row, and whether an argument that may be NULL is not."""
+        """The flags that are kept of a row: ``seen<k>``, whether call ``k`` sees the row; and, for
+        arguments whose NULL is a value, ``<argument>_ok``, whether the argument is not NULL."""
         found = []
         for k, call in self._evaluated():
             if call.where is not None or any(a.nullable for a in call.args):
@@ -79,7 +81,7 @@ class BufferedTerminal(PaneTerminal):
 
     @property
     def _one_group(self) -> bool:
-        return False  # a row goes to no group yet
+        return False  # rows go to groups only when a window closes
 
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
         """Appends the row to its pane."""
@@ -103,7 +105,7 @@ class BufferedTerminal(PaneTerminal):
     # -- closing ---------------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        """Aggregates the rows of the window in ``slot``; the kernel may leave between two."""
+        """Aggregates the rows of the window in ``slot``; the kernel may leave between two rows."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         merging, merged = kernel.word("merging"), kernel.word("merged")
         body.lines(*REGION, "count = counts[slot]")
@@ -119,7 +121,7 @@ class BufferedTerminal(PaneTerminal):
             body.line("break")
 
     def _replay(self, merged: str) -> None:
-        """The rows of pane ``source``, from ``merged`` on, go to the groups of the window."""
+        """Aggregates the rows of pane ``source``, from row ``merged`` on, into the window."""
         body = self.writer.kernel.body
         body.lines(f"begin = bases{BUFFER}[source]", f"end = counts{BUFFER}[source]")
         with body.block(f"for i in range({merged}, end):"):

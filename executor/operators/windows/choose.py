@@ -1,4 +1,4 @@
-"""Which ending a stage has: rows, or one of the ways to aggregate windows."""
+"""Chooses the ending of a stage: output rows, or a kind of windowed aggregate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     if isinstance(node, SharedPanesExec):
         return SharedPaneTerminal
     kind = None if node.window is None else node.window.kind
-    # Those whose own kernels not every query needs are imported, and so compiled, here.
+    # Terminals with library kernels of their own are imported, and these compiled, on demand.
     if kind is WindowKind.SESSION:
         from cql.executor.operators.windows.sessions import SessionTerminal
 

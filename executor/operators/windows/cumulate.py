@@ -1,15 +1,15 @@
-"""Cumulating windows (Flink's CUMULATE): they begin together and end a step after one another, so
-that each is the one before it and a step more.
+"""Cumulating windows (Flink's CUMULATE): windows that begin together and end one step apart: each
+window is the one before it plus one step.
 
-Every row goes into one pane, which is as long as a step; when punctuation closes a window, its last
-pane is merged into what the windows of the same beginning have gathered, and that leaves. A
-late row goes into the pane of its first window that has not ended by its row watermark: the
-windows from there on are just those for which it is not late.
+A row goes into one pane, which is as long as a step. When punctuation closes a window, its last
+pane is merged into the *gathered* groups of the windows that begin together, and these groups
+leave. A late row goes into the last pane of its first window that has not ended by the row
+watermark: the row is on time for exactly the windows from there on.
 
-Panes and gathered groups are regions of one directory: pane p has the id 2p, what windows gather
-has 2q + 1, where q is the last pane of theirs. A pane is given back when it has been merged, or, if
-it has a log of values, which is read where it lies, with its last window; the gathered groups are
-with theirs.
+Panes and gathered groups are regions of one directory: pane p has the id 2p, the gathered groups
+have 2q + 1, where q is the last pane of their last window. A pane is given back when it has been
+merged; a pane with a value log, which is read in place, with its last window. Gathered groups are
+given back with their last window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class CumulateTerminal(PaneTerminal):
         self.writer.kernel.body.line("missed = 0")
 
     def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The row's pane. What a late row missed holds for it alone."""
+        """Opens the row's pane. ``missed``, the number of windows that a late row is late for,
+        holds for that row alone."""
         writer, spans = self.writer, self._spans
         body, late = writer.kernel.body, writer.kernel.counter("late_pairs")
         writer.mark_late_row()
@@ -57,15 +58,15 @@ class CumulateTerminal(PaneTerminal):
         body.lines("missed = v - w0", "alone = missed", "span = high - low")
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
-        """A row that the kernel must leave for, and tries again, counts once."""
+        """Counts late pairs after the update, so that a row that is tried again counts once."""
         PaneTerminal._update(self, arguments, leave)
         self.writer.kernel.body.line(f"{self.writer.kernel.counter('late_pairs')} += missed")
 
     # -- closing ---------------------------------------------------------------------------------
 
     def _next_window(self, closing: str, group: str) -> None:
-        """Finds the next window of those that gather, or else the one that ends with the first
-        pane, if punctuation has passed its end."""
+        """Finds the next window of the gathered groups, or else the window that ends with the first
+        pane, and opens it if the watermark has reached its end."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
         find = kernel.word("find_window")

@@ -1,8 +1,8 @@
-"""Where the groups of windows are, and how a row finds its own and goes into it.
+"""The groups of windows: where they are stored, and how a row finds and updates its group.
 
 Instead of one table over (window id, group), each open window has a region of its own in shared
-arrays: closing a window gives its whole region back, and the order of first contribution is the
-order of the entries. An index beside the entries maps the hash of a key to its entry.
+arrays. Closing a window gives its whole region back, and the order of the entries is the order of
+first contribution. An index beside the entries maps the hash of a key to its entry.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import ProjectExec, WidAggregateExec
 
-#: How far ahead of the row at hand the index is asked for, and from how many places on.
+#: The number of rows by which index places are prefetched, and the smallest index, in places, for
+#: which this is done.
 AHEAD_ROWS = 8
 AHEAD_FROM = 1 << 13
-#: The current window's region, and where in its index a hash is looked for first.
+#: Lines that set the current window's region and the parameters of a search in its index.
 REGION = (
     "base = bases[slot]",
     f"root = {PLACES} * base",
@@ -50,16 +51,17 @@ REGION = (
     "low_bits = 2 * size - 1",
     f"ahead_to = n - {AHEAD_ROWS} if mask >= {AHEAD_FROM} else 0",
 )
-#: What a row that leaves the loop over rows lacks (``wanted``).
+#: What a row lacks that leaves the inner loop over rows (``wanted``).
 WANTS_WINDOW, WANTS_GROUP = 1, 2
-#: How many entries of a region, of so many, may have found their places taken before keys are
-#: hashed: a quarter; in large regions, where a look at the wrong record waits for memory, few.
+#: The number of entries of a region, out of ``count``, that may find their direct places taken
+#: before keys are hashed: a quarter; few in large regions, where reading a wrong record waits for
+#: memory.
 _STRAYS = "8 + min(count >> 2, 1024)"
 
 
 @dataclass(slots=True)
 class GroupingTerminal(RowTerminal):
-    """Ends a stage with groups of windows, whichever those are: their keys and states."""
+    """Ends a stage with the keys and states of groups of windows, for every kind of window."""
 
     node: WidAggregateExec = field(kw_only=True)
     distinct: tuple[int, ...] = ()  # the calls that keep a set of values
@@ -68,7 +70,7 @@ class GroupingTerminal(RowTerminal):
     _codes: list[AggregateCode] = field(default_factory=list)
     _compares_nulls: bool = False  # whether a NULL key can come in this variant of the kernel
     _in_run: bool = False  # in the loop over rows of ``AggregateTerminal.each_row``
-    #: When a new group begins, among those of all partitions: with the row at hand.
+    #: When a new group begins, in an order over all partitions: the row's position in the stream.
     _birth: str = f"u[{SEQUENCE}] + int64(r)"
 
     def __post_init__(self) -> None:
@@ -89,7 +91,7 @@ class GroupingTerminal(RowTerminal):
         kept = [*map(set_of_values, self.distinct), *(log.table for log in self.logs)]
         self.tables = (groups, *map(self._kept_beside, kept), *self._more_tables())
         self.codes = tuple(self._code_columns())
-        # The library's functions know where these stand: before anything else.
+        # These slots come first: the library's functions expect them at fixed places.
         for name in DIRECTORY:
             layout.slot(name)
         for table in self.tables:
@@ -98,35 +100,35 @@ class GroupingTerminal(RowTerminal):
 
     @property
     def _direct(self) -> bool:
-        """Whether keys may be looked up by their low bits: numbers close to each other, as the
-        codes of texts are, have their places side by side, and random ones are as good as hashed
-        (7.0 -> 5.8 ns a row with 1,000 keys)."""
+        """Whether the index may use the low bits of a key in place of a hash: adjacent numbers, as
+        the codes of texts are, have adjacent places; random numbers spread as well as hashes (7.0
+        -> 5.8 ns a row with 1,000 keys)."""
         return self._words == 1
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        """Columns of a group beside its key and the states of its calls."""
+        """Columns of a group besides its key and the states of its calls."""
         return ()
 
     def _more_tables(self) -> tuple[Table, ...]:
         return ()
 
     def _kept_beside(self, table: Table) -> Table:
-        """A table of values that are kept beside the groups, as this terminal has it."""
+        """A table of values that are kept beside the groups, with this terminal's columns."""
         return table
 
     def _owner(self) -> str:
-        """What those values know group ``g`` by."""
+        """The number by which values that are kept beside group ``g`` refer to it."""
         return "int64(g) - base"
 
     def _note_kept(self, suffix: str, at: str) -> list[str]:
-        """Lines after an entry of group ``g`` has been put into such a table, where it is the
-        latest one of the window, at ``at``."""
+        """Lines that run after a value of group ``g`` has been added, at ``at``, to a table of
+        values that are kept beside the groups, as the window's latest entry."""
         return []
 
     @property
     def _one_group(self) -> bool:
-        """Whether all rows of a run go to one group, whose state waits in registers meanwhile (2.8
-        -> 1.2 ns a row of a count: what is written to memory is back after five cycles)."""
+        """Whether all rows of a run go to one group, whose state then stays in registers (2.8 ->
+        1.2 ns a row of a count: a written word can be read again after five cycles)."""
         beside = self.distinct or self.logs or any(code.own for code in self._codes)
         return not (self.node.keys or beside)
 
@@ -136,11 +138,11 @@ class GroupingTerminal(RowTerminal):
         return [name for code in self._codes for name, _ in code.columns]
 
     def _init_lines(self) -> list[str]:
-        """What a new group begins with."""
+        """Lines that initialise a new group."""
         return [line for code in self._codes for line in code.init]
 
     def _code_columns(self) -> Iterator[tuple[str, str, int]]:
-        """Every place in the state that holds codes of the dictionary (see StageCode)."""
+        """The state columns that hold dictionary codes (``StageCode.codes``)."""
         for key, part in zip(self.node.keys, self._parts, strict=True):
             if key.type.is_coded:
                 yield "", f"key{part.word}", part.shift
@@ -175,9 +177,9 @@ class GroupingTerminal(RowTerminal):
     # -- the key of a row --------------------------------------------------------------------------
 
     def _look_ahead(self) -> None:
-        """Asks for the place in the index of a later row, if the index is too large for the nearest
-        cache and the keys cost no more than to be loaded. (Hardly more than five rows fit into a
-        core's window of instructions: too few to hide two misses in a row. 8.0 -> 6.4 ns.)"""
+        """Prefetches the index place of a later row, if the index is too large for the nearest
+        cache and the keys are plain columns. (A core's window of instructions holds hardly more
+        than five rows: too few to hide two successive misses. 8.0 -> 6.4 ns a row.)"""
         writer, body = self.writer, self.writer.kernel.body
         columns = columns_at(writer.spec)[-1]
         keys = [substitute(k, columns) for k in self.node.keys]
@@ -202,12 +204,13 @@ class GroupingTerminal(RowTerminal):
         return "ahead_to"
 
     def _look_ahead_at(self) -> list[str]:
-        """Addresses that the row of ``ahead_hashed`` will read first."""
+        """The addresses that the row with hash ``ahead_hashed`` reads first."""
         index = self.writer.kernel.declare("index_at", self.writer.kernel.word("index"))
         return [f"{index} + 4 * (root + ((ahead_hashed >> 8) & mask))"]
 
     def _key_words(self, scope: StageScope) -> None:
-        """Sets ``kw<n>``, and ``kn`` if a key can be NULL; see ``_hash_words``."""
+        """Sets the key words ``kw<n>``, ``kn`` (NULL bits) if a key can be NULL, and ``hashed`` if
+        the index is never direct."""
         nulls = self._set_words([emit(k, scope) for k in self.node.keys], "")
         if nulls:
             self.writer.kernel.body.line(f"kn = {' | '.join(nulls)}")
@@ -215,7 +218,7 @@ class GroupingTerminal(RowTerminal):
         self._hash_words()
 
     def _set_words(self, codes: list[Code], name: str) -> list[str]:
-        """Sets the words of a key; returns the bits of what is NULL."""
+        """Sets the words of a key; returns the expressions of the bits of its NULL parts."""
         body = self.writer.kernel.body
         words: list[list[str]] = [[] for _ in range(self._words)]
         nulls: list[str] = []
@@ -232,14 +235,15 @@ class GroupingTerminal(RowTerminal):
         return nulls
 
     def _chain(self, name: str) -> str:
-        """The hash of the key words, before its end."""
+        """The hash of the key words, without the final ``hash_end``."""
         chain = f"hash_start({name}kw0)"
         for w in range(1, self._words):
             chain = f"hash_next({chain}, {name}kw{w})"
         return chain
 
     def _words_of(self, g: str, lead: str = "") -> None:
-        """Sets the key words to those of an entry; the names of its columns begin with ``lead``."""
+        """Sets the key words to those of entry ``g``; the names of its columns begin with
+        ``lead``."""
         body = self.writer.kernel.body
         body.lines(*(f"kw{w} = {lead}key{w}[{g}]" for w in range(self._words)))
         if self._compares_nulls:
@@ -247,7 +251,7 @@ class GroupingTerminal(RowTerminal):
         self._hash_words()
 
     def _hash_words(self) -> None:
-        """Sets ``hashed`` for the key words, where they are looked up by that."""
+        """Sets ``hashed`` for the key words, unless the index may be direct."""
         if not self._direct:
             self._hash()
 
@@ -259,7 +263,7 @@ class GroupingTerminal(RowTerminal):
                 body.line(f"hashed = hash_end(hash_next({chain}, kn))")
 
     def _first_place(self) -> None:
-        """Sets ``p``, where the index is looked at first, and ``tag``."""
+        """Sets ``p``, the first place of a search in the index, and ``tag``."""
         body = self.writer.kernel.body
         hashed = ("p = (hashed >> 8) & mask", "tag = tag_of(hashed, shift)")
         if not self._direct:
@@ -271,7 +275,7 @@ class GroupingTerminal(RowTerminal):
             self._hash()
             body.lines(*hashed)
 
-    # -- its part in the states --------------------------------------------------------------------
+    # -- updating states ---------------------------------------------------------------------------
 
     def _arguments(self, scope: StageScope) -> list[str | None]:
         """Evaluates every argument and FILTER before any state changes, so that a failing row
@@ -282,7 +286,7 @@ class GroupingTerminal(RowTerminal):
         for k, call in enumerate(self.node.calls):
             where: str | None = None
             if any(k in log.calls[1:] for log in self.logs):
-                found.append(None)  # its log is that of a call before
+                found.append(None)  # an earlier call fills the log that they share
                 continue
             if call.where is not None:
                 code, where = emit(call.where, scope), f"filter{k}"
@@ -302,7 +306,8 @@ class GroupingTerminal(RowTerminal):
         return found
 
     def _known_arguments(self, scope: StageScope) -> dict[tuple[int, int], Code]:
-        """Those of many calls, none of which has a FILTER that may guard one, together."""
+        """The arguments of all calls, emitted together, if there are many of them and no FILTER may
+        guard one; else none."""
         calls = self.node.calls
         places = [(k, n) for k, call in enumerate(calls) for n in range(len(call.args))]
         exprs = [calls[k].args[n] for k, n in places]
@@ -313,8 +318,8 @@ class GroupingTerminal(RowTerminal):
     def _argument(
         self, k: int, n: int, where: str | None, scope: StageScope, known: Code | None
     ) -> str | None:
-        """Sets an argument (``known`` if it is computed already) and its flag; FILTER guards it, as
-        it does in Spark. Returns the flag if the call does not see the row where that is false."""
+        """Sets an argument (``known`` if it is emitted already) and its flag. FILTER guards the
+        evaluation, as in Spark. Returns the flag if the call skips rows whose flag is false."""
         body, arg, x = self.writer.kernel.body, self.node.calls[k].args[n], argument(k, n)
         seen = n in self._codes[k].sees_null
         if where is None:
@@ -323,7 +328,7 @@ class GroupingTerminal(RowTerminal):
             if seen:
                 body.line(f"{x}_ok = {value.valid or 'True'}")
             return None if seen else value.valid
-        # Columns that are loaded inside the block are unknown after it: a scope of its own.
+        # A scope of its own: columns that are loaded inside the block are not set after it.
         inner = scope.next(list(scope.columns))
         inner.level = scope.level
         body.lines(f"{x} = {zero(arg.type)}", f"{x}_ok = False")
@@ -336,8 +341,8 @@ class GroupingTerminal(RowTerminal):
         body = self.writer.kernel.body
         if not (self._in_run and self._one_group):
             self._find_group(leave)
-        # Whatever may ask for room comes first, so that a row that is tried again changes nothing
-        # twice: logs only make room, sets of values count as they insert.
+        # Lines that may request room come first, so that a row that is tried again changes no state
+        # twice: logs only make room, a set updates the call's state when it inserts a value.
         for log in self.logs:
             self._make_room(log, arguments[log.calls[0]], leave)
         for k in self.distinct:
@@ -362,7 +367,7 @@ class GroupingTerminal(RowTerminal):
                     self._emit(k, code.update, leave[0])
 
     def _emit(self, k: int, lines: tuple[str, ...], leave: str) -> None:
-        """Lines of call ``k`` that change its state."""
+        """Writes lines of call ``k``; ``leave`` replaces their ``{leave}``, behind the error."""
         kernel, code, site = self.writer.kernel, self._codes[k], -1
         if code.fatal is not None:
             site = kernel.site(ErrorSite("overflow", code.fatal, self.node.calls[k].pos))
@@ -406,7 +411,7 @@ class GroupingTerminal(RowTerminal):
                 kernel.declare(name, f"{FIELDS[dtype]}({at})")
 
     def _open_window(self, leave: str) -> None:
-        """Finds or opens window ``w``; sets slot and what REGION says, and count."""
+        """Finds or opens window ``w``; sets ``slot``, ``count`` and the locals of REGION."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         body.line(f"slot = call_operator({kernel.word('open_window')}, desc, w)")
         with body.block("if slot < 0:"):
@@ -440,7 +445,7 @@ class GroupingTerminal(RowTerminal):
             body.line(leave[0])
 
     def _add_group(self) -> None:
-        """Where the index is free at ``p``."""
+        """Adds the group of the key words at ``p``, a free place of the index."""
         body = self.writer.kernel.body
         with body.block("if count >= size:"):
             body.line(f"grown = {self._grow(0)}")
@@ -462,7 +467,8 @@ class GroupingTerminal(RowTerminal):
         body.lines(*self._init_lines(), "break")
 
     def _note_stray(self) -> None:
-        """Of a new group: is its place taken? Where that is no exception, keys are hashed."""
+        """Counts a new group whose direct place is taken; changes the index to hashes if there are
+        too many of them."""
         body, strays = self.writer.kernel.body, self.writer.kernel.word("strays")
         with body.block("if count == 0:"):
             body.line(f"{strays} = 0")
@@ -475,10 +481,10 @@ class GroupingTerminal(RowTerminal):
                 body.line("continue")
 
     def _room_for_group(self) -> None:
-        """What a new group wants before it is made; whatever asks for room leaves."""
+        """Writes what precedes the making of a new group; code that requests room leaves."""
 
     def _make_room(self, log: Log, condition: str | None, leave: list[str]) -> None:
-        """Room for one more entry in the current window's log."""
+        """Makes room for one more entry in the current window's log."""
         body, s = self.writer.kernel.body, log.suffix
         table = [t.suffix for t in self.tables].index(s)
         with body.block(f"if {condition or 'True'} and counts{s}[slot] >= 1 << classes{s}[slot]:"):
@@ -488,7 +494,7 @@ class GroupingTerminal(RowTerminal):
                 body.lines(f"detail_row = 4 << classes{s}[slot]", leave[0])
 
     def _insert_distinct(self, k: int, leave: list[str]) -> None:
-        """Adds the value of call ``k`` to the set of its group, and to its state if it is new."""
+        """Adds the value of call ``k`` to the set of its group; a new value updates the state."""
         body = self.writer.kernel.body
         kind = self.node.calls[k].args[0].type
         body.line(f"bits = {key_expression(kind, argument(k, 0), WORD)}")
@@ -520,13 +526,14 @@ class GroupingTerminal(RowTerminal):
             body.line(leave[0])
 
     def _grow(self, table: int) -> str:
-        """The call that gives the current window more room in a table: 0 is the groups."""
+        """The call that gives the current window more room in a table, by number (0: groups)."""
         word = self.writer.kernel.word("grow_region")
         return f"call_operator({word}, desc + {8 * (FIRST_TABLE + table * BLOCK)}, slot)"
 
 
 def _distinct_region(k: int) -> tuple[str, ...]:
-    """The same for the current window's set of values of call ``k``."""
+    """Lines as REGION for the current window's set of values of call ``k``, with the first place of
+    the search for hash ``dh``."""
     return (
         f"db = bases{k}[slot]",
         f"dsize = 1 << classes{k}[slot]",
@@ -538,5 +545,5 @@ def _distinct_region(k: int) -> tuple[str, ...]:
 
 
 def set_of_values(k: int) -> Table:
-    """The values that a DISTINCT call has seen, each with the number of its group."""
+    """The table of the values that a DISTINCT call has had, each with the number of its group."""
     return Table(str(k), ((f"value{k}", "int64"), (f"owner{k}", "int64")), 2)

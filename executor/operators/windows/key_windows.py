@@ -1,5 +1,5 @@
-"""Windows over the numbers of the rows of each key, as a running operator: the rows of a window
-leave together when its last one has come (``kernels.windows.key_windows``)."""
+"""Windows over the row numbers of each key, as a running operator: the rows of a window leave
+together when the window's last row has come (``kernels.windows.key_windows``)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Words = npt.NDArray[np.int64]
 
 
 class KeyWindowsOperator(RowsOperator):
-    """State: of each key the rows that a later window needs, as a list of slots, how many rows it
-    has had and when its first one came. A key stays to the end: its next row has the next number.
+    """State of each key: the rows that a later window needs, as a list of slots; the number of its
+    rows so far; when its first row came. A key stays to the end: its next row has the next number.
     """
 
     def __init__(self, name: str, node: KeyWindowsExec, workspace: Workspace) -> None:
@@ -40,7 +40,7 @@ class KeyWindowsOperator(RowsOperator):
         self._types = [self.schema[c].type for c in node.windows.by]
         self._index = GroupIndex(self._types)
         self._keys: Words = np.zeros((0, kernel.OF_KEY), np.int64)
-        self._since: Words = np.zeros(0, np.int64)  # the first row of a key among all
+        self._since: Words = np.zeros(0, np.int64)  # the number of a key's first row in the input
         self._slots: State = no_rows(self.schema)
         self._following: Words = np.zeros(0, np.int64)
         self._free: Words = np.zeros(0, np.int64)
@@ -48,8 +48,8 @@ class KeyWindowsOperator(RowsOperator):
         self._place[kernel.SLOT] = -1
         self._lines: Words = np.zeros((workspace.morsel_rows, kernel.LINE), np.int64)
         workspace.resize(0, self._lines.nbytes, BUFFERS)
-        # Of the morsel at hand: the key of each row and its slot; at the end of the input, the
-        # keys.
+        # Of the morsel at hand: the key and the slot of each row. At the end of the input: the keys
+        # in the order of their first rows.
         self._ids: Words = np.zeros(0, np.int64)
         self._taken: Words = np.zeros(0, np.int64)
         self._order: Words | None = None
@@ -68,7 +68,7 @@ class KeyWindowsOperator(RowsOperator):
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         free = self._free[: int(self._place[kernel.FREE])]
         for i, _ in enumerate(self.schema):
-            self._slots[f"m{i}"][free] = 0  # what stood there keeps no text
+            self._slots[f"m{i}"][free] = 0  # a free slot keeps no text
         map_texts([self._slots], self.schema, change)
         map_texts([self.ready], self.output, change)
         self._index.map_codes(change)
@@ -106,7 +106,7 @@ class KeyWindowsOperator(RowsOperator):
         return [(len(self.output) - 1, int(self._place[kernel.LEFT]))]
 
     def _next(self) -> State | None:
-        """Rows of windows that leave next, None if none does."""
+        """The next rows of windows that leave, None if there are none."""
         w, place, lines = self.windows, self._place, self._lines
         made = 0
         if self._order is None:
@@ -139,7 +139,7 @@ class KeyWindowsOperator(RowsOperator):
             self._keys = keys
 
     def _take_slots(self, n: int) -> Words:
-        """Free ones, for so many rows."""
+        """Takes free slots for ``n`` rows."""
         free = int(self._place[kernel.FREE])
         if free < n:
             old = count(self._slots)

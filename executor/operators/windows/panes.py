@@ -2,13 +2,13 @@
 Record 34(1), 2005: reference [15] of the out-of-order paper, for its sliding windows).
 
 The time line is cut into panes as long as the greatest common divisor of RANGE and SLIDE, so that a
-window is a run of whole panes. A row goes into one pane, however many windows hold it; when
-punctuation closes a window, its panes are merged into it, and those of which it was the last window
-are given back.
+window is a run of whole panes. A row goes into one pane, however many windows hold it. When
+punctuation closes a window, its panes are merged into it; the panes that no later window holds are
+given back.
 
 Panes and windows are regions of one directory: pane p has the id 2p, the window that begins with
-pane p has 2p + 1. A window has a region before it closes only for late rows: a late row that some
-window of its pane must leave out goes, as in WID, into each of the others by itself.
+pane p has 2p + 1. Before it closes, a window has a region only for late rows: a late row that some
+window of its pane must leave out goes, as in WID, into each of the pane's other windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.wid import WITHIN_BOUNDS, AggregateTerminal
 
-#: Of a group's birth: stream positions are below, which pane of its window it was in is above.
+#: Bits of a group's birth that hold a stream position; the number of the pane in its window stands
+#: above them.
 _PANE_BITS = 48
 
 
@@ -32,7 +33,7 @@ class PaneTerminal(AggregateTerminal):
 
     @property
     def _single_window(self) -> bool:
-        """A row falls into one pane."""
+        """True: a row falls into one pane."""
         return True
 
     @property
@@ -57,17 +58,18 @@ class PaneTerminal(AggregateTerminal):
 
     @property
     def _ids(self) -> int:
-        """Ids of regions for each pane."""
+        """The number of region ids for each pane."""
         return 2
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        """Where a pane's group has been merged to, for the values that are kept beside it."""
+        """The number of the window's group that a pane's group was merged into, for the values that
+        are kept beside the pane's groups."""
         return (("into", "int64"),) if self.distinct or self.logs else ()
 
     # -- one row ---------------------------------------------------------------------------------
 
     def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The row's pane."""
+        """Opens the row's pane; a late row may go into single windows instead."""
         writer, window = self.writer, self.node.window
         assert window is not None
         body, spans = writer.kernel.body, Spans(writer, window)
@@ -86,15 +88,15 @@ class PaneTerminal(AggregateTerminal):
         body.lines(WITHIN_BOUNDS, "span = high - low")
 
     def _before_pane(self, arguments: list[str | None]) -> None:
-        """A row that goes elsewhere goes on to the next one."""
+        """Writes code for rows that go elsewhere; it continues with the next row."""
 
     def _first_end(self, pane: str) -> str:
-        """When the first window that holds a pane ends."""
+        """The end of the first window that holds a pane."""
         return self._end_of(f"({self._first_window(pane)})")
 
     def _each_window(self, arguments: list[str | None]) -> None:
-        """Puts the row into each window of its pane for which it is not late. The kernel may
-        leave between two of them."""
+        """Puts the row into each window of its pane for which the row is not late. The kernel may
+        leave between two windows."""
         body = self.writer.kernel.body
         late = self.writer.kernel.counter("late_pairs")
         first = self._first_window("pane")
@@ -124,7 +126,7 @@ class PaneTerminal(AggregateTerminal):
 
     def _next_window(self, closing: str, group: str) -> None:
         """Gives back the panes whose last window has left, then finds the first window that still
-        has panes, if punctuation has passed its end."""
+        has panes, and opens it if the watermark has reached its end."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
         self._purge()
@@ -137,7 +139,7 @@ class PaneTerminal(AggregateTerminal):
         self._open_leaving(closing, group)
 
     def _open_leaving(self, closing: str, group: str) -> None:
-        """Region ``w`` is that of the window that leaves; nothing has been merged into it."""
+        """Opens region ``w`` for the window that leaves; nothing has been merged into it yet."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._open_window(leave="break")
         body.lines(f"{closing} = slot", f"{group} = 0")
@@ -153,7 +155,7 @@ class PaneTerminal(AggregateTerminal):
             self._give_back()
 
     def _give_back(self) -> None:
-        """The first region of the heap."""
+        """Gives back the first region of the heap."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         find, close = kernel.word("find_window"), kernel.word("close_window")
         body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
@@ -169,8 +171,8 @@ class PaneTerminal(AggregateTerminal):
         self._merge_regions(self._range_panes, f"source = {at}")
 
     def _merge_regions(self, count: str, *source: str) -> None:
-        """Merges so many regions, where they are there, into the one in ``slot``; the lines
-        ``source`` set the id of the next one."""
+        """Merges ``count`` regions, as far as they exist, into the region in ``slot``; the lines
+        ``source`` set the id of the next region."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         merging, merged = kernel.word("merging"), kernel.word("merged")
         body.lines(*REGION, "count = counts[slot]")
@@ -186,7 +188,7 @@ class PaneTerminal(AggregateTerminal):
             body.line("break")
 
     def _merge_region(self) -> None:
-        """Merges what the region in ``source`` still has into the one in ``slot``."""
+        """Merges region ``source``, from its group ``merged`` on, into the region in ``slot``."""
         body, merged = self.writer.kernel.body, self.writer.kernel.word("merged")
         body.line("begin = bases[source]")
         with body.block(f"for i in range({merged}, counts[source]):"):
@@ -198,7 +200,7 @@ class PaneTerminal(AggregateTerminal):
     def _merge_group(self) -> None:
         self._words_of("m")
         before = self._birth
-        # Those of late rows come first, then those of each pane.
+        # Groups of late rows come first, then the groups of each pane.
         self._birth = f"({self.writer.kernel.word('merging')} + 1) << {_PANE_BITS} | born[m]"
         self._find_group(["break"])
         self._birth = before
@@ -212,8 +214,8 @@ class PaneTerminal(AggregateTerminal):
                 self._emit(k, code.merge, "break")
 
     def _merge_set(self, k: int) -> None:
-        """Adds a pane's values of call ``k`` to those of the window; again, if the kernel had to
-        leave: what is there already changes nothing."""
+        """Adds a pane's values of call ``k`` to those of the window. If the kernel had to leave, it
+        adds all of them again: a value that is there already changes nothing."""
         body, kind = self.writer.kernel.body, self.node.calls[k].args[0].type
         with body.block("if status == 0:"):
             body.lines(f"{self.writer.kernel.word('merged')} = counts[source]")
@@ -224,7 +226,7 @@ class PaneTerminal(AggregateTerminal):
                 self._insert_distinct(k, ["break"])
 
     def _end_of_window(self, closing: str, group: str) -> None:
-        """The window's own region goes with the first of its panes."""
+        """Counts the window. Its own region is given back with the first of its panes."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._pause(group)
         closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")

@@ -1,6 +1,6 @@
-"""WID over a stream in which each value of a key has progress of its own (group-wise punctuation,
-out-of-order paper A.1.1): its groups leave as soon as that passes their windows, and make room;
-what all values have passed closes windows as a whole."""
+"""WID over a stream with a per-key watermark (group-wise punctuation, out-of-order paper A.1.1).
+The groups of a key value leave, and make room, as soon as the value's watermark passes their
+windows. The watermark over all values closes whole windows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import substitute
 
 VALUES = "v"
-#: Of each window: how many entries of what is kept beside the groups are those of groups that left.
+#: For each window and each table that is kept beside the groups: the number of entries of groups
+#: that have left.
 MARKED = "marked"
 
 
 @dataclass(slots=True)
 class PartitionedWatermarkTerminal(AggregateTerminal):
-    """Ends a stage with windows whose groups leave by the progress of their values."""
+    """Ends a stage with windows whose groups leave by the per-key watermark."""
 
     def __post_init__(self) -> None:
         AggregateTerminal.__post_init__(self)
@@ -43,13 +44,13 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
 
     @property
     def _by(self) -> int:
-        """The key whose values have progress of their own."""
+        """The number of the key whose values have watermarks of their own."""
         assert self.node.by is not None
         return self.node.by
 
     @property
     def _column(self) -> int:
-        """The column of the input that it is."""
+        """The stage's input column that is this key."""
         key = substitute(self.node.keys[self._by], columns_at(self.writer.spec)[-1])
         column = value_origin(key)
         assert column is not None
@@ -57,7 +58,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
 
     @property
     def _direct(self) -> bool:
-        return False  # groups that leave are looked up by the library
+        return False  # the library looks up groups that leave, by their hash
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         names = ["after", "before", "of_value", "of_null"]
@@ -71,14 +72,14 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         columns = tuple((name, "int64") for name in ("value", "null", "first"))
         return (Table(VALUES, columns, 2),)
 
-    # -- what is kept beside the groups ------------------------------------------------------------
+    # -- values beside the groups ------------------------------------------------------------------
 
     @property
     def _kept(self) -> tuple[Table, ...]:
         return self.tables[1:-1]
 
     def _kept_beside(self, table: Table) -> Table:
-        """Its second column is the owner, the third one the entry before."""
+        """The table with the owner as second column, and the owner's earlier entry as third."""
         owner = next(c for c in table.columns if c[0].startswith("owner"))
         first, *others = (c for c in table.columns if c != owner)
         columns = (first, owner, (f"earlier{table.suffix}", "int64"), *others)
@@ -102,7 +103,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
     # -- a new group -------------------------------------------------------------------------------
 
     def _room_for_group(self) -> None:
-        """Its value has an entry."""
+        """Makes sure that the group's key value has an entry."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         key, part = self.node.keys[self._by], self._parts[self._by]
         null = "0"
@@ -138,7 +139,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         kernel.body.lines(f"{kernel.word('group_at')} = 0", f"{kernel.word('group_begun')} = 0")
 
     def _flush(self) -> None:
-        """Groups of values first, then whole windows."""
+        """Gives the groups that per-key punctuation closes, then whole windows."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         at, begun = kernel.word("group_at"), kernel.word("group_begun")
         read_punctuation(kernel)
@@ -162,7 +163,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
                 with body.block("if done[g] == 0:"):
                     body.lines("status = 2", f"detail = {NEED_RESULTS}")
                     body.lines("detail_row = ~slot", "break")
-            # One round of a loop, which a row that fails or is filtered leaves.
+            # a loop of one round, which a row that fails or is filtered leaves
             with body.block("for once in range(1):"):
                 self._result_row()
             with body.block("if status == 2:"):
@@ -176,8 +177,8 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         AggregateTerminal._flush(self)
 
     def _ask(self) -> None:
-        """Goes on to the next promise of a value; asks for its groups in the windows that it
-        passes."""
+        """Goes on to the next per-key punctuation; requests the groups of its value in the windows
+        that it closes."""
         body, kernel, window = self.writer.kernel.body, self.writer.kernel, self.node.window
         assert window is not None
         at, spans = kernel.word("group_at"), Spans(self.writer, window)

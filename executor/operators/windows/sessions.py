@@ -1,23 +1,24 @@
 """Session windows: rows of a group that follow each other by at most the gap.
 
-Rows come in any order, so that one row can extend a session or join two. A row that is a late row
-must not reach into a session that may have left already, whatever the other inputs do. With the own
-watermark W of a row (design §2: the progress of its source just before it) and its time t:
+Rows come in any order, so that one row can extend a session or join two. A late row must not extend
+a session that may have left already, whatever the other inputs do. With the row watermark W of a
+row (design §2: the watermark of its source just before it) and its time t:
 
 - a row is left out as late iff ``t + gap <= W``;
 - two rows of a group are *linked* iff their times differ by at most the gap, and neither lies more
   than the gap behind the other's row watermark; sessions are the connected components;
 - a session leaves when the operator's watermark lies beyond its last row by more than the gap.
 
-Two linked rows meet: when the second comes, the first is at most the gap behind it and behind its
-row watermark, hence behind the operator's watermark, which is at most that. The sessions of a group
-do not overlap: a row between two linked ones is linked to one of them. A row in time t and with
-``low = max(t, W) - gap`` is linked to a session iff ``s_reach <= t`` and ``low <= s_last``, where
-``s_reach`` is the least ``low`` of its rows. At most one such session begins after the row.
+Two linked rows meet: when the second row comes, the first lies at most the gap behind it and behind
+its row watermark, hence also behind the operator's watermark, which is at most the row watermark.
+The sessions of a group do not overlap: a row between two linked rows is linked to one of them. A
+row with time t and ``low = max(t, W) - gap`` is linked to a session iff ``s_reach <= t`` and
+``low <= s_last``, where ``s_reach`` is the least ``low`` of the session's rows. At most one such
+session begins after the row.
 
-Out-of-order paper §4.1 (any window whose extent a function of the row tells) leaves sessions out;
-their chain by time is as in the "session" windows of Flink and Spark, whose result this is wherever
-no row is late there.
+Out-of-order paper §4.1 (windows whose extent is a function of the row) leaves sessions out. Their
+definition is that of session windows in Flink and Spark; the results are equal wherever no row is
+late there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from cql.planner.nodes.expr import Column
 class SessionTerminal(AggregateTerminal):
     """Ends a stage with an aggregate over session windows."""
 
-    _anew: tuple[int, ...] = ()  # DISTINCT calls, whose states are made when sessions leave
+    _anew: tuple[int, ...] = ()  # DISTINCT calls, whose states are computed when sessions leave
 
     def __post_init__(self) -> None:
         node, layout = self.node, self.writer.kernel.layout
@@ -69,7 +70,7 @@ class SessionTerminal(AggregateTerminal):
         self.logs = logs_of(node.calls, distinct=True)
         ends = session_values.columns(self.logs, self._anew)
         self.tables = (Table("", (*own, *keys, *state, *ends), self._words),)
-        for name in sessions.DIRECTORY:  # the library's functions know where these stand
+        for name in sessions.DIRECTORY:  # the library's functions expect them at fixed places
             layout.slot(name)
         assert node.window is not None
         self.writer.kernel.window_constants[layout.slot("gap")] = node.window.gap or 0
@@ -147,7 +148,7 @@ class SessionTerminal(AggregateTerminal):
 
     def _find_group(self, leave: list[str]) -> None:
         """Finds or opens the session of the row at hand; sets ``g``. A row that is linked to
-        several joins them."""
+        several sessions joins them."""
         body = self.writer.kernel.body
         same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
         if self._compares_nulls:
@@ -179,7 +180,8 @@ class SessionTerminal(AggregateTerminal):
             self._open(leave)
 
     def _join(self) -> None:
-        """Joins ``session`` and the one ``before`` it: the one that was born first stays."""
+        """Joins ``session`` and ``before``, the earlier session; the record that was born first
+        stays."""
         body = self.writer.kernel.body
         body.lines("kept, gone = uint64(session), uint64(before)")
         body.lines("newer, older = s_newer[kept], s_older[gone]")
@@ -203,9 +205,9 @@ class SessionTerminal(AggregateTerminal):
                 self._emit(k, code.merge, "break")
 
     def _open(self, leave: list[str]) -> None:
-        """A session of the row alone, between ``session`` and ``after``."""
+        """Opens a session of the row alone, between ``session`` and ``after``."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        if self.writer.spec.placed:  # it is born among the sessions of all partitions
+        if self.writer.spec.placed:  # births are ordered over the sessions of all partitions
             body.line(f"{kernel.word('born')} = u[{SEQUENCE}] + int64(r)")
         body.line(f"opened = call_operator({kernel.word('open_session')}, desc, T)")
         with body.block("if opened < 0:"):
@@ -229,8 +231,8 @@ class SessionTerminal(AggregateTerminal):
     # -- closing ---------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Gives the sessions whose end punctuation has passed, by end and first contribution. One
-        is purged when the kernel comes back from its row, whatever became of that."""
+        """Gives the sessions that the watermark closes, by end and first contribution. A session is
+        purged after its result row, even if that row failed or was filtered."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         closing, watermark = kernel.word("closing"), kernel.word("watermark")
         closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
@@ -269,7 +271,7 @@ class SessionTerminal(AggregateTerminal):
         return "we", "s_born[g]"
 
     def _promise(self) -> None:
-        """A session that has not left ends at the watermark or later."""
+        """Sends punctuation: a session that has not left ends at the watermark or later."""
         writer, kernel = self.writer, self.writer.kernel
         body, watermark, sent = kernel.body, kernel.word("watermark"), kernel.word("promised")
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
@@ -280,12 +282,12 @@ class SessionTerminal(AggregateTerminal):
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > {sent}:"):
             body.lines(f"{sent} = {watermark}", f"value = {watermark}", "attribute = 0")
             body.lines("punct_w1 = value", "punct_w2 = value - 1")
-            # One round of a loop, so that an expression that fails can leave it.
+            # a loop of one round, which a failing expression can leave
             with body.block("for once in range(1):"):
                 writer.send_punctuation(live, None)
 
     def _window_origins(self) -> dict[int, Origin]:
-        """Its ends progress, its starts do not."""
+        """The ends of sessions progress, their starts do not."""
         node = self.node
         assert node.window is not None
         kind = window_column_type(node.input.schema, node.window)

@@ -1,16 +1,15 @@
-"""One state of panes for the sliding windows of several queries that differ in nothing else
+"""Shared panes: one state for several queries that differ only in their sliding windows
 (Krishnamurthy et al., "On-the-Fly Sharing for Streamed Aggregation", SIGMOD 2006, share time slices
 in this way).
 
 Panes are as long as the greatest common divisor of every RANGE, SLIDE and difference of offsets, so
 that each query's windows are runs of whole panes. A row goes into its pane once, however many
 queries read it. The windows of all queries leave in the order of their ends, each row with the
-number of its query; a pane goes when the last window over it, of any query, has left.
+number of its query. A pane is given back when the last window over it, of any query, has left.
 
-Regions: with n queries pane p has the id (n + 1)p, and what late rows bring to the window of query
-q that begins with pane p has (n + 1)p + 1 + q. A window that leaves is gathered in the one region
-that comes before all others, and is given back at once: beside it, only panes last as long as the
-longest window.
+Regions: with n queries, pane p has the id (n + 1)p; the late rows of the window of query q that
+begins with pane p have (n + 1)p + 1 + q. A window that leaves is merged in a region whose id is
+below all others and which is given back at once: only panes and late rows stay longer.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.planner.nodes.physical import SharedPanesExec
 
-#: The id of the window that leaves: before every pane.
+#: The region id of the window that leaves, below that of every pane.
 _LEAVING = NEVER + 1
 
 
@@ -42,7 +41,8 @@ class SharedPaneTerminal(PaneTerminal):
         return len(self._windows) + 1
 
     def _panes(self, name: str, q: int) -> str:
-        """Of query ``q``, in panes: the range or the slide of its windows, or its first."""
+        """A constant of query ``q`` in panes: the range or the slide of its windows, or the first
+        pane of its window 0."""
         window, pane, hull = self._windows[q], self.node.pane, self.node.window
         assert pane is not None
         assert hull is not None
@@ -67,7 +67,7 @@ class SharedPaneTerminal(PaneTerminal):
         return f"({w} * {self._panes('slide', q)} + {self._panes('first', q)})"
 
     def _time_of(self, pane: str) -> str:
-        """When a pane begins."""
+        """The time at which a pane begins."""
         assert self.node.window is not None
         return Spans(self.writer, self.node.window).at(f"({pane}) * {self._pane}")
 
@@ -75,7 +75,7 @@ class SharedPaneTerminal(PaneTerminal):
         return self._time_of(f"{self._begin_of(q, w)} + {self._panes('range', q)}")
 
     def _following(self, q: int) -> str:
-        """The word for the next window of query ``q`` to leave."""
+        """The descriptor's word for the next window of query ``q`` that leaves."""
         return self.writer.kernel.word(f"next_window{q}")
 
     # -- one row ---------------------------------------------------------------------------------
@@ -85,8 +85,8 @@ class SharedPaneTerminal(PaneTerminal):
         return f"min({', '.join(ends)})"
 
     def _each_window(self, arguments: list[str | None]) -> None:
-        """Puts the row into each window of its pane for which it is not late, query by query;
-        ``skip`` counts over all of them."""
+        """Puts the row into each window of its pane for which the row is not late, query by query;
+        ``skip`` counts the windows of all queries."""
         body = self.writer.kernel.body
         body.line("passed = 0")
         for q in range(self._ids - 1):
@@ -110,7 +110,7 @@ class SharedPaneTerminal(PaneTerminal):
 
     def _next_window(self, closing: str, group: str) -> None:
         """Gives back the panes that no window needs any more, then finds the window that ends
-        first, if punctuation has passed its end."""
+        first, and opens it if the watermark has reached its end."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._purge()
         with body.block(f"if {kernel.word('open')} == 0:"):
@@ -137,7 +137,8 @@ class SharedPaneTerminal(PaneTerminal):
             self._give_back()
 
     def _window_of_slot(self) -> None:
-        """``w`` is the first pane of the window, ``panes`` how many it has."""
+        """Sets ``leaving``, the query; ``w``, the first pane of its window; ``panes``, their
+        number."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         body.lines(f"leaving = {kernel.word('query')}", f"w = {kernel.word('first_pane')}")
         body.line(f"panes = {self._panes('range', 0)}")
@@ -146,8 +147,8 @@ class SharedPaneTerminal(PaneTerminal):
                 body.line(f"panes = {self._panes('range', q)}")
 
     def _complete(self) -> None:
-        """Merges the window's panes, and at last what late rows brought to it by itself; the kernel
-        may leave between two groups."""
+        """Merges the window's panes, then the region of its late rows; the kernel may leave between
+        two groups."""
         merging = self.writer.kernel.word("merging")
         pane, late = f"{self._ids} * (w + {merging})", f"{self._ids} * w + 1 + leaving"
         self._merge_regions("panes + 1", f"source = {pane} if {merging} < panes else {late}")
@@ -172,7 +173,7 @@ class SharedPaneTerminal(PaneTerminal):
         body.line(f"{closing} = -1")
 
     def _first_to_come(self) -> None:
-        """The least bounds over the queries."""
+        """Sets ``punct_w0`` to ``punct_w2`` to the least bounds over the queries' windows."""
         body = self.writer.kernel.body
         assert self.node.window is not None
         unit = Spans(self.writer, self.node.window).unit("value")

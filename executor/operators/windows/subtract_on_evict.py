@@ -1,18 +1,19 @@
-"""Subtract-on-evict: one aggregate of the window at hand, to which a pane is added when a window
-that holds it closes for the first time, and from which it is subtracted when the next window no
-longer holds it (Hirzel, Schneider and Tangwongsan, "Sliding-Window Aggregation Algorithms", DEBS
-2017, section 2; here over panes, per group).
+"""Subtract-on-evict: one running aggregate, RUN, of the window at hand. A pane is added to RUN when
+the first window that holds it closes, and subtracted when the next window no longer holds it
+(Hirzel, Schneider and Tangwongsan, "Sliding-Window Aggregation Algorithms", DEBS 2017, section 2;
+here over panes, per group).
 
     panes     [p2] [p3] [p4] [p5] [p6]        next window: p4 to p8
     RUN        p2 + … + p6                    - p2 - p3 + p7 + p8
 
 A window costs two merges of a group for each pane of its slide, however many panes it has, and its
-groups leave from where they are. That needs states that can be subtracted exactly: counts, sums of
+groups leave from RUN directly. This needs states that can be subtracted exactly: counts, sums of
 integers and decimals (``AggregateCode.subtract``).
 
-As for two stacks, no row can come to a pane that has been added; what late rows bring to a window
-by itself is added before it leaves and subtracted again. A group of RUN to which no region adds any
-more stays until half of them are like that; then RUN begins anew with all panes of the window.
+As with two stacks, no row can come to a pane that has been added. The region of a window's late
+rows is added before the window leaves and subtracted afterwards. A *dead* group of RUN, to which no
+region contributes any more, stays until half of the groups are dead; then RUN is rebuilt from all
+panes of the window.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from dataclasses import dataclass
 from cql.executor.kernels.windows.region_table import FIRST_TABLE
 from cql.executor.operators.windows.panes import PaneTerminal
 
-#: The id of the one region of RUN: behind those of all panes and windows.
+#: The id of RUN's region, above those of all panes and windows.
 RUN = (1 << 63) - 1
-#: Dead groups that are no reason to begin anew.
+#: A number of dead groups for which RUN is never rebuilt.
 _FEW = 64
-#: What is done to close a window, in this order.
+#: The stages of closing a window, in this order.
 _BEGIN, _LEAVE, _ENTER, _LATE, _READY = range(5)
 
 
 @dataclass(slots=True)
 class SubtractTerminal(PaneTerminal):
-    """Ends a stage with an aggregate over sliding windows, kept as they slide."""
+    """Ends a stage with a running aggregate over sliding windows."""
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        """How many regions add to a group of RUN."""
+        """The number of regions that contribute to a group of RUN."""
         return (("held", "int64"),)
 
     def _init_lines(self) -> list[str]:
@@ -55,8 +56,8 @@ class SubtractTerminal(PaneTerminal):
         body.lines(f"{kernel.word('next_window')} = v", f"{kernel.word('stage')} = {_BEGIN}")
 
     def _purge(self) -> None:
-        """Gives back the panes that have left RUN, and what late rows brought to windows that began
-        with them."""
+        """Gives back the panes that have left RUN, and the regions of the late rows of windows that
+        began with these panes."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         with body.block(f"while {kernel.word('open')} > 0:"):
             with body.block(f"if (heap[0] >> 1) >= {kernel.word('front')}:"):
@@ -64,12 +65,12 @@ class SubtractTerminal(PaneTerminal):
             self._give_back()
 
     def _window_of_slot(self) -> None:
-        """The window that leaves is the next one until it has left."""
+        """Sets ``w`` to ``next_window``: the leaving window, until it has left."""
         self.writer.kernel.body.line(f"w = {self.writer.kernel.word('next_window')}")
 
     def _complete(self) -> None:
-        """Makes RUN the window's, step by step: the groups of one region are added to it, or
-        subtracted; the kernel may leave between two of them."""
+        """Makes RUN the window's aggregate, step by step: a step adds or subtracts the groups of
+        one region; the kernel may leave between two groups."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         stage, step, merged = (kernel.word(name) for name in ("stage", "merging", "merged"))
         front, back, live = (kernel.word(name) for name in ("front", "back", "live"))
@@ -125,7 +126,7 @@ class SubtractTerminal(PaneTerminal):
             self.writer.kernel.body.line("continue")
 
     def _end_of_window(self, closing: str, group: str) -> None:
-        """What late rows brought leaves with the window."""
+        """Counts the window, and subtracts the region of its late rows."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._pause(group)
         live, merged = kernel.word("live"), kernel.word("merged")

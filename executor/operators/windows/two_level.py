@@ -1,27 +1,28 @@
-"""Two-level aggregation: a small table takes the rows, the table of open windows what it gives up
-(out-of-order paper §6, figure 7; Gigascope's low-level and high-level queries in one operator).
+"""Two-level aggregation: a small table takes the rows; the table of open windows takes the partial
+aggregates that the small table evicts (out-of-order paper §6, figure 7; Gigascope's low-level and
+high-level queries in one operator).
 
 The *low level* is a table of fixed size, one place per hash, without chains or probes: a place
 holds the partial aggregate of one group of one window. A row that finds another group in its place
-puts that one's partial aggregate out, into the *high level*, the windows of WID. There the group
-has had an entry since it first came, so that groups leave in the order of their first row, whatever
-the low level did, and a partial aggregate is put out without looking its group up.
+evicts that group's partial aggregate into the *high level*, the windows of WID. A group has an
+entry there from its first row on. So groups leave in the order of their first rows, whatever the
+low level did, and an eviction needs no search for the group.
 
-The groups of a window that punctuation has closed are *old*. To give one out means to take its
-partial aggregate from the low level, if it is still there, and to send its row. When this happens
-is the policy:
+The groups of a window that punctuation has closed are *old*. To give an old group out, the operator
+takes its partial aggregate from the low level, if it is still there, and sends its row. The flush
+policy decides when:
 
-- ``at_once``: all of them, when the window closes;
-- ``slow``: one for every ``every`` new rows, and all that are left of a window when ``windows``
-  later ones have closed;
-- ``lazy``: one for every old partial aggregate that a new group pushed out of its place, and with
-  it one of those that had been pushed out while their window was open, with the same bound;
-- ``in_order_slow``: figure 7, for comparison: what the low level puts out is in the order of the
-  windows. With each row one old place is looked at and emptied, and one old group given out; where
-  two groups of the new window want one place, all old ones have to leave first.
+- ``at_once``: all groups, when the window closes;
+- ``slow``: one group for every ``every`` new rows; all groups that are left of a window when
+  ``windows`` later windows have closed;
+- ``lazy``: two groups for every old partial aggregate that a new group evicts (the second makes up
+  for a group that was evicted while its window was open), with the same bound;
+- ``in_order_slow``: figure 7, for comparison: the low level evicts in window order. With each row,
+  one place is tested, and emptied if it is old, and one old group is given out. Where two groups of
+  the new window collide in a place, all old partial aggregates leave first.
 
-Windows leave one after the other under all of them, and what is promised of their columns waits.
-Which partial aggregates are merged with which depends on the order of the rows alone.
+Under every policy windows leave one after the other, and punctuation on their columns waits. The
+order of the rows alone decides which partial aggregates are merged.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.nodes.physical import Flush, FlushPolicy
 
-#: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which
-#: entry of that window.
+#: Words of a place in the low level's directory: the id of the group's window (NEVER: the place is
+#: empty), and the group's entry in that window.
 PLACE = 2
-#: The most groups that left between two morsels, or partial aggregates that did between two rows;
-#: the end of the input is left out.
+#: The largest number of groups that left between two morsels, or of partial aggregates that were
+#: evicted between two rows; the end of the input does not count.
 LONGEST = "most_at_once"
 
 
 def places_of(flush: Flush) -> int:
-    """Places of the low level: its entries, rounded up to a power of two."""
+    """The number of places of the low level: its entries, rounded up to a power of two."""
     return 1 << max(0, flush.entries - 1).bit_length()
 
 
 @dataclass(slots=True)
 class TwoLevelTerminal(AggregateTerminal):
     """Ends a stage with a windowed aggregate of two levels. The partial aggregates of the low level
-    are the first entries of the slab; ``places`` says whose they are."""
+    are the first entries of the slab; ``places`` holds the window and the entry of each."""
 
     @property
     def _flush_of(self) -> Flush:
@@ -67,7 +68,7 @@ class TwoLevelTerminal(AggregateTerminal):
 
     @property
     def _direct(self) -> bool:
-        return False  # the low level wants a hash anyway
+        return False  # the low level needs a hash anyway
 
     @property
     def _one_group(self) -> bool:
@@ -77,8 +78,9 @@ class TwoLevelTerminal(AggregateTerminal):
         return self.writer.kernel.word(name)
 
     def _place(self, hashed: str) -> str:
-        """A group has the same place in each tumbling window: the new window's rows push out the
-        old one's. Windows that overlap have places of their own."""
+        """The place of a group. In tumbling windows a group has the same place in each window, so
+        that the new window's rows evict the old window's groups. In overlapping windows the place
+        depends on the window."""
         at = f"({hashed} >> 8)" if self._single_window else f"(({hashed} >> 8) + w)"
         return f"({at} & ({self._low_size} - 1))"
 
@@ -95,7 +97,7 @@ class TwoLevelTerminal(AggregateTerminal):
         AggregateTerminal.before_rows(self)
         body = self.writer.kernel.body
         with body.block(f"if {self._word('emptying')} != 0:"):
-            # Codes of texts have changed, and with them hashes: nothing would be found again.
+            # Codes of texts have changed, and with them the hashes: no search would find a group.
             body.lines("w = NEVER", f"{self._word('emptying')} = 0")
             with body.block(f"for q in range({self._low_size}):"):
                 self._look_at("q")
@@ -103,7 +105,7 @@ class TwoLevelTerminal(AggregateTerminal):
                     self._put_out()
 
     def _look_ahead_at(self) -> list[str]:
-        """The place, and the group that may be in it."""
+        """The addresses of the place and of the partial aggregate in it."""
         at = f"((ahead_hashed >> 8) & ({self._low_size} - 1))"
         low = self.writer.kernel.declare("low_at", self._word("low"))
         records = self.writer.kernel.declare("records_at", self._word("records"))
@@ -114,8 +116,8 @@ class TwoLevelTerminal(AggregateTerminal):
         return f"n - {AHEAD_ROWS}"
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
-        """The row goes to its group's place of the low level; a new group gets an entry in its
-        window first, and the group that was there is put out."""
+        """Puts the row into its group's place of the low level. A group that is not there first
+        gets an entry in its window, then evicts the group in its place."""
         body = self.writer.kernel.body
         if self._in_order:
             self._new_window(leave)
@@ -165,7 +167,7 @@ class TwoLevelTerminal(AggregateTerminal):
         body.lines(*self._init_lines())
 
     def _look_at(self, place: str) -> None:
-        """Sets ``at``, and whose window is ``resident`` there."""
+        """Sets ``at``, and ``resident``, the id of the window in that place."""
         resident = f"resident = places[uint64({PLACE} * at)]"
         self.writer.kernel.body.lines(f"at = int64({place})", resident)
 
@@ -190,7 +192,7 @@ class TwoLevelTerminal(AggregateTerminal):
             body.line(f"{self._word('flush_at')} = 0")
 
     def _slow_flush(self, leave: list[str]) -> None:
-        """SlowFlush(): one place is looked at."""
+        """SlowFlush(): tests one place, and empties it if it is old."""
         body, flush_at = self.writer.kernel.body, self._word("flush_at")
         with body.block(f"if {flush_at} < {self._low_size}:"):
             self._look_at(flush_at)
@@ -201,7 +203,7 @@ class TwoLevelTerminal(AggregateTerminal):
                     body.line(leave[0])
 
     def _flush_old(self, leave: list[str]) -> None:
-        """Puts out what is left of older windows than the newest."""
+        """Evicts all partial aggregates of windows older than the newest."""
         body, flush_at, most = self.writer.kernel.body, self._word("flush_at"), self._word(LONGEST)
         body.line("gone = 0")
         with body.block(f"for q in range({flush_at}, {self._low_size}):"):
@@ -216,8 +218,8 @@ class TwoLevelTerminal(AggregateTerminal):
     # -- closing ---------------------------------------------------------------------------------
 
     def _punctuated(self) -> None:
-        """Which windows are closed, which of these have to leave now, and how many groups of the
-        others may."""
+        """Sets which windows are closed, which closed windows have to leave now, and how many
+        groups of the other closed windows may leave."""
         writer, window, flush = self.writer, self.node.window, self._flush_of
         assert window is not None
         body, watermark = writer.kernel.body, self._word("watermark")
@@ -226,7 +228,7 @@ class TwoLevelTerminal(AggregateTerminal):
             body.lines(f"{steps} = {credit}", f"{credit} = 0")
         else:
             every = writer.window_constant("every", 1 if self._in_order else flush.every)
-            # Rows that come while nothing is old give no right to send later what will be.
+            # Rows that come while no group is old give no credit for groups that become old later.
             waiting = f"{self._word('open')} > 0 and heap[0] < {closed}"
             body.line(f"{credit} = {credit} + n if {waiting} else 0")
             body.lines(f"{steps} = {credit} // {every}", f"{credit} -= {steps} * {every}")
@@ -249,7 +251,7 @@ class TwoLevelTerminal(AggregateTerminal):
             body.line(f"{most} = max({most}, {burst})")
 
     def _next_window(self, closing: str, group: str) -> None:
-        """A window that has to leave, or one that punctuation has closed while there is leave."""
+        """Finds a window that has to leave, or a closed window while ``steps`` are left."""
         body = self.writer.kernel.body
         opened, closed = self._word("open"), self._word("closed_below")
         with body.block(f"if {opened} == 0 or heap[0] >= {closed}:"):
@@ -261,8 +263,8 @@ class TwoLevelTerminal(AggregateTerminal):
         body.line(f"{group} = 0")
 
     def _before_group(self) -> None:
-        """Entry ``i`` of the window, which is ``g``: takes its partial aggregate from the low
-        level, unless it has to wait."""
+        """Takes the partial aggregate of group ``g``, entry ``i`` of its window, from the low
+        level; pauses if the group has to wait."""
         body = self.writer.kernel.body
         with body.block(f"if w >= {self._word('due')}:"):
             with body.block("if steps <= 0:"):
@@ -282,7 +284,7 @@ class TwoLevelTerminal(AggregateTerminal):
         AggregateTerminal._end_of_window(self, closing, group)
 
     def _passed(self) -> str:
-        """Windows that are closed and have not left hold promises back."""
+        """Closed windows that have not left hold punctuation back."""
         window = self.node.window
         assert window is not None
         body, opened, closed = (
@@ -296,15 +298,15 @@ class TwoLevelTerminal(AggregateTerminal):
         return "passed"
 
 
-#: What the terminal keeps in the descriptor, beside its counters.
+#: The terminal's words of the descriptor, besides its counters.
 _STATE = (
-    "closed_below",  # windows before it are closed
-    "due",  # windows before it have to leave now
-    "credit",  # rows (lazily: old partial aggregates pushed out) that gave no leave yet
+    "closed_below",  # windows below this id are closed
+    "due",  # windows below this id have to leave now
+    "credit",  # rows (lazy: two per evicted old partial aggregate) that gave no steps yet
     "steps",  # groups that may leave
     "burst",  # groups that left since the latest morsel's punctuation
     "newest",  # figure 7: the latest window of a row
-    "flush_at",  # the place that is looked at next
-    "urgent",  # windows before it have to leave, if they are closed
+    "flush_at",  # the place that is tested next
+    "urgent",  # windows below this id have to leave, if they are closed
     "emptying",  # whether the low level is to be emptied before the next row
 )

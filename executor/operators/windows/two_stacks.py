@@ -1,23 +1,23 @@
-"""Two stacks: panes that are merged a constant number of times each, however many a window has (the
+"""Two stacks: each pane is merged a constant number of times, however many panes a window has (the
 queue of two stacks for aggregates that cannot be undone, as in Tangwongsan, Hirzel and Schneider,
 "Low-Latency Sliding-Window Aggregation in Worst-Case Constant Time", DEBS 2017, section 2; here
 over panes, per group).
 
-The panes that the latest window shares with the next ones lie in two stacks, oldest first::
+The panes that the latest window shares with later windows lie in two stacks, oldest first::
 
         front          |    back            FRONT  each group over the panes of the front that the
     [p2] [p3] [p4]     | [p5] [p6]                 next window holds
                                             BACK   each group over the panes of the back
 
-A group in a pane of the front holds no longer what its rows made, but the aggregate of the group
-over the later panes of the front. So a pane that leaves puts that in FRONT; a pane that comes is
-merged into BACK; a window is FRONT and BACK and what late rows gave it. When the front has no pane
-of the next window left, all that it holds are turned into a new front, from the last to the first.
-That makes about five merges of a group per window, and the state of panes and two windows.
+In a pane of the front, a group no longer holds the aggregate of its rows, but the aggregate of the
+group over the later panes of the front. When a pane leaves, this aggregate replaces the group's in
+FRONT. A pane that comes is merged into BACK. A window is the merge of FRONT, BACK and the window's
+late rows. When the front has no pane of the next window left, all panes of that window are turned
+into a new front, from the last to the first. This takes about five merges of a group per window,
+and the memory of the panes and of two windows.
 
-A pane is stacked when a window that holds it closes, so that no row can come to it any more: one
-that did would be late for the first window of its pane, and goes, as in panes, into each of the
-others by itself.
+A pane is stacked when a window that holds it closes. No row can come to the pane afterwards: such a
+row is late for the first window of the pane, and goes, as in panes, into each of the others itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from cql.executor.kernels.windows.region_table import FIRST_TABLE
 from cql.executor.operators.windows.panes import PaneTerminal
 
-#: The ids of the regions of FRONT and BACK: behind those of all panes and windows.
+#: The ids of the regions of FRONT and BACK, above those of all panes and windows.
 FRONT, BACK = (1 << 63) - 2, (1 << 63) - 1
-#: What is done to close a window, in this order (either the stacks are turned or panes are pushed).
+#: The stages of closing a window, in this order (it either turns the stacks or pushes panes).
 _BEGIN, _TURN, _PUSH, _ADD_FRONT, _ADD_BACK, _LEAVE = range(6)
 
 
@@ -38,17 +38,17 @@ class TwoStacksTerminal(PaneTerminal):
     """Ends a stage with an aggregate over sliding windows of stacked panes."""
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        """Whether a group of FRONT has rows, and one of a pane in the front has any in later ones
-        (groups are never taken out of a region)."""
+        """Whether a group of FRONT has rows; in a pane of the front, whether the group has rows in
+        later panes (no single group is ever taken out of a region)."""
         return (("live", "bool"),)
 
     def _init_lines(self) -> list[str]:
         return [*PaneTerminal._init_lines(self), "live[g] = 0"]
 
     def _next_window(self, closing: str, group: str) -> None:
-        """Gives back what is behind, then finds the first window that has rows, if punctuation has
-        passed its end. Only windows with rows turn the stacks, so that what is merged with what
-        does not depend on when punctuation comes."""
+        """Gives back regions whose last window has left, then finds the first window that has rows,
+        and opens it if the watermark has reached its end. Only windows with rows turn the stacks,
+        so that the order of merges does not depend on when punctuation comes."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
         self._purge()
@@ -56,8 +56,8 @@ class TwoStacksTerminal(PaneTerminal):
             body.line("break")
         body.lines("pane = heap[0] >> 1", f"v = max({following}, {self._first_window('pane')})")
         with body.block(f"if heap[0] & 1 != 0 and v < {self._last_window('pane')}:"):
-            # The region of a window's late rows: earlier windows have rows if there is a pane that
-            # they share.
+            # The first region is that of a window's late rows: an earlier window has rows only if
+            # a pane that it shares with this window exists.
             find = f"call_operator({kernel.word('find_window')}, desc, 2 * q)"
             body.lines(f"last = pane + {self._range_panes}", "q = pane + 1")
             with body.block(f"while q < last and {find} < 0:"):
@@ -72,8 +72,8 @@ class TwoStacksTerminal(PaneTerminal):
         body.line(f"{kernel.word('stage')} = {_BEGIN}")
 
     def _complete(self) -> None:
-        """Puts the groups of the window in ``slot`` together, step by step: the groups of one
-        region go into another; the kernel may leave between two of them."""
+        """Merges the groups of the window in ``slot``, step by step: a step merges the groups of
+        one region into another; the kernel may leave between two groups."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         stage, step, merged = (kernel.word(name) for name in ("stage", "merging", "merged"))
         body.lines(f"pane = w * {self._slide_panes}", f"last = pane + {self._range_panes} - 1")
@@ -98,8 +98,8 @@ class TwoStacksTerminal(PaneTerminal):
         self._window_of_slot()
 
     def _next_step(self) -> None:
-        """Sets ``from_id`` and ``into_id``, or leaves the loop. There need not be a region
-        ``from_id``."""
+        """Sets ``from_id`` and ``into_id`` of the next step, or leaves the loop. Region ``from_id``
+        need not exist."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         stage, step = kernel.word("stage"), kernel.word("merging")
         front, back = kernel.word("front"), kernel.word("back")
@@ -136,12 +136,13 @@ class TwoStacksTerminal(PaneTerminal):
             body.line(f"call_operator({empty}, {block}, source)")
 
     def _merge_states(self) -> None:
-        """Group ``m`` goes into ``g``, as the step wants it."""
+        """Merges group ``m`` into ``g`` as the stage requires."""
         body, stage = self.writer.kernel.body, self.writer.kernel.word("stage")
         columns = [name for code in self._codes for name, _ in code.columns]
         body.line("joins = True")
         with body.block(f"if {stage} == {_TURN}:"):
-            # The pane's group now holds what follows it, FRONT's what the pane had; then both.
+            # Swaps the two: the pane's group now holds the later panes, FRONT's the pane's rows.
+            # Then FRONT's group merges the later panes.
             for c in columns:
                 body.lines(f"swapped_{c} = {c}[m]", f"{c}[m] = {c}[g]", f"{c}[g] = swapped_{c}")
             body.lines("live[m] = live[g]", "live[g] = 1", "joins = live[m] != 0")

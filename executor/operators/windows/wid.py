@@ -1,7 +1,7 @@
 """WID: windowed hash aggregation by window id (out-of-order paper §4.1 and appendix).
 
-Each row goes to the groups of every window that holds it; punctuation closes windows, whose groups
-leave in the order of their first row. The window id is compared once per run of rows.
+Each row updates its group in every window that holds the row. Punctuation closes windows, whose
+groups leave in the order of their first rows. The window id is looked up once per run of rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
 from cql.planner.nodes.expr import Column
 
-#: A run of rows that needs no second look ends where event times are out of range.
+#: Cuts the bounds of a run of rows, so that an event time out of range ends the run.
 WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
 
 
@@ -46,7 +46,7 @@ WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_
 class AggregateTerminal(GroupingTerminal):
     """Ends a stage with a windowed aggregate; its results run through ``spec.post``."""
 
-    _at_hand: tuple[StageScope, str, list[str | None]] = field(init=False)  # the row: see ``row``
+    _at_hand: tuple[StageScope, str, list[str | None]] = field(init=False)  # set by ``row``
 
     @property
     def _single_window(self) -> bool:
@@ -60,7 +60,7 @@ class AggregateTerminal(GroupingTerminal):
 
     @property
     def asks_late_rows(self) -> Asks:
-        if self.node.window is None:  # it ends at infinity: no row is late
+        if self.node.window is None:  # the window ends at infinity: no row is late
             return None
         return "itself" if self._single_window else "each row"
 
@@ -80,7 +80,7 @@ class AggregateTerminal(GroupingTerminal):
             self._whole_input()
 
     def _whole_input(self) -> None:
-        """The group that answers even if no row comes: opened with the first morsel."""
+        """Opens, with the first morsel, the group that has a result even without rows."""
         body = self.writer.kernel.body
         with body.block(f"if {self.writer.kernel.word('begun')} == 0:"):
             with body.block("while True:"):
@@ -118,7 +118,7 @@ class AggregateTerminal(GroupingTerminal):
             self._many_windows(scope, t, arguments)
 
     def _row_watermark(self, wa: int) -> None:
-        """Of a late row; sets ``own``."""
+        """Sets ``own`` to a late row's row watermark on attribute ``wa``."""
         self.writer.row_watermark(self._attribute_of(wa))
 
     def _attribute_of(self, wa: int) -> Origin:
@@ -127,10 +127,11 @@ class AggregateTerminal(GroupingTerminal):
         return live.get(wa, none)
 
     def each_row(self) -> None:
-        """Runs of rows share a window: event times from ``low`` on, ``span`` of them. A row that is
-        elsewhere, is a late row or has a new group leaves the inner loop, and comes again when its
-        window is open or its group is there. Without calls, that loop has its values in registers
-        (7.4 -> 7.0 ns a row of a count and a sum by 1,000 keys)."""
+        """Writes the loop over runs of rows. The rows of a run share a window; their event times
+        lie in ``[low, low + span)``. A row outside them, a late row or a row of a new group leaves
+        the inner loop, and enters it again when its window is open or its group exists. So the
+        inner loop has no calls, and keeps its values in registers (7.4 -> 7.0 ns a row for a count
+        and a sum by 1,000 keys)."""
         writer = self.writer
         if not self._single_window:
             writer.each_row(self)
@@ -154,7 +155,7 @@ class AggregateTerminal(GroupingTerminal):
                     body.line("g = uint64(base)")
                     body.lines(*(f"{name}_ = {name}[g]" for name in self._states))
             body.line("i = begin - 1")
-            with body.block("while i < end - 1:"):  # a range would have a counter of its own
+            with body.block("while i < end - 1:"):  # a ``range`` would need a second counter
                 body.line("i += 1")
                 writer.row(self)
             if self._one_group:
@@ -174,8 +175,8 @@ class AggregateTerminal(GroupingTerminal):
             body.line("begin = i")
 
     def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """Opens the window of a row, and tells for which rows that holds; ``continue`` goes on to
-        the next row."""
+        """Opens the window of a row, and sets the event times, ``low`` and ``span``, that share it;
+        ``continue`` goes on to the next row."""
         writer, window = self.writer, self.node.window
         body = writer.kernel.body
         if window is None:
@@ -230,7 +231,7 @@ class AggregateTerminal(GroupingTerminal):
             body.line("break")
 
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
-        """The row goes into the window, or the pane, at hand."""
+        """Puts the row into the window, or the pane, at hand."""
         self._update(arguments, leave)
 
     # -- closing -----------------------------------------------------------------------------------
@@ -240,7 +241,8 @@ class AggregateTerminal(GroupingTerminal):
         end_of_rows(self.writer, phase)
 
     def after_rows(self) -> None:
-        """Watermark, then the windows that it closes, then the punctuation that this allows."""
+        """Advances the watermark, gives the windows that it closes, then sends the punctuation of
+        the windows that can still come."""
         writer = self.writer
         body, kernel = writer.kernel.body, writer.kernel
         after = f"u[{PHASE}]"
@@ -269,7 +271,7 @@ class AggregateTerminal(GroupingTerminal):
             body.line(f"{after} = {row_phase + 3}")
 
     def _punctuated(self) -> None:
-        """What is to do once per morsel, when its punctuation has been read."""
+        """Writes what is done once per morsel, after its punctuation has been read."""
 
     def _advance_watermark(self) -> None:
         window = self.node.window
@@ -319,7 +321,7 @@ class AggregateTerminal(GroupingTerminal):
         body.line(f"{kernel.word('emitted')} += j - before")
 
     def _leave_first(self) -> None:
-        """Leaves no more results of the window than can be among the first ones."""
+        """Drops the results of the window that cannot be among its first ones."""
         if not self.writer.spec.limited:
             return
         body, kernel = self.writer.kernel.body, self.writer.kernel
@@ -347,16 +349,16 @@ class AggregateTerminal(GroupingTerminal):
         self.writer.kernel.body.line("w = window_ids[slot]")
 
     def _complete(self) -> None:
-        """What a window wants before its groups leave."""
+        """Writes what completes a window before its groups leave."""
 
     def _results_of_logs(self) -> None:
-        """Once for each window, before its first group leaves."""
+        """Requests the holistic results, once for each window, before its first group leaves."""
         body, finished = self.writer.kernel.body, self.writer.kernel.word("finished")
         with body.block(f"if {finished} == 0:"):
             body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = slot", "break")
 
     def _before_group(self) -> None:
-        """What group ``g``, entry ``i`` of its window, wants before it leaves."""
+        """Writes what precedes the leaving of group ``g``, entry ``i`` of its window."""
 
     def _window_bounds(self) -> None:
         window = self.node.window
@@ -365,7 +367,8 @@ class AggregateTerminal(GroupingTerminal):
             body.lines(*Spans(self.writer, window).bounds())
 
     def _result_row(self) -> None:
-        """One group's keys, aggregates and window, through the steps after the aggregate."""
+        """Writes the result row of group ``g``: keys, aggregates and window bounds, through the
+        steps after the aggregate."""
         writer, node = self.writer, self.node
         body = writer.kernel.body
         scope = StageScope(writer, level=-1)
@@ -390,7 +393,7 @@ class AggregateTerminal(GroupingTerminal):
         writer._steps(writer.spec.post, scope, self._store)
 
     def _more_columns(self) -> list[Code]:
-        """Of a result, behind the bounds of its window."""
+        """The columns of a result behind the bounds of its window."""
         return []
 
     def _store(self, scope: StageScope) -> None:
@@ -402,11 +405,11 @@ class AggregateTerminal(GroupingTerminal):
 
     @property
     def _order(self) -> tuple[str, str]:
-        """Where a result of a partition stands among those of all."""
+        """The values of a result's order columns (``spec.ORDER``)."""
         return "w", "born[g]"
 
     def _end_of_window(self, closing: str, group: str) -> None:
-        """Gives the window's regions back (the purge), or remembers where to go on."""
+        """Gives the window's regions back (the purge), or notes where to resume."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._pause(group)
         close = kernel.word("close_window")
@@ -415,7 +418,7 @@ class AggregateTerminal(GroupingTerminal):
         body.lines(f"call_operator({close}, desc, slot)", f"{closing} = -1")
 
     def _pause(self, group: str) -> None:
-        """Remembers where to go on if the kernel leaves within a window."""
+        """Notes where to resume if the kernel leaves within a window."""
         body = self.writer.kernel.body
         with body.block("if status != 0:"):
             body.line(f"{group} = i + 1 if status == 3 else i")
@@ -425,8 +428,8 @@ class AggregateTerminal(GroupingTerminal):
             body.line(f"{self.writer.kernel.word('finished')} = 0")
 
     def _promise(self) -> None:
-        """After the windows up to the watermark, the next one that can come is the first whose end
-        lies beyond it."""
+        """Sends punctuation on the window columns: the next window that can come is the first whose
+        end lies above the watermark."""
         writer, node = self.writer, self.node
         body, kernel = writer.kernel.body, writer.kernel
         watermark, sent = kernel.word("watermark"), kernel.word("promised")
@@ -440,18 +443,18 @@ class AggregateTerminal(GroupingTerminal):
             self._first_to_come()
             with body.block(f"if punct_w1 > {sent}:"):
                 body.line(f"{sent} = punct_w1")
-                # One round of a loop, so that an expression that fails can leave it.
+                # a loop of one round, which a failing expression can leave
                 with body.block("for once in range(1):"):
                     writer.send_punctuation(live, None)
 
     def _first_to_come(self) -> None:
         """Sets ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can still come
-        when progress has reached ``value``."""
+        at watermark ``value``."""
         assert self.node.window is not None
         self.writer.kernel.body.lines(*Spans(self.writer, self.node.window).promise())
 
     def _passed(self) -> str:
-        """The time up to which windows have left."""
+        """The time up to which all windows have left."""
         return self.writer.kernel.word("watermark")
 
     def _window_origins(self) -> dict[int, Origin]:
