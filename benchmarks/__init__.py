@@ -1,1 +1,1 @@
-"""What the engine costs, beside hand-written kernels and other engines. See README.md."""
+"""Costs of the engine, compared with hand-written kernels and other engines. See README.md."""

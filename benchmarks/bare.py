@@ -1,9 +1,9 @@
 """The fixed denominators: the machine's bandwidth, and hand-written kernels for the same work.
 
-The kernels are copies, left as they are down to their layout: "bare kernel" means these, compiled
-by the same numba, and not slower ones written for the occasion. They know what no engine knows: the
-schema, the width, how large the hash table and the output will be; their output buffers are there
-before the clock starts, and they check nothing.
+"Bare kernel" always means these kernels, never slower ones written for an occasion. They are
+copies, unchanged down to their layout, compiled by the same numba. They have advantages that no
+engine has: they know the schema, the window width and the sizes of hash table and output; their
+output buffers are allocated before the clock starts, and they check nothing.
 """
 
 # ruff: noqa: E501, E701, E702, E741, N802, N806
@@ -33,7 +33,7 @@ from benchmarks.workloads import (
     sums,
 )
 
-#: What design says of kernel ``kA`` on one thread, where one thread reads 40 GB/s.
+#: The design's rate for kernel ``kA`` on one thread that reads 40 GB/s.
 DESIGN_Q4_ROWS_PER_S = 187e6
 DESIGN_READ_GB_PER_S = 40.0
 
@@ -160,9 +160,9 @@ def kC(s1, d1, p1, q1, t1, s2, d2, p2, q2, t2, band, width, t0, nw, cap):
 
 
 def bandwidth(elements: int = 1 << 27, names: tuple[str, ...] | None = None) -> dict[str, float]:
-    """GB/s (median of 5) of reading, copying (both sides counted) and the triad over float64 and
-    int64 arrays of ``elements`` (1 GiB each by default), on one thread and on two; ``names`` picks
-    some of the measures."""
+    """GB/s (median of 5) of reading, copying (both directions counted) and the triad over float64
+    and int64 arrays of ``elements`` (1 GiB each by default), on one thread and on two; ``names``
+    selects measures."""
     n = elements
     triads = names is None or any(name.startswith("triad") for name in names)
     a, b, c = np.ones(n), np.zeros(n), np.ones(n if triads else 0)
@@ -196,7 +196,7 @@ def _median_seconds(run: Callable[[int], None], threads: int) -> float:
 
 
 class Bare:
-    """A kernel with its buffers: ``run`` is what is timed, ``answer`` checks what it gave."""
+    """A kernel with its buffers: ``run`` is timed, ``answer`` converts the result for checking."""
 
     def __init__(self, run: Callable[[], Any], answer: Callable[[Any], Answer]) -> None:
         self.run = run
@@ -214,7 +214,7 @@ def q4(workload: Workload) -> Bare:
 
 
 def links_count(workload: Workload) -> Bare:
-    """Windows of 5 minutes by 1: 16 panes, then 20 sums."""
+    """Windows of 5 minutes that slide by 1 minute: 16 panes, then 20 sums."""
     ts = workload.columns["ts"]
 
     def run() -> tuple[Column, Column]:
@@ -227,7 +227,7 @@ def links_count(workload: Workload) -> Bare:
 
 
 def links_groups(workload: Workload) -> Bare:
-    """The same by address, with sum, least and most."""
+    """The windows of ``links_count`` by address, with sum, minimum and maximum."""
     ts, length, src = (workload.columns[c] for c in ("ts", "len", "srcIP"))
 
     def run() -> list[Column]:
@@ -247,9 +247,9 @@ def links_groups(workload: Workload) -> Bare:
 
 
 def links_fine(workload: Workload) -> Bare:
-    """Windows of 5 minutes by 5 seconds, count and sum by address: the panes of the kernel of
-    ``links_groups``, which keeps the least and the most as well; a pane is added to what goes from
-    window to window, and subtracted when it leaves."""
+    """Windows of 5 minutes that slide by 5 seconds, count and sum by address. The panes come from
+    the kernel of ``links_groups``, which computes minimum and maximum as well. A running total adds
+    each new pane and subtracts each pane that leaves the window."""
     ts, length, src = (workload.columns[c] for c in ("ts", "len", "srcIP"))
     panes, over = int((ts.max() - T0) // FINE) + 1, RANGE // FINE
 
@@ -272,7 +272,8 @@ def links_fine(workload: Workload) -> Bare:
 
 
 def _panes(ts: Column, length: Column, src: Column, slide: int, panes: int) -> tuple[Any, ...]:
-    """The number of addresses and these; by pane and address count, sum, least and most."""
+    """The number of addresses, the addresses, and count, sum, minimum, maximum by pane and
+    address."""
     cnt = np.zeros((panes, 1024), np.int64)
     sm = cnt.copy()
     mn, mx = np.full((panes, 1024), 2**31 - 1, np.int64), np.full((panes, 1024), -1, np.int64)
@@ -282,7 +283,7 @@ def _panes(ts: Column, length: Column, src: Column, slide: int, panes: int) -> t
 
 
 def q7(workload: Workload) -> Bare:
-    """It forgets no key, and knows how many there are."""
+    """The kernel never forgets a key, and knows the number of keys."""
     names = ("srcIP", "destIP", "srcPort", "destPort", "ts")
     left, right = ([workload.columns[f"{side}_{c}"] for c in names] for side in "lr")
     windows = int((left[-1].max() - T0) // WIDTH) + 1
@@ -295,14 +296,14 @@ def q7(workload: Workload) -> Bare:
 
 
 def q1(workload: Workload) -> Bare:
-    """Every column of the output is written."""
+    """Writes every column of the output."""
     a, b, p, t = _bid_columns(workload)
     oa, ob, op, ot = (np.empty(len(a), np.int64) for _ in range(4))
     return Bare(lambda: kq1(a, b, p, t, oa, ob, op, ot), lambda _: sums(oa, op, ob, ot))
 
 
 def q1_by_reference(workload: Workload) -> Bare:
-    """Only the price is written; the other columns of the output are those of the input."""
+    """Writes only the price; the other output columns are the input's."""
     a, b, p, t = _bid_columns(workload)
     op = np.empty(len(a), np.int64)
     return Bare(lambda: kq1p(p, op), lambda _: sums(a, op, b, t))

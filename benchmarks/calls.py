@@ -1,12 +1,13 @@
-"""Call data records, for the detection of high-mobility fraud (``queries/ordered``): figure 1 of
+"""Call data records for the detection of high-mobility fraud (``queries/ordered``): figure 1 of
 Prasaad, Ramalingam, Rajan, "Scaling Ordered Stream Processing on Shared-Memory Multicores" (2018).
 
-Seeded, and in order of ``ts``. Of the phones, that of rank r calls with a share ~ 1 / sqrt(r). Each
-goes round in circles of 5 to 30 km near its home, at 15 to 100 km/h, and its calls have the area
-code of that home. Areas lie 400 km or more apart; in that of rank r live ~ 1 / sqrt(r) of the
-phones. Five of a thousand are cloned: every other of their calls is made in another area.
+Seeded, and in order of ``ts``. The phone of rank r makes a share ~ 1 / sqrt(r) of the calls. Each
+phone circles near its home, at a radius of 5 to 30 km and a speed of 15 to 100 km/h; its calls have
+the area code of the home. Areas lie at least 400 km apart; the area of rank r has a share ~ 1 /
+sqrt(r) of the phones. Five phones of a thousand are cloned: every other call of a cloned phone is
+made in another area.
 
-``python -m benchmarks.calls FOLDER --rows 1000000`` writes them as Parquet.
+``python -m benchmarks.calls FOLDER --rows 1000000`` writes the records as Parquet.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PHONES = 100_000
 AREA_CODES = (212, 213, 312, 713, 602, 215, 210, 619, 214, 408)
 #: Calls per second of event time.
 RATE = 5.0
-#: Of all phones.
+#: The share of cloned phones.
 CLONED = 0.005
 
 _HOUR = 3600 * SECOND
@@ -34,8 +35,8 @@ _HOUR = 3600 * SECOND
 def call_records(
     n: int, seed: int = 1, rate: float = RATE, phones: int = PHONES, cloned: float = CLONED
 ) -> pa.Table:
-    """``n`` calls: ``ts``, ``area_code`` (the caller's), ``caller``, ``callee``, where both were in
-    kilometres (``caller_x``, ``caller_y``, ``callee_x``, ``callee_y``), and ``seconds``."""
+    """``n`` calls: ``ts``, ``area_code`` (the caller's), ``caller``, ``callee``, the positions of
+    both in kilometres (``caller_x``, ``caller_y``, ``callee_x``, ``callee_y``), and ``seconds``."""
     rng = np.random.default_rng([seed, 8])
     ts = np.sort(rng.integers(0, int(n / rate * SECOND), n)) + T0
     caller = ranks(rng, phones, 0.5, n)

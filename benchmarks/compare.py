@@ -21,7 +21,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record that ``harness.save`` wrote; ClickException for anything else."""
+    """A record that ``harness.save`` wrote; raises ClickException for any other file."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -32,7 +32,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Table, Table]:
-    """Times of each contender, and ratios; ClickException unless both did the same work."""
+    """The times of each contender, and the ratios; raises ClickException unless both records did
+    the same work."""
     for key in ("benchmark", "rows"):
         if before[key] != after[key]:
             raise click.ClickException(f"{key} differs: {before[key]} and {after[key]}")

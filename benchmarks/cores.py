@@ -1,8 +1,8 @@
-"""How many cores the machine gives to several threads.
+"""Measures the number of cores that the machine gives to several threads.
 
-A virtual machine's cores may be hyperthreads of one core, for a moment or for hours, and nothing in
-it says so: each thread has a CPU for all of its time, and is slower. What shows it is arithmetic
-that keeps a core's multiplier busy and touches no memory."""
+The cores of a virtual machine may be hyperthreads of one core, for a moment or for hours, and the
+machine does not report this: each thread has a CPU all the time, but runs slower. Arithmetic that
+saturates a core's multiplier and touches no memory reveals the difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FACTOR = 6364136223846793005
 
 @njit("int64(int64)", nogil=True)
 def _multiply(steps: int) -> int:
-    """Chains enough that none waits for itself."""
+    """Eight independent chains, so that no multiplication waits for its own latency."""
     a, b, c, d, e, f, g, h = 1, 2, 3, 4, 5, 6, 7, 8
     for i in range(steps):
         a, b, c, d = a * _FACTOR + i, b * _FACTOR + i, c * _FACTOR + i, d * _FACTOR + i
@@ -26,7 +26,7 @@ def _multiply(steps: int) -> int:
 
 
 def given(threads: int, steps: int = STEPS) -> float:
-    """How many times what one thread does in a second ``threads`` do at once (some 30 ms each)."""
+    """The speedup of ``threads`` threads over one thread (some 30 ms per measurement)."""
     return threads * _seconds(1, steps) / _seconds(threads, steps)
 
 

@@ -1,5 +1,5 @@
-"""What the engine itself costs (xstream paper, sections III.C and IV.A): EngineBench is a plan of a
-thousand pass-through operators; PASSCHAIN is a chain of ten over real data, sources and results
+"""Overhead of the engine itself (xstream paper, sections III.C and IV.A). EngineBench is a plan of
+a thousand pass-through operators. PASSCHAIN is a chain of ten over real data, sources and results
 included. Both run under each of the four schedulers, without fusion.
 
     python -m benchmarks.run engine passchain
@@ -47,7 +47,7 @@ OPERATORS = 1_000
 CHAIN = 10
 #: Rows in a morsel, and morsels that go through all operators in one run.
 SIZES = {1: 500, 1024: 200, 65_536: 16}
-#: Rows in a morsel of PASSCHAIN (of one row, reading and giving Arrow would be all).
+#: Rows per morsel of PASSCHAIN (with 1 row, reading and giving Arrow would dominate).
 CHAIN_SIZES = (1024, 65_536)
 #: Morsels admitted before the plan runs empty (xstream's tupleBurst).
 BURST = 8
@@ -108,7 +108,7 @@ class Engine:
         self.runtime.drain()
 
     def answer(self, _: object) -> Answer:
-        """The last morsel, and that all came in order."""
+        """The checksum of the last morsel; asserts that all morsels came in order."""
         assert self.delivered == list(range(self.morsels))
         assert self.total == self.rows * self.morsels
         address, n = self._last
@@ -125,7 +125,8 @@ class Engine:
 
 
 def _chain(operators: int, workspace: Workspace) -> Graph:
-    """Wired by hand: a plan that nests so deep is refused, and all share one compiled kernel."""
+    """A chain wired by hand: the planner refuses such deep nesting. All operators share one
+    compiled kernel."""
     identity = ProjectExec(ValuesExec(), _columns(SCHEMA), SCHEMA.names)  # its input is not read
     spec = StageSpec(SCHEMA, (identity,), None, (), SCHEMA, (), carry_late_rows=True)
     graph = Graph(entries=[Edge(0, 0)], sinks=[operators - 1])
@@ -150,8 +151,8 @@ def _columns(schema: Schema) -> tuple[Column, ...]:
 def engine(
     rows: int, limit: int | None = None, _: Path | None = None, operators: int = OPERATORS
 ) -> Benchmark:
-    """EngineBench with morsels of ``rows`` rows. What the harness calls a row is here one operator
-    run on one morsel."""
+    """EngineBench with morsels of ``rows`` rows. A row of the harness is here one call of an
+    operator on one morsel."""
     rows = min(rows, limit or rows)
     morsels = SIZES.get(rows, 16)
     engines = {s: Engine(s, rows, morsels, operators) for s in SCHEDULERS}
@@ -172,10 +173,10 @@ def engine(
 
 
 def passchain(morsel_rows: int, rows: int | None = None, _: Path | None = None) -> Benchmark:
-    """Ten pass-through operators between a table in memory and a table in memory.
+    """Ten pass-through operators between two tables in memory.
 
-    The goal holds for morsels of the default size: with small ones the edges, where Python cuts
-    morsels and makes Arrow batches, cost more than the chain, whatever the scheduler."""
+    The goal holds only for morsels of the default size. With small morsels the edges, where Python
+    cuts morsels and makes Arrow batches, cost more than the chain under every scheduler."""
     table = _samples(rows)
     plan = partial(_plan, _source(table))
     goal = GOAL if morsel_rows == Settings().morsel_rows else None
@@ -192,7 +193,8 @@ def passchain(morsel_rows: int, rows: int | None = None, _: Path | None = None) 
 
 
 def _samples(rows: int | None) -> pa.Table:
-    """When flights left New York in 2013, and how late: the demo's data, ten times over."""
+    """Scheduled times and delays of the flights from New York in 2013: the demo's data, repeated
+    ten times."""
     from cql.catalog.demo import flights
 
     real = flights().select(["sched", "dep_delay"])

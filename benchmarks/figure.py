@@ -1,6 +1,6 @@
-"""Figures of a paper: what is measured along an axis, the paper's own sentences beside it, and
-whether the shape is what they say. The papers' curves are not in their texts, so that a shape is
-judged by the text alone.
+"""Figures of a paper: measurements along an axis, the paper's own sentences beside them, and a
+verdict whether the shape agrees. The papers' texts do not contain the curves, so a shape is judged
+by the text alone.
 
 A figure is a table on the terminal, a record as JSON, and with ``--plots FOLDER`` a picture."""
 
@@ -27,8 +27,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that the text says, as a number: ``goal`` is it in words ("the paper: …" if in the
-    paper's; empty: the number is told and not judged), ``why`` the reason where it is not so."""
+    """A statement of the text as a number. ``goal`` states it in words ("the paper: …" in the
+    paper's words; empty: the number is reported but not judged). ``why`` is the reason for a
+    miss."""
 
     what: str
     value: float
@@ -39,13 +40,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``series`` are values in ``y_label`` at each of ``x`` (NaN: none there); ``quotes`` the
-    paper's sentences, each with its place. ``right`` is whether every answer was. ``log_x``,
-    ``log_y``: drawn over a logarithmic axis.
+    """``series`` are values in ``y_label`` at each of ``x`` (NaN: no value). ``quotes`` are the
+    paper's sentences, each with its section. ``right`` says whether every answer was right.
+    ``log_x``, ``log_y``: logarithmic axes.
 
     Figures of one ``sheet`` are panels of one picture, each with its ``panel`` as a title. Series
-    that have the same name up to a comma have one colour; those of ``points`` are drawn as points.
-    With ``names`` for the places of ``x``, series are bars.
+    whose names agree up to a comma share a colour; series in ``points`` are drawn as points. With
+    ``names`` for the values of ``x``, series are bars.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Figure:
 
 
 def record_of(figure: Figure) -> dict[str, Any]:
-    """The figure as ``harness.save`` takes it."""
+    """The figure in the form that ``harness.save`` takes."""
     known = {
         name: [None if math.isnan(value) else value for value in values]
         for name, values in figure.series.items()
@@ -84,7 +85,7 @@ def record_of(figure: Figure) -> dict[str, Any]:
 
 # -- as text ---------------------------------------------------------------------------------------
 
-#: More series than these are rows of the table, and ``x`` its columns.
+#: With more series than this, series are the rows of the table and ``x`` its columns.
 _COLUMNS = 3
 
 
@@ -137,7 +138,7 @@ def _said(check: Check) -> str:
 
 
 def plot(figures: Sequence[Figure], folder: Path) -> Path:
-    """Draws the panels of a sheet, or a figure by itself, as ``folder/NAME.png``; ImportError
+    """Draws the panels of a sheet, or a single figure, into ``folder/NAME.png``. Raises ImportError
     without matplotlib (the extra ``plots``)."""
     import matplotlib
 
@@ -178,13 +179,13 @@ def plot(figures: Sequence[Figure], folder: Path) -> Path:
 
 
 def _common(titles: Sequence[str]) -> str:
-    """The parts between colons that all begin with."""
+    """The common leading parts of the titles, split at colons."""
     parts = zip(*(title.split(": ") for title in titles), strict=False)
     return ": ".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
 
 
 def _legend(drawn: Any, cells: Sequence[Any], across: int) -> None:
-    """One for all panels, below them."""
+    """Adds one legend for all panels, below them."""
     known: dict[str, Any] = {}
     for axes in cells:
         handles, labels = axes.get_legend_handles_labels()
@@ -228,12 +229,12 @@ def _bars(figure: Figure, axes: Any) -> None:
 
 
 def _first(name: str) -> str:
-    """What has one colour."""
+    """The part of a series' name that determines its colour."""
     return name.partition(",")[0]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Of the line of least squares, and how much of the variance it explains (1: all)."""
+    """The slope of the least-squares line, and the share of the variance that it explains."""
     import numpy as np
 
     if len(x) < 2:

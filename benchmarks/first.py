@@ -1,5 +1,5 @@
-"""How long a user waits: the import, and the first result of a query that this process has not
-seen. Every measurement is of a fresh process, from its start, interpreter included."""
+"""Time to the import, and to the first result of a query that is new to the process. Every
+measurement covers a fresh process from its start, interpreter included."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from benchmarks.harness import Benchmark, Contender, Limit
 from benchmarks.workloads import packets, parquet_parts
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The first would move the library's kernels; under the second each process compiles our modules
-#: anew, which an installed package never does.
+#: NUMBA_CACHE_DIR would move the library's kernels. Under PYTHONDONTWRITEBYTECODE each process
+#: would compile our modules anew, which an installed package never does.
 _NOT_INHERITED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
-#: Few, so that the time is that of the engine's start. They are of one file.
+#: Few rows in one file, so that the engine's start dominates the time.
 ROWS = 10_000
 
 
 def first(
     rows: int | None = None, folder: Path | None = None, *, nothing_cached: bool = True
 ) -> Benchmark:
-    """The library's kernels are cached beside its source or, if that cannot be written, where numba
-    keeps them. ``nothing_cached=False`` leaves out the process that compiles all it needs, which
-    takes up to a minute."""
+    """The library's kernels are cached beside its source or, if that folder is not writable, in
+    numba's cache folder. ``nothing_cached=False`` skips the process that compiles everything it
+    needs, which takes up to a minute."""
     place, answers = parquet_parts(packets, rows or ROWS, folder, parts=1)
     file = place / "part-00000.parquet"
     scratch = _Scratch()
@@ -74,7 +74,7 @@ def first(
 
 
 class _Scratch:
-    """Empty folders, gone at the end."""
+    """Empty folders, removed by ``close``."""
 
     def __init__(self) -> None:
         self._base = tempfile.mkdtemp(prefix="cql-first-")
@@ -97,7 +97,8 @@ def _waiting(name: str, run: Callable[[], Any], *, once: bool = False) -> Conten
 
 
 def _process(*arguments: str, **environment: str) -> dict[str, Any]:
-    """What the script told, and ``since start``: from before the process to its result."""
+    """The script's report, with ``since start``: seconds from the start of the process to its
+    result."""
     kept = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
     wall, start = time.time(), time.perf_counter()

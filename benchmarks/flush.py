@@ -1,12 +1,12 @@
-"""Figure 9 of the out-of-order paper: the rate of packets that Q4 bears, as the flush of a window's
-groups is spread over the next ones, or is not.
+"""Figure 9 of the out-of-order paper: the highest packet rate of Q4 without loss, with and without
+spreading the flush of a window's groups over the next windows.
 
-Q4 runs in two levels (``SET window_operator = 'two_level'``) with a low level of half, one and two
-times as many entries as there are groups. Packets are read from a ring, so many at a time, and how
-long the operator takes for each reading is measured, in time of the processor, so that neighbours
-do not count. From these times follows at which rates the ring would have run over: a reading begins
-when it is there and the one before it is done, and packets that wait beyond the ring's size are
-lost. Nor do the first windows count, in which tables grow to their size.
+Q4 runs in two levels (``SET window_operator = 'two_level'``). The low level has half, one and two
+times as many entries as there are groups. Packets are read from a ring, READING at a time, and the
+operator's processor time for each reading is measured, so that neighbours do not count. From these
+times follows the rate at which the ring overflows: a reading begins when its packets are there and
+the previous reading is done, and packets that wait beyond the ring's size are lost. The first
+windows, in which tables grow to their size, do not count.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ POLICIES: Mapping[str, str] = {
     "in order": "in_order_slow",
 }
 EVERY, DELAY = 160, 2
-#: Packets of a group in a window: enough for all groups to leave slowly within the delay.
+#: Packets per group and window: enough for all groups to leave slowly within the delay.
 PER_GROUP = 96
 WINDOWS, WARM = 8, 5
 READING, RING = 4096, 65_536
-#: Pairs of addresses that are drawn; then they come again.
+#: Address pairs drawn; the sequence then repeats.
 DRAWN = 1 << 22
 _THROUGHPUT = (
     '"In general, when the number of groups is small, for example, at 66k, the stream rates that'
@@ -67,7 +67,7 @@ _BURST = (
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows`` are those of the largest run; groups are fewer in proportion."""
+    """``rows``: rows of the largest run; the number of groups shrinks in proportion."""
     share = 1.0 if rows is None else min(1.0, rows / (PER_GROUP * WINDOWS * GROUPS[-1]))
     groups = [max(8 * (k + 1), round(n * share)) for k, n in enumerate(GROUPS)]
     for size, times in SIZES.items():
@@ -120,7 +120,7 @@ def _checks(series: Mapping[str, Sequence[float]], what: str, *, above: bool) ->
 
 @dataclass(slots=True)
 class Run:
-    """One run of Q4 over so many groups; ``taken`` are the seconds of each reading that counts."""
+    """One run of Q4 over ``groups`` groups; ``taken`` are the seconds of each counted reading."""
 
     groups: int
     entries: int
@@ -183,7 +183,7 @@ class Run:
             return query._plan
 
     def _readings(self) -> Iterator[tuple[int, int, dict[str, Column]]]:
-        """The time before and after each reading, and its packets, evenly over time."""
+        """The event time before and after each reading, and its packets, evenly spaced."""
         rng = np.random.default_rng(9)
         pairs = rng.integers(0, self.groups, DRAWN).astype(np.int32)
         self.packets = PER_GROUP * self.groups * WINDOWS
@@ -198,7 +198,7 @@ class Run:
             yield int(ts[0]), int(ts[n]), columns
 
     def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
-        """Takes the results away, as a consumer would."""
+        """Copies the results, as a consumer would."""
         n = int(morsel.words[ROWS])
         if n:
             types = (np.int32, np.int32, np.int64)
@@ -214,18 +214,18 @@ class Run:
         raise AssertionError(failure)
 
     def _check(self) -> None:
-        """Puts the results together (windows leave in their order, whatever the policy)."""
+        """Concatenates the results; windows leave in order under every policy."""
         columns = [np.concatenate(parts) for parts in zip(*self._results, strict=True)]
         self._results.clear()
         self.counted = int(columns[2].sum())
         self.answer = checksum(*(c.astype(np.int64) for c in columns))
 
     def longest_pause(self) -> float:
-        """In seconds: the reading that took longest."""
+        """The longest time of a reading, in seconds."""
         return float(self.taken.max())
 
     def highest_rate(self) -> float:
-        """Packets per second: the highest at which the ring never runs over."""
+        """The highest rate at which the ring never overflows, in packets per second."""
         low, high = 1.0, 1e12
         while high / low > 1.001:
             rate = float(np.sqrt(low * high))

@@ -1,5 +1,5 @@
-"""Functions of users on two workers, beside one: numpy lets go of the interpreter while it works,
-Python does not, and what is compiled never takes it."""
+"""User functions on two workers, compared with one: numpy releases the interpreter lock while it
+works, Python code holds it, and compiled code never takes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOISE = np.random.default_rng(1).random(5_000)
 
 
 def sorts(n: int) -> float:
-    """About 50 microseconds, nearly all of them outside of the interpreter."""
+    """About 50 microseconds, nearly all without the interpreter lock."""
     return float(np.sort(_NOISE * (n % 7 + 1))[n % 5_000])
 
 
@@ -36,7 +36,7 @@ def mixes(n: int) -> int:
     return n
 
 
-#: By the name of what is measured: a function, whether it is declared to be parallel, and rows.
+#: By kind: a function, its ``parallel`` declaration, and a number of rows.
 FUNCTIONS: dict[str, tuple[Callable[[int], Any], bool | None, int]] = {
     "numpy": (sorts, True, 10_000),
     "python": (counts_digits, None, 40_000),
@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, tuple[Callable[[int], Any], bool | None, int]] = {
 
 
 def calls(kind: str, rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """``folder`` is not needed: the rows are numbers."""
+    """``folder`` is unused: the rows are generated numbers."""
     function, parallel, count = FUNCTIONS[kind]
     numbers = np.arange(rows or count)
     session = cql.connect(spark=False, functions=[cql.function(parallel=parallel)(function)])

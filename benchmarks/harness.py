@@ -1,8 +1,9 @@
-"""Runs contenders in turns and says how they compare.
+"""Runs contenders in turns and compares them.
 
-All contenders of a benchmark do the same work on the same data in one run of one process, A B C A B
-C …, so that a noisy neighbour meets all of them. The first round, which compiles and fills caches,
-is shown and not counted. Every answer of every round is checked, outside the timing.
+All contenders of a benchmark do the same work on the same data in one run of one process, in the
+order A B C A B C …, so that a noisy neighbour affects all of them. The first round compiles and
+fills caches; it is shown but not counted. Every answer of every round is checked, outside the
+timing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from benchmarks.workloads import Answer
 
 FORMAT = 1
 RESULTS = Path(__file__).parent / "results"
-#: The bandwidth that is measured with every benchmark, before and after.
+#: The bandwidth measures taken before and after every benchmark.
 READ, COPY = "read float64, 1 thread", "copy, 1 thread"
-#: A bare kernel slower than the design says by more than this makes a run not count.
+#: A run counts only if the bare kernel reaches this share of the design's rate.
 TOLERANCE = 0.9
-#: A contender of one thread that had a CPU for less of its time than this shared it with others;
-#: several threads that do less than this of what as many cores do had fewer.
+#: A one-thread contender with less than this share of a CPU shared it with other processes; several
+#: threads with less than this share of the work of as many cores had fewer cores.
 SHARE = 0.9
 
 
@@ -41,12 +42,12 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``run`` is timed; ``prepare`` comes before it and ``answer`` after it, untimed.
+    """``run`` is timed; ``prepare`` runs before it and ``answer`` after it, untimed.
 
-    ``seconds`` takes the time from the result instead, for what is measured elsewhere (another
-    process). ``notes`` is asked after each run, before its answer is checked; of each note the
-    largest value is kept. ``expected`` replaces the answer of the benchmark. ``pinned`` confines
-    the run to one CPU. ``once``: too slow to repeat, so that its first run counts."""
+    ``seconds`` takes the time from the result instead, if another process measures it. ``notes`` is
+    called after each run, before the answer is checked; the largest value of each note is kept.
+    ``expected`` replaces the benchmark's answer. ``pinned`` confines the run to one CPU. ``once``:
+    too slow to repeat, so the first run counts."""
 
     name: str
     run: Callable[[], Any]
@@ -61,7 +62,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as fast ``fast`` is as ``slow``; ``goal`` is the least that it should be."""
+    """The speed of ``fast`` divided by that of ``slow``; ``goal`` is the least acceptable ratio."""
 
     fast: str
     slow: str
@@ -70,7 +71,8 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``contender`` should take less than ``seconds``, or ``note`` of it be less than ``most``."""
+    """``contender`` should take less than ``most`` seconds, or its ``note`` be less than
+    ``most``."""
 
     contender: str
     most: float
@@ -79,10 +81,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """``rows`` is what each contender reads (None: a rate says nothing). ``kernel`` names the bare
-    kernel of which the design states a rate, ``kernel_rows_per_s``, at its bandwidth. ``bandwidth``
-    is whether that of the memory matters here; ``threads`` of how many cores contenders could make
-    use; ``close`` ends what the contenders share."""
+    """``rows`` is the number of rows that each contender reads (None: a rate is meaningless).
+    ``kernel`` names the bare kernel for which the design states the rate ``kernel_rows_per_s``.
+    ``bandwidth`` says whether memory bandwidth matters. ``threads`` is the number of cores that
+    contenders could use. ``close`` releases what the contenders share."""
 
     name: str
     title: str
@@ -100,7 +102,7 @@ class Benchmark:
 
 @dataclass(slots=True)
 class Timing:
-    """What one contender did. ``first`` is not among ``runs`` unless it is the only one."""
+    """The times of one contender. ``first`` is not among ``runs`` unless it is the only run."""
 
     name: str
     first: float = 0.0
@@ -116,7 +118,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``cpu`` is where pinned contenders run (None: not pinned); ``elements`` the length of the
+    """``cpu`` is the CPU of pinned contenders (None: not pinned). ``elements`` is the length of the
     arrays of the bandwidth measure, ``steps`` that of the arithmetic that counts cores."""
 
     runs: int = 5
@@ -130,7 +132,7 @@ class Options:
 
 
 def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
-    """Runs it; the record that ``save`` writes and ``show`` prints."""
+    """Runs the benchmark; returns the record that ``save`` writes and ``show`` prints."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     loads = [machine.load()]
     speeds = [_speeds(benchmark, options)]
@@ -212,7 +214,7 @@ def _entry(timing: Timing, rows: int | None) -> dict[str, Any]:
 def _ratio(ratio: Ratio, timings: Mapping[str, Timing]) -> dict[str, Any]:
     fast, slow = timings[ratio.fast], timings[ratio.slow]
     value = slow.median / fast.median
-    # Neighbours in a round saw the same machine, so these spread less than the times do.
+    # Contenders in one round ran on the same machine state, so ratios spread less than times.
     rounds = [s / f for f, s in zip(fast.runs, slow.runs, strict=True)]
     met = None if ratio.goal is None else value >= ratio.goal
     spent = median(fast.cpu)
@@ -227,7 +229,7 @@ def _limit(limit: Limit, timings: Mapping[str, Timing]) -> dict[str, Any]:
 
 
 def _share(benchmark: Benchmark, timings: Mapping[str, Timing]) -> float | None:
-    """For how much of its time the worst of the contenders of one thread had a CPU."""
+    """The least share of a CPU among the one-thread contenders."""
     alone = [timings[c.name] for c in benchmark.contenders if c.pinned]
     shares = [median(t.cpu) / t.median for t in alone]
     return min(1.0, *shares) if shares else None
@@ -236,7 +238,7 @@ def _share(benchmark: Benchmark, timings: Mapping[str, Timing]) -> float | None:
 def _kernel(
     benchmark: Benchmark, timings: Mapping[str, Timing], read: float | None
 ) -> dict[str, Any] | None:
-    """Whether the denominator is as fast as it should be on this machine, today."""
+    """Whether the bare kernel is as fast as the design expects at today's bandwidth."""
     if benchmark.kernel is None or benchmark.rows is None or read is None:
         return None
     assert benchmark.kernel_rows_per_s is not None
@@ -256,7 +258,7 @@ def _kernel(
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:
-    """The record as tables."""
+    """Prints the record as tables."""
     machine_text = f"{record['machine']['cpu']}, {record['machine']['cores']} cores"
     console.print()
     console.print(f"[bold]{escape(record['title'])}[/]", highlight=False)
@@ -334,7 +336,7 @@ def _goals(record: Mapping[str, Any]) -> Table:
 
 
 def _busy(record: Mapping[str, Any]) -> str | None:
-    """What contenders lacked, if they did."""
+    """A sentence about missing CPU time or cores; None if nothing was missing."""
     share, given, threads = record["share"], record["cores"], record["threads"]
     if share is not None and share < SHARE:
         return f"a one-thread contender had a CPU for {share:.0%} of its time"
@@ -352,7 +354,7 @@ def _met(met: bool | None) -> str:
 
 
 def save(record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """Writes the record as JSON under a name of its own."""
+    """Writes the record as JSON under a unique name."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     path = folder / f"{record['benchmark']}-{stamp}.json"
@@ -361,5 +363,5 @@ def save(record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def is_right(record: Mapping[str, Any]) -> bool:
-    """Whether every answer was."""
+    """Whether every answer was right."""
     return not any(entry["wrong"] for entry in record["contenders"])

@@ -1,10 +1,11 @@
 """The in-order window joins under a virtual clock: the real operators, one row at a time.
 
-One server carries all queries. To join a row takes ``cost`` seconds for each live row of the window
-that it is looked up in, and ``overhead`` seconds; all else takes none. Rows that arrive while the
-server works wait for it. Concurrent queries take turns, a row each. The *response time* of a row is
-the time from its arrival until it has been joined and nothing can come before its results: they
-have left then (in-order paper §4.1, §5.1). That of a row of several queries is their mean.
+One server runs all queries. Joining a row takes ``cost`` seconds per live row of the window that it
+probes, plus ``overhead`` seconds; all other work takes no time. Rows that arrive while the server
+works wait. Concurrent queries take turns, one row each. The *response time* of a row is the time
+from its arrival until it has been joined and no later row can produce a result that precedes its
+results; then its results leave (in-order paper §4.1, §5.1). With several queries, the response time
+of a row is the mean over the queries.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.query.query import Query
 
 Seconds = npt.NDArray[np.float64]
-#: Rows of output at a time.
+#: Rows per output morsel.
 _CAPACITY = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Rows of two streams in the order of their arrival: ``port``, event time in microseconds,
-    arrival in seconds, key."""
+    """Rows of two streams in order of arrival: ``port``, event time ``ts`` in microseconds, arrival
+    time ``at`` in seconds, ``key``."""
 
     port: Column
     ts: Column
@@ -52,8 +53,9 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """``response`` of each row in seconds, NaN where it was not over at the end; ``results`` of
-    each query as (left time, key, right time, key); ``counters`` of the first one."""
+    """``response`` per row in seconds, NaN for rows not finished at the end. ``results`` per query
+    as (left time, key, right time, key). ``counters`` of the first query. ``busy`` seconds of the
+    server."""
 
     response: Seconds
     results: list[list[tuple[int, ...]]]
@@ -64,8 +66,8 @@ class Simulated:
 def operators(
     name: str, window: float, *, queries: int, alpha: float, cost: float
 ) -> list[WindowJoinOperator]:
-    """So many running joins of streams of (ts, k) on equal k within ``window`` seconds. ``cost`` is
-    what Adaptive takes for c."""
+    """``queries`` running joins of two streams of (ts, k) on equal k within ``window`` seconds.
+    ``cost`` is c for Adaptive, in seconds."""
     import pyarrow as pa
 
     empty = {"ts": pa.array([], pa.timestamp("us")), "k": pa.array([], pa.int64())}
@@ -92,7 +94,7 @@ def simulate(
     overhead: float = 0.0,
     keep_results: bool = False,
 ) -> Simulated:
-    """Runs them from the first arrival to the last."""
+    """Runs the joins from the first arrival to the last."""
     node = joins[0].node
     ones = int(joins[0].workspace.ones.ctypes.data)
     outs = [Morsel.allocate(node.schema, _CAPACITY, ones=ones) for _ in joins]
@@ -142,7 +144,7 @@ def simulate(
 
 
 def _morsel(schema: Schema, row: Column, ones: int) -> Morsel:
-    """A morsel of one row, the values of which stand elsewhere."""
+    """A morsel of one row whose values lie in ``row``."""
     morsel = Morsel.allocate(schema, 1, ones=ones, owned=frozenset())
     for i in range(len(row)):
         morsel.words[data_word(i)] = row[i:].ctypes.data
@@ -157,8 +159,8 @@ def _rows(out: Morsel, node: WindowJoinExec) -> list[tuple[int, ...]]:
 
 
 _OVER, _NEEDS, _RESULTS = range(3)
-# Words of the driver: the arrival and the query at hand, in how many queries it is done, whether it
-# has begun, whether the output of the query was taken, and whether anybody takes results.
+# Words of the driver: the current arrival and query, the number of queries done with the arrival,
+# whether the arrival has begun, whether the query's output was taken, whether results are kept.
 _NEXT, _QUERY, _FULFILLED, _BEGUN, _TAKEN, _SHOWS, _WORDS = range(7)
 
 
@@ -183,9 +185,9 @@ def _drive(
     control: Any,
     clock: Any,
 ) -> int:
-    """Goes on from arrival ``control[_NEXT]``; after anything but _OVER it is to be called again.
-    ``response`` adds up when rows have left, ``left`` counts the queries that they have left.
-    ``clock``: when the server is free, how long it worked."""
+    """Continues from arrival ``control[_NEXT]``; call it again after any event but _OVER.
+    ``response`` accumulates the times at which rows leave, ``left`` counts the queries that a row
+    has left. ``clock``: the time at which the server is free, and its busy time, in seconds."""
     width = HEADER + 8
     queries = descriptors.size
     while control[_NEXT] < port.size:

@@ -1,8 +1,7 @@
-"""Joins without cliffs: what a row and a pair cost where one key has most of the rows, where
-partners are far away or nowhere, where all are, and where pairs take more than memory.
+"""Joins without cliffs: the cost per row and per pair if one key has most of the rows, if partners
+are far away or missing, if all rows are partners, and if the pairs exceed memory.
 
-No figures of the papers, but ours in their manner: a cost may rise with what comes out, not
-beyond."""
+These figures are ours, not the papers': the cost may grow with the output, but no faster."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from benchmarks import machine
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import SECOND, T0, Column
 
-#: Of a side, RATE a second; of the rows of the last figure, all of which find each other.
+#: Rows per side, RATE per second; and the rows of the last figure, which all match each other.
 ROWS, RATE, CROWD = 200_000, 10_000, 33_000
 KEYS = 5_000
 MS = 1_000
@@ -30,7 +29,7 @@ _HALF = 0.5
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows``: of each side, instead of ROWS."""
+    """``rows``: rows per side, instead of ROWS."""
     n = rows or ROWS
     yield _costs(
         "keys",
@@ -57,7 +56,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 
 class _Join:
-    """``n`` rows a side, of which the ``share`` has one key; partners are ``low`` to ``high``
+    """``n`` rows per side; a ``share`` of them has one key. Partners are ``low`` to ``high``
     microseconds later."""
 
     def __init__(self, n: int, share: float, low: int, high: int) -> None:
@@ -78,7 +77,7 @@ class _Join:
         return ts, np.where(rng.random(n) < share, 0, rng.integers(1, KEYS, n))
 
     def run(self, columns: str, see: Callable[[pa.RecordBatch], int]) -> tuple[float, int]:
-        """CPU seconds, and the sum of what is seen in all batches."""
+        """CPU seconds, and the sum of ``see`` over all batches."""
         with cql.connect(spark=False) as session:
             for name, table in zip("ab", self._tables, strict=True):
                 session.create_stream(name, table, ordered_by="ts")
@@ -89,7 +88,7 @@ class _Join:
 
 
 def _pairs(left: tuple[Column, Column], right: tuple[Column, Column], low: int, high: int) -> int:
-    """Counted by binary search in the right side by key and time."""
+    """The number of pairs, by binary search in the right side sorted by key and time."""
     far = np.int64(1) << 40
     lasts = np.sort(right[1] * far + (right[0] - T0))
     at, first = left[0] - T0, left[1] * far
@@ -101,7 +100,7 @@ def _pairs(left: tuple[Column, Column], right: tuple[Column, Column], low: int, 
 def _costs(
     name: str, title: str, x_label: str, x: Sequence[float], joins: Sequence[_Join]
 ) -> Figure:
-    """The least of three runs each, less what a query of few rows costs."""
+    """The least CPU time of three runs each, less the time of a query over few rows."""
     made, right = [], True
 
     def count(batch: pa.RecordBatch) -> int:
@@ -130,7 +129,7 @@ def _costs(
 
 
 def _crowd(n: int) -> Figure:
-    """All rows find each other; the pairs pass batch by batch."""
+    """All rows match each other; the pairs pass batch by batch."""
     sizes = [n // 4, n // 2, n]
     grown, gigabytes, right = [], [], True
     width = 3 * 8

@@ -1,7 +1,7 @@
 """Figures 5, 6, 8, 10, 11 and 12 of the out-of-order paper: joins in order and out of order.
 
-The inputs are replayed as their rows would arrive. In order is what such a system has to do: unions
-merge, and a join's result is sorted before it is aggregated.
+The inputs are replayed in the order of arrival of their rows. The in-order plan does the work of
+such a system: unions merge, and a join's result is sorted before it is aggregated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from benchmarks.workloads import SECOND, T0, Answer, Column, checksum
 BANDS = (1, 5, 10, 20, 40)
 JOINT, INDIVIDUAL = "joint", "individual"
 SECONDS = 120
-#: Packets a second of each link.
+#: Packets per second of each link.
 RATE = 1_000
 FLOWS = 5_000
-#: How many times as fast as in life figures are replayed that show delays, and latencies.
+#: Replay speeds, relative to real time: of figures that show delays, and of latencies.
 SPEED, SLOWLY = 100, 20
 
 _KEYS = """M1.srcIP = {0}.destIP AND M1.destIP = {0}.srcIP AND M1.srcPort = {0}.destPort
@@ -45,13 +45,13 @@ Q8 = f"""
 SELECT M1.srcIP, M1.destIP, M1.ts FROM M1, M2 UNION C AS M3
 WHERE M1.ts = M3.ts AND {_KEYS.format("M3")}"""
 
-#: Figure 5: the most by which a few packets of the one input are late, in minutes, and the band.
+#: Figure 5: the longest delay of a few packets of one input, in minutes, and the band.
 DELAYS, MINUTES, MINUTE = (1, 2, 3, 4, 5), 2, 60 * SECOND
 _FIGURE_5 = (
     '"Overall, the OOP evaluation of the join query maintains 3 minutes fewer of S0 tuples, and'
     ' produces most join results earlier than the IOP evaluation." (§5.3)'
 )
-#: Figure 6: the band, in seconds below and above S0.ts, and by how much it is larger.
+#: Figure 6: the band, in seconds below and above S0.ts, and its multiples.
 BELOW, ABOVE, WIDER = 3, 2, (1, 2, 4, 8)
 _FIGURE_6 = (
     '"As the figure shows, when both S0 and S1 progress to time 6, the join needs to buffer results'
@@ -83,7 +83,7 @@ _FIGURE_12 = (
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows``: of each link, instead of those of RATE."""
+    """``rows``: rows of each link, instead of RATE per second."""
     rate = RATE if rows is None else rows / SECONDS
     yield _held(rate)
     yield buffered(rate)
@@ -97,7 +97,8 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 
 def link(seed: int, rate: float, *, back: bool, step: int = 1) -> dict[str, Column]:
-    """Packets of one direction of FLOWS flows, in order of time, at multiples of ``step``."""
+    """Packets of one direction of FLOWS flows, in time order, at multiples of ``step``
+    microseconds."""
     flows = np.random.default_rng(11)
     ends = flows.integers(0, 4000, (2, FLOWS)).astype(np.int32)
     ports = flows.integers(1, 65536, (2, FLOWS)).astype(np.int32)
@@ -116,9 +117,9 @@ def link(seed: int, rate: float, *, back: bool, step: int = 1) -> dict[str, Colu
 
 @dataclass(slots=True)
 class Run:
-    """What a run took. ``waited``: how far the inputs had come, beyond what each result tells of,
-    when it left, in seconds of event time; ``left``: when that was, and when the inputs had come as
-    far, in seconds of the clock. ``held``: rows of the join at most."""
+    """Measurements of a run. ``waited``: per result, the event time in seconds by which the inputs
+    were ahead of the result when it left. ``left``: per result, the clock when it left, and the
+    clock when the inputs had reached its time, in seconds. ``held``: the most rows in the join."""
 
     state: int = 0
     seconds: float = 0.0
@@ -139,8 +140,8 @@ def run(
     speed: int = 0,
     band: int = 0,
 ) -> Run:
-    """``delays`` are those of links, in seconds; ``ends`` is the column of the result that says
-    what time it is complete for, which the inputs reach ``band`` seconds later."""
+    """``delays``: per link, in seconds. ``ends`` is the column of the result with the time for
+    which the result is complete; the inputs reach this time ``band`` seconds later."""
     made = Run()
     with cql.connect(spark=False, **settings) as session:
         for name, columns in links.items():
@@ -176,8 +177,8 @@ def run(
 
 
 def _held(rate: float) -> Figure:
-    """Out of order the band says how long rows of the late input stay, in order how late they may
-    be; those of the other stay for both."""
+    """Out of order, the band determines how long rows of the late input stay; in order, the longest
+    delay does. Rows of the other input stay for both times."""
     seconds = 4 * SECONDS + 2 * 60 * max(DELAYS)
     rng = np.random.default_rng(5)
     n = max(100, round(rate * seconds / 200))
@@ -213,7 +214,7 @@ def _held(rate: float) -> Figure:
 def _held_rows(
     late: Column, other: Column, delay: int, operator: str
 ) -> tuple[dict[str, int], Answer]:
-    """Rows at most, by where they are held; the inputs arrive at the same pace."""
+    """The most rows held, by place; the inputs arrive at the same pace."""
     import pyarrow as pa
 
     most = {"left": 0, "right": 0, "sort": 0}
@@ -242,7 +243,7 @@ def _held_rows(
 
 
 def buffered(rate: float) -> Figure:
-    """Figure 6. The streams have so many rows each in every second, and come a second at a time."""
+    """Figure 6. Each stream has ``a_second`` rows in every second, which arrive together."""
     a_second = max(1, round(rate / 100))
     area = "the area of the figure"
     series: dict[str, list[float]] = {IN_ORDER: [], OUT_OF_ORDER: [], area: []}
@@ -255,8 +256,8 @@ def buffered(rate: float) -> Figure:
         right &= answer == same
         series[IN_ORDER].append(sorted_.held)
         series[OUT_OF_ORDER].append(passed.held)
-        # S0 tuples of the last ``above`` seconds wait, each with S1 tuples from ``below`` seconds
-        # before it up to now. For those before them no S1 tuple of the band is to come.
+        # S0 tuples of the last ``above`` seconds wait, each with the S1 tuples from ``below``
+        # seconds before it until now. Earlier S0 tuples can meet no further S1 tuple of the band.
         pairs = sum(below + 1 + behind for behind in range(above))
         series[area].append(pairs * a_second**2)
         for name, held in ((IN_ORDER, sorted_), (OUT_OF_ORDER, passed)):
@@ -284,15 +285,15 @@ def buffered(rate: float) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Results that wait at most, and seconds of event time that they are behind when they leave,
-    beyond the later of their own two."""
+    """The most results that wait, and the most seconds of event time between the later input time
+    of a result and the time at which it leaves."""
 
     held: int
     behind: int
 
 
 def _results_held(a_second: int, below: int, above: int, order: str) -> tuple[_Held, Answer]:
-    """What waits between the join and whoever takes its results."""
+    """The results that wait between the join and its consumer."""
     import pyarrow as pa
 
     length = 4 * (below + above) + 20
@@ -325,7 +326,7 @@ def _results_held(a_second: int, below: int, above: int, order: str) -> tuple[_H
 
 
 def _joint(rate: float) -> Figure:
-    """Times are whole seconds, so that groups have several pairs."""
+    """Times are whole seconds, so that each group has several pairs."""
     links = {
         "M1": link(1, rate / 20, back=False, step=SECOND),
         "M2": link(2, rate / 20, back=True, step=SECOND),
@@ -374,7 +375,7 @@ def _tumbling(rate: float) -> Figure:
 
 
 def _late(rate: float) -> Figure:
-    # equal times: a packet and its answer carry the same tenth of a second
+    # Equal times: a packet and its answer carry the same tenth of a second.
     step = SECOND // 10
     links = {
         "M1": link(1, rate, back=False, step=step),
@@ -402,7 +403,7 @@ def _compare(
     delays: Any,
     in_order: Mapping[str, Any],
 ) -> tuple[dict[str, list[float]], bool, dict[str, float]]:
-    """Peak state by plan, whether answers agree, and bytes per row that is held at the end."""
+    """Peak state by plan, whether the answers agree, and bytes per row held at the end."""
     state: dict[str, list[float]] = {OUT_OF_ORDER: [], IN_ORDER: []}
     right, per_row = True, {}
     for x in xs:
@@ -439,7 +440,7 @@ def _bands(rate: float) -> Iterator[Figure]:
         made = {name: run(query, links, {}, settings) for name, settings in plans.items()}
         paced = {name: run(query, links, {}, plans[name], 1, SLOWLY, band) for name in plans}
         right &= len({one.answer for one in (*made.values(), *paced.values())}) == 1
-        # what lets a window leave comes ``band`` later; the least of all lags is that of the start
+        # The row that lets a window leave comes ``band`` later; the least lag is that of the start.
         lags = {
             name: [now - came - band / SLOWLY for now, came in one.left]
             for name, one in paced.items()

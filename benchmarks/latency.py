@@ -1,6 +1,6 @@
-"""Latency of the ordered runtime: from when workers begin with rows until their results have left,
-at half of the load that it can take; and end to end, from when an event is pushed until Python
-sees what came of it.
+"""Latency of the ordered runtime, at half of its maximal load: from when workers begin with rows
+until their results have left. And end-to-end latency: from the push of an event until Python
+receives its result.
 
 The first is the processing latency of the ordered-multicore paper (§7), whose text says that LP
 has the lowest, "followed closely by CT", of "a few milliseconds"."""
@@ -22,7 +22,7 @@ from benchmarks.workloads import Column
 
 HEURISTICS = ("lp", "ct")
 PERCENTILES = (50.0, 90.0, 99.0)
-#: Seconds of a run, of which the middle part counts; events a second that are pushed.
+#: Seconds of a run, of which only the middle part counts; events pushed per second.
 SECONDS, PUSHED = 3.0, 10_000
 #: Goals in milliseconds.
 HALF_P50, HALF_P99, PUSHED_P50 = 0.5, 5.0, 1.0
@@ -30,14 +30,14 @@ _FIRST, _LAST = 0.2, 0.8
 _BLOCK_MS = 1
 _KEYS = 100
 _SCHEMA = pa.schema([pa.field(name, pa.int64(), False) for name in ("ts", "k", "id")])
-#: What a row of each gives is told by ``id``.
+#: ``id`` connects a result with the row behind it.
 _WORK = f"SELECT id, {EXPENSIVE.replace('x +', 'k +')} AS y FROM s"
 _FILTER = "SELECT id, k FROM s WHERE k >= 0"
 _COUNT = "SELECT k, count(*) AS n, max(id) AS id FROM s [RANGE 1 SLIDE 1] GROUP BY k"
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows``: events that are pushed in a run, instead of those of SECONDS."""
+    """``rows``: events pushed in a run, instead of SECONDS · PUSHED."""
     pushed = rows or int(SECONDS * PUSHED)
     yield _at_half_load(pushed / PUSHED)
     yield _end_to_end(pushed)
@@ -110,7 +110,8 @@ def _end_to_end(pushed: int) -> Figure:
 
 
 def _paced(n: int, rate: int, born: Column) -> Iterator[pa.RecordBatch]:
-    """``n`` rows, so many a second, a millisecond's at a time; ``born`` is when each came."""
+    """``n`` rows at ``rate`` rows per second, in blocks of a millisecond; ``born`` receives the
+    arrival time of each row in nanoseconds."""
     rng = np.random.default_rng(1)
     ids, keys = np.arange(n), rng.integers(0, _KEYS, n)
     together = max(rate * _BLOCK_MS // 1000, 1)
@@ -132,7 +133,7 @@ def _run(
     see: Callable[[pa.RecordBatch], None],
     observed: Observed | None = None,
 ) -> Column:
-    """When each row was born, in nanoseconds."""
+    """The arrival time of each row in nanoseconds."""
     born = np.zeros(n, np.int64)
     with cql.connect(spark=False) as session:
         for name, value in settings.items():
@@ -156,7 +157,7 @@ def _pushed(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
 
 
 def _processing(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
-    """Milliseconds of morsels, from when a worker begins with one until its results have left."""
+    """Milliseconds per morsel, from its start at a worker until its results have left."""
     observed = Observed()
     _run(query, n, rate, settings, lambda _: None, observed)
     return observed.latencies() / 1e6

@@ -1,4 +1,4 @@
-"""What the machine is doing: CPU seconds, memory, threads, load, versions."""
+"""State of the machine: CPU seconds, memory, threads, load, versions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _commit() -> str | None:
 
 
 def load() -> float:
-    """Processes that ran or wanted to, over the last minute."""
+    """The mean number of running or runnable processes over the last minute."""
     return os.getloadavg()[0]
 
 
@@ -66,8 +66,8 @@ def load() -> float:
 
 
 def others_cpu_seconds() -> float:
-    """User and system time of this process's children that have ended and (where /proc tells) of
-    its living descendants, so that the work of a JVM counts."""
+    """User and system time of this process's ended children and (if /proc exists) of its living
+    descendants, so that the work of a JVM counts."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + sum(_cpu_of(pid) for pid in _descendants())
 
@@ -103,20 +103,21 @@ def _cpu_of(pid: int) -> float:
 
 
 def give_back() -> None:
-    """Returns to the system what earlier benchmarks are done with (glibc keeps what is freed)."""
+    """Returns memory freed by earlier benchmarks to the system (glibc keeps it otherwise)."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_peak() -> None:
-    """Lets ``peak_mb`` begin anew, where the system can; elsewhere it is the peak of all time."""
+    """Resets ``peak_mb``, if the system can; otherwise it stays the peak of the process."""
     with contextlib.suppress(OSError):
         (_PROC / "self" / "clear_refs").write_text("5")
 
 
 def resident_mb() -> float:
-    """Resident memory of this process now, in MB of 10^6 bytes; its peak where that is not told."""
+    """Resident memory of this process in MB of 10^6 bytes; its peak if the system does not report
+    it."""
     with contextlib.suppress(OSError):
         pages = int((_PROC / "self" / "statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -124,7 +125,7 @@ def resident_mb() -> float:
 
 
 def peak_mb() -> float:
-    """Most resident memory of this process (descendants apart), in MB of 10^6 bytes."""
+    """Peak resident memory of this process (without descendants), in MB of 10^6 bytes."""
     with contextlib.suppress(OSError):
         for line in (_PROC / "self" / "status").read_text().splitlines():
             if line.startswith("VmHWM"):
@@ -147,14 +148,14 @@ def can_pin() -> bool:
 
 
 def last_cpu() -> int:
-    """The CPU that is pinned to by default: the first one serves most interrupts."""
+    """The CPU for pinning by default; the first CPU serves most interrupts."""
     return max(_allowed())
 
 
 @contextlib.contextmanager
 def pinned(cpu: int | None) -> Iterator[None]:
-    """Every thread of this process, those that start meanwhile included, runs on that CPU only:
-    so nothing can be on two threads at once. None leaves them alone."""
+    """Confines every thread of this process, also those started meanwhile, to one CPU, so that
+    nothing runs in parallel. None changes nothing."""
     if cpu is None:
         yield
         return
@@ -168,5 +169,5 @@ def pinned(cpu: int | None) -> Iterator[None]:
 
 def _pin_all(cpus: set[int]) -> None:
     for thread in (_PROC / "self" / "task").iterdir():
-        with contextlib.suppress(ProcessLookupError):  # it has ended
+        with contextlib.suppress(ProcessLookupError):  # the thread has ended
             os.sched_setaffinity(int(thread.name), cpus)

@@ -10,7 +10,7 @@ from benchmarks.multicore_runs import Sizes
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows`` of each stream of TPCx-BB; the other runs are in proportion."""
+    """``rows``: rows of each stream of TPCx-BB; the other runs scale in proportion."""
     sizes = Sizes.of(rows)
     yield multicore_tuples.parameters(sizes)
     yield from multicore_operators.figures(sizes)

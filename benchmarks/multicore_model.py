@@ -1,5 +1,5 @@
-"""What is simulated of the ordered runtime (``multicore_simulation``): pipelines of tasks, and
-machines of any number of workers. All times are nanoseconds."""
+"""The model of the ordered runtime for ``multicore_simulation``: pipelines of tasks, and machines
+with any number of workers. All times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Nanoseconds = npt.NDArray[np.float64]
 FIRST, LAST = 0.2, 0.8
 HYBRID, QUEUES, SHARED = "hybrid", "partitioned", "shared"
 NON_BLOCKING, LOCK_BASED = "non_blocking", "lock_based"
-#: Beside the engine's heuristics: ``multicore_near.nearest``.
+#: A heuristic beside the engine's: ``multicore_near.nearest``.
 NEAR = "near"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``cost`` are nanoseconds for an input, on average; they are drawn with that coefficient of
-    ``variation`` (0: constant, 1: exponential). ``shares`` are those of partitions (partitioned
-    tasks only): an input belongs to one of them (a tuple), or, ``scattered``, has rows of all (a
-    morsel of many rows), each of which takes ``fragment`` nanoseconds besides its share of the
-    cost. ``fetch`` is what it takes to get an input from a worker at distance 1: it grows with the
-    size of a tuple. ``host``: Python runs it, one task at a time in all (serial tasks only).
-    ``shows``: its outputs show columns of its inputs, which stay for as long: a source has as many
-    morsels as ``places``, and a serial task as ``slots``."""
+    """A task of a pipeline. ``cost`` is the mean time per input, drawn with the coefficient of
+    ``variation`` (0: constant, 1: exponential). ``shares`` are the shares of the partitions
+    (partitioned tasks only). An input belongs to one partition (a tuple), or, if ``scattered``, has
+    rows of all partitions (a morsel of many rows); each partition then takes ``fragment``
+    nanoseconds besides its share of the cost. ``fetch`` is the time to get an input from a worker
+    at distance 1; it grows with the tuple size. ``host``: Python runs the task, one such task at a
+    time overall (serial tasks only). ``shows``: outputs show columns of inputs, which stay
+    allocated meanwhile: a source has ``places`` morsels, and a serial task has ``slots``."""
 
     kind: int
     cost: float
@@ -47,19 +47,19 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Workers, settings, and nanoseconds for the steps of the runtime: ``choose`` for a look at the
-    scheduler, ``take`` for an input and ``contend`` for each other worker at the task (they
-    write the same words), ``send`` to hand an output downstream, ``lock`` to acquire a lock,
-    ``handover`` from who leaves it to who waits for it, ``wake`` until a worker that found nothing
-    looks again. After ``looks`` in vain it sleeps, until somebody's slice ends, a morsel comes or a
-    result is there; then it takes ``rouse``.
+    """Workers, settings, and the times of the runtime's steps. ``choose``: a look at the scheduler.
+    ``take``: taking an input, plus ``contend`` per other worker at the task (they write the same
+    words). ``send``: handing an output downstream. ``lock``: acquiring a lock. ``handover``: from
+    the release of a lock to its next owner. ``wake``: until a worker that found nothing looks
+    again. After ``looks`` nanoseconds without work a worker sleeps, until a slice ends, a morsel
+    arrives or a result is delivered; waking then takes ``rouse``.
 
     ``places`` of a worklist and ``slots`` of a reorder buffer are the engine's if 0. ``retries``:
-    as in figure 4, a worker takes inputs for which there is no slot, and tries to give their
-    outputs away until there is one; else they are not taken (``workers._take_input``). A morsel
-    comes every ``interval`` nanoseconds (0: all are there). ``leader``: worker 0 alone admits
-    morsels, between two slices, as the engine does, and takes ``read`` to read each. Workers of a
-    ``group`` are at distance 1 of each other (0: all are), others at ``far``."""
+    as in figure 4, a worker takes inputs without a free slot, and retries to send their outputs
+    until a slot is free; otherwise such inputs are not taken (``worker._take_input``). A morsel
+    arrives every ``interval`` nanoseconds (0: all are there at the start). ``leader``: only worker
+    0 admits morsels, between two slices, as in the engine, and takes ``read`` to read each. Workers
+    of one ``group`` are at distance 1 from each other (0: all are), others at distance ``far``."""
 
     workers: int
     scheduler: str = "ct"
@@ -88,11 +88,11 @@ class Machine:
 
     @property
     def depth(self) -> int:
-        """As of ``runtimes.tables.Tasks``."""
+        """The ``depth`` of ``runtimes.tables.Tasks``."""
         return 1 << (2 * self.workers).bit_length()
 
     def distance(self, one: int, other: int) -> float:
-        """Between two workers; what comes from outside (-1) is near to all."""
+        """The distance between two workers; external inputs (worker -1) are near to all."""
         if one == other or -1 in (one, other):
             return 0.0
         return 1.0 if not self.group or one // self.group == other // self.group else self.far
@@ -100,8 +100,8 @@ class Machine:
 
 @dataclass(slots=True)
 class Totals:
-    """Of a task: inputs and outputs, nanoseconds of workers, and what of them they waited for a
-    lock or for a slot."""
+    """Totals of a task: inputs and outputs, busy time of workers, and the part of it in which they
+    waited for a lock or a slot."""
 
     inputs: int = 0
     outputs: int = 0
@@ -118,9 +118,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Times in nanoseconds. ``entered`` and ``left`` are those of the morsels that were admitted;
-    ``order`` says for each output of the last task from which input of that it came. Of each
-    worker, how long it was ``busy`` in tasks and how long it found nothing to do (``idle``)."""
+    """Results of a simulation. ``entered`` and ``left`` are the times of the admitted morsels.
+    ``order`` has, for each output of the last task, the number of its input. Per worker: ``busy``,
+    the time in tasks, and ``idle``, the time without work."""
 
     entered: Nanoseconds
     left: Nanoseconds
@@ -142,18 +142,18 @@ class Simulated:
 
     @property
     def latency(self) -> float:
-        """The mean over the markers that count, in nanoseconds."""
+        """Mean latency over the counted markers, in nanoseconds."""
         return float((self.left[self._counts] - self.entered[self._counts]).mean())
 
     @property
     def pace(self) -> float:
-        """Morsels per second, as the markers that count left."""
+        """Morsels per second at which the counted markers left."""
         left = self.left[self._counts]
         return 1e9 * (left.size - 1) / max(float(left[-1] - left[0]), 1.0)
 
 
 class Draws:
-    """Costs and partitions of the inputs of a task, by their numbers."""
+    """Random costs and partitions of the inputs of a task, by input number."""
 
     def __init__(self, task: Task, seed: int, number: int) -> None:
         self._task = task
@@ -172,7 +172,7 @@ class Draws:
         return self._costs[n]
 
     def fragments(self, n: int) -> list[tuple[int, float]]:
-        """The partitions of an input, and which share of it each has."""
+        """The partitions of an input, each with its share of the input."""
         s = self._task
         if s.scattered:
             return [(q, share) for q, share in enumerate(s.shares) if share > 0]

@@ -1,5 +1,5 @@
-"""A heuristic for workers some of which are near and some far from each other (ordered-multicore
-paper, future work, section 9)."""
+"""A heuristic for workers with different distances to each other (ordered-multicore paper, future
+work, section 9)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cql.executor.kernels.ordered import schedulers
 
 
 def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int) -> int:
-    """CT for workers that are near to some and far from others (the paper's future work, §9).
-    ``farther`` are nanoseconds that this worker takes longer than others do to fetch an input of
-    each task: the normalized throughput of one counts for more by their share of its cost, so
-    that who is nearer comes first."""
+    """CT for workers at different distances (the paper's future work, §9). ``farther`` has, per
+    task, the extra nanoseconds of this worker to fetch an input, compared with the other workers.
+    They raise the task's normalized throughput by their share of its cost, so that nearer workers
+    take the task first."""
     best, least = schedulers.NONE, 0.0
     for s in range(len(numbers)):
         if numbers[s, schedulers.WAITING] <= 0:

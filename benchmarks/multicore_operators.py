@@ -1,9 +1,9 @@
 """Figures 9, 10, 12 and 13 of the ordered-multicore paper: how workers share the partitions of an
 operator, and how its outputs are put in order.
 
-Each is *measured* on the cores that there are, and *simulated* for up to 16, with the costs that
-one worker was measured to have: the engine as it is, and with worklists and a reorder buffer that
-are never full (*deep*), as the paper's seem to be.
+Each figure is *measured* on the existing cores, and *simulated* for up to 16 cores with the costs
+measured on one worker: for the engine as it is, and for worklists and a reorder buffer that are
+never full (*deep*), as the paper's seem to be.
 """
 
 from __future__ import annotations
@@ -57,21 +57,20 @@ from benchmarks.multicore_tuples import (
 from benchmarks.workloads import Column
 
 SIGMAS = (0.1, 0.2, 0.35, 0.5, 1.0, 2.0)
-#: Of figure 9's curves.
+#: The σ of the curves in figure 9.
 SHOWN_SIGMAS = (0.2, 0.35, 0.5, 2.0)
-#: Of tuples, in nanoseconds (§7.2.2).
+#: Costs of a tuple, in nanoseconds (§7.2.2).
 COSTS = (10e3, 100e3, 1000e3)
-#: Of a light-weight operator, and of those of figure 13.
+#: Costs of a tuple in nanoseconds: of a light-weight operator, and of the operators of figure 13.
 LIGHT, HEAVY = 20e3, 100e3
-#: Costs of simulated tuples vary by as much, as a share: equal ones would keep out of each other's
-#: way.
+#: Relative variation of the costs of simulated tuples; equal costs would never collide.
 VARIATION = 0.5
-#: A heavy way to hand a tuple on, such as a queue that allocates.
+#: Nanoseconds of a slow way to hand a tuple on, such as a queue that allocates.
 SLOW_SEND = 1000.0
 #: Worklists and a reorder buffer that are never full.
 DEEP: Mapping[str, Any] = {"places": 1_000_000, "slots": 1024}
 SCHEMES = (NON_BLOCKING, LOCK_BASED)
-#: Nanoseconds for taking an input or handing it on, where that is little.
+#: Nanoseconds of a cheap step: taking an input, or handing it on.
 STEP = Machine(1).take
 
 _FIGURE_9 = (
@@ -108,7 +107,7 @@ def figures(sizes: Sizes) -> Iterator[Figure]:
 
 
 def _step(made: Run) -> float:
-    """Nanoseconds for taking an input or handing it on: half of what passing it on takes."""
+    """Nanoseconds for taking an input or handing it on: half the cost of a pass-through task."""
     passing = next(use for use in made.uses[1:] if use.kind == STATELESS and use.inputs > 1)
     return 0.5 * passing.busy / passing.inputs
 
@@ -116,9 +115,9 @@ def _step(made: Run) -> float:
 def _chain(
     made: Run, step: float, shares: Sequence[float] = (), variation: float = 0.0
 ) -> list[Task]:
-    """The tasks of a query with what they took, less the ``step`` that the simulation adds for
-    an input and an output. What gets results at the end of the input only is left out: the chain
-    ends with a partitioned task, whose partitions have ``shares``."""
+    """The tasks of a query with their measured costs, less the ``step`` that the simulation adds
+    per input and per output. Tasks that receive results only at the end of the input are left out:
+    the chain ends with a partitioned task, whose partitions have ``shares``."""
     used = [use for use in made.uses if use.inputs > 2]
     chain: list[Task] = []
     for k, use in enumerate(used):
@@ -132,12 +131,12 @@ def _chain(
 
 
 def _work(chain: Sequence[Task], step: float) -> float:
-    """Nanoseconds for a tuple, where each gives one."""
+    """Nanoseconds of all tasks per tuple, if each gives one output per input."""
     return sum(task.cost + 2 * step for task in chain)
 
 
 def _beyond_cores(values: Sequence[float], x: Sequence[float] = DEGREES) -> list[float]:
-    """Measured values, and none where there are no such many cores."""
+    """Measured values, with NaN for the degrees beyond the existing cores."""
     return [*values, *[nan] * (len(x) - len(values))]
 
 
@@ -156,8 +155,8 @@ def shared(
     workers: Sequence[int],
     parts: Callable[[str, int], int] = parts_for,
 ) -> tuple[Mapping[tuple[str, int], Run], bool]:
-    """With each worklist the runs of so many workers, over keys for so many partitions; and whether
-    all answers were right."""
+    """Runs by worklist and number of workers, over keys for the respective number of partitions;
+    and whether all answers were right."""
     operators, trials = [], {}
     for worklist, n in product((HYBRID, QUEUES), workers):
         settings = {"workers": n, "partitions": parts(worklist, n), "worklist": worklist}
@@ -168,7 +167,7 @@ def shared(
 
 
 def load_balancing(sizes: Sizes) -> Iterator[Figure]:
-    """Figure 9: keys of a Gaussian over a key space from -1 to 1, which is split into ranges."""
+    """Figure 9: Gaussian keys in a key space from -1 to 1, which is split into ranges."""
     drawn = {sigma: gaussian(count(sizes, HEAVY), sigma) for sigma in SHOWN_SIGMAS}
     base = Operator(sizes, PARTITIONED_QUERY, keys_of(1), rows_for(HEAVY))
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -220,8 +219,8 @@ def _machine(where: str, n: int, **settings: Any) -> Machine:
 def _balance_checks(
     worklist: str, where: str, last: Mapping[float, float], alike: float
 ) -> list[Check]:
-    """``last``: the speedup at the most workers, by σ; ``alike``: that of partitioned queues, of
-    almost uniform keys."""
+    """``last``: the speedup at the most workers, by σ. ``alike``: the speedup of partitioned queues
+    for almost uniform keys."""
     some, even = last[0.35], last[SHOWN_SIGMAS[-1]]
     named = f"speedup of {worklist}, σ = 0.35 : σ = 2, 16 workers, {where}"
     if worklist == QUEUES:
@@ -243,8 +242,8 @@ def _balance_checks(
 
 
 def one_sided(sizes: Sizes) -> Figure:
-    """Figure 9 for the cores that there are: two halves of a Gaussian are alike, those of its right
-    side are not."""
+    """Figure 9 for the existing cores: the two halves of a Gaussian are equal, those of its right
+    half are not."""
     most = cores()
     base = Operator(sizes, PARTITIONED_QUERY, keys_of(1), rows_for(HEAVY))
     series: dict[str, list[float]] = {}
@@ -284,7 +283,7 @@ def one_sided(sizes: Sizes) -> Figure:
 
 
 def gaussian(n: int, sigma: float) -> Column:
-    """Draws of N(0, σ) that lie in [-1, 1]."""
+    """Draws from N(0, σ), restricted to [-1, 1]."""
     rng, kept = np.random.default_rng(9), np.zeros(0)
     while kept.size < n:
         drawn = rng.normal(0, sigma, 2 * n)
@@ -293,18 +292,18 @@ def gaussian(n: int, sigma: float) -> Column:
 
 
 def _ranges(drawn: Column, parts: int) -> Column:
-    """The key of the partition that each lies in."""
+    """The key of the partition that contains each draw."""
     return keys_of(parts)[((drawn + 1) / 2 * parts).astype(np.int64)]
 
 
 def range_shares(parts: int, sigma: float) -> tuple[float, ...]:
-    """Of N(0, σ) between -1 and 1, what is in each of so many ranges."""
+    """The share of N(0, σ), restricted to [-1, 1], in each of ``parts`` equal ranges."""
     below = [erf((2 * q / parts - 1) / sigma / sqrt(2)) for q in range(parts + 1)]
     return tuple((b - a) / (below[-1] - below[0]) for a, b in pairwise(below))
 
 
 def latency(sizes: Sizes) -> Iterator[Figure]:
-    """Figure 10: from when the partitioned operator begins with a tuple until it has left."""
+    """Figure 10: from the start of a tuple at the partitioned operator until its output leaves."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     right, x = True, []
     for target in COSTS:
@@ -369,7 +368,7 @@ def uniform(n: int, parts: int) -> Column:
 
 
 def _reordered(operator: Operator, ends: Ends, **settings: Any) -> Mapping[str, Sequence[Run]]:
-    """With each reorder buffer, by workers."""
+    """Runs by reorder buffer, in the order of the workers."""
     trials = {
         (scheme, n): operator.trial(ends, workers=n, reorder=scheme, **settings)
         for scheme, n in product(SCHEMES, degrees())
@@ -395,7 +394,7 @@ def light(sizes: Sizes) -> Iterator[Figure]:
 
 
 def selective(sizes: Sizes) -> Iterator[Figure]:
-    """Figure 13: a stateless operator gives 50 tuples for each, a partitioned one takes them."""
+    """Figure 13: a stateless operator gives 50 tuples per input to a partitioned one."""
     n = max(12, 3 * count(sizes, HEAVY) // SELECTIVITY)
     operator = Operator(sizes, SELECTIVE_QUERY, uniform(n * SELECTIVITY, MOST_PARTITIONS), 1)
     measured = _reordered(operator, partitions, partitions=MOST_PARTITIONS, morsel_rows=SELECTIVITY)
@@ -427,8 +426,9 @@ def _scaling(
     right: bool,
     why: str,
 ) -> Iterator[Figure]:
-    """(a) Speedup, and (b) cost of the first operator, as the degree of parallelism grows; with
-    what handing on takes in the engine, and with ``SLOW_SEND``. ``why`` they differ less here."""
+    """(a) Speedup and (b) cost of the first operator over the degree of parallelism, with the
+    engine's cost of a handover and with ``SLOW_SEND``. ``why`` is the reason for smaller
+    differences here."""
     slow = "simulated, deep, 1 µs to send"
     base = measured[NON_BLOCKING][0]
     speedup, cost = {}, {}
@@ -477,14 +477,14 @@ def _scaling(
 
 
 def _ratio(values: Mapping[str, Sequence[float]], one: str, other: str, label: str) -> float:
-    """At the most workers that both have a value for."""
+    """The ratio of two series at the largest degree for which both have a value."""
     pairs = zip(values[f"{one}, {label}"], values[f"{other}, {label}"], strict=True)
     return [a / b for a, b in pairs if a == a and b == b][-1]
 
 
 # -- future work -----------------------------------------------------------------------------------
 
-#: What it takes to fetch a tuple from a worker at distance 1, as a share of an operator's cost.
+#: Time to fetch a tuple from a worker at distance 1, as a share of an operator's cost.
 FETCHES = (0.0, 0.05, 0.1, 0.2, 0.4)
 _FUTURE = (
     '"In our current scheme, we assume all worker threads are uniform. However, in reality a worker'
@@ -494,8 +494,8 @@ _FUTURE = (
 
 
 def near(sizes: Sizes) -> Iterator[Figure]:
-    """Heuristics for workers in groups of four: to fetch a tuple from another group takes three
-    times as long as from another worker of the own one. Simulated only."""
+    """Heuristics for workers in groups of four, where fetching a tuple from another group takes
+    three times as long as within the group. Simulated only."""
     shares, cost = (1 / MOST_PARTITIONS,) * MOST_PARTITIONS, HEAVY / 10
     kinds = ((STATELESS, 1), (PARTITIONED, 2), (STATELESS, 1), (PARTITIONED, 2), (SERIAL, 0.2))
     total = cost * sum(times for _, times in kinds)

@@ -1,11 +1,11 @@
 """Figures 8, 11 and 14 of the ordered-multicore paper: TPCx-BB's streaming queries (``queries/
 tpcxbb``) under each heuristic, with each worklist, and with each reorder buffer.
 
-Each is *measured* on the cores that there are; *simulated*, the engine's tasks and settings with
-the costs that one worker has; and simulated *as in the paper*: the same costs, but tasks of the
-kinds of table 1 (the stateful one at the end is light, or Q1 could not scale to 16 cores as it does
-there), morsels of one partition each, worklists that are never full, and a stream that is a little
-faster than the machine.
+Each figure is *measured* on the existing cores; *simulated* with the engine's tasks and settings
+and the costs of one worker; and simulated *as in the paper* with the same costs, but with the task
+kinds of table 1 (the final stateful task is light, or Q1 could not scale to 16 cores as it does
+there), morsels of one partition each, worklists that are never full, and a stream slightly faster
+than the machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from benchmarks.multicore_runs import (
 )
 from benchmarks.multicore_simulation import simulate
 
-#: And the stream of each; those that take little time for a row are given more of them.
+#: Each query and its stream; queries with little time per row get more rows.
 QUERIES: Mapping[str, str] = {
     "q01": "store_sales",
     "q02": "web_clickstreams",
@@ -59,18 +59,18 @@ QUERIES: Mapping[str, str] = {
 }
 LIGHT, _MORE = ("q04", "q15"), 4
 _FOLDER = Path(__file__).resolve().parent.parent / "queries" / "tpcxbb"
-#: Of §7.1, cores.
+#: The number of cores to which each query scales, from §7.1.
 SCALES_TO: Mapping[str, int] = {"q01": 16, "q02": 8, "q03": 8, "q04": 8, "q15": 12}
 SCHEDULERS = ("ct", "lp", "et", "qst")
 WHERE = MEASURED, SIMULATED, PAPER = "measured", "simulated", "as in the paper"
-#: Of table 1: these end in a stateful operator.
+#: Queries that end in a stateful operator in table 1.
 _STATEFUL_END = ("q01", "q02", "q04")
-#: Serial here, stateless there: a join with a table, rows of a list.
+#: Operators that are serial here but stateless in the paper: a lookup join, rows of a list.
 _STATELESS_THERE = ("tablejoin", "unnest")
-#: How much faster the stream comes than all workers together could take it.
+#: Rate of the stream, relative to the throughput of all workers together.
 _PRESSURE = 1.2
 _SLOTS, _PLACES = 256, 1_000_000
-#: Of the work, that of a stateful task at the end.
+#: Share of the work of a final stateful task.
 _LIGHT_END = 0.02
 
 _FIGURE_8A = (
@@ -119,7 +119,7 @@ _LONG_MORSELS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the figures vary."""
+    """The settings that the figures vary."""
 
     workers: int
     scheduler: str = "ct"
@@ -129,8 +129,8 @@ class Settings:
 
 @dataclass(slots=True)
 class Workload:
-    """Runs and simulates each query with each settings once. ``right`` while all answers of a query
-    are one."""
+    """Runs and simulates each query once per settings. ``right`` says whether all answers of each
+    query agree."""
 
     sizes: Sizes
     right: bool = True
@@ -144,12 +144,12 @@ class Workload:
             session.close()
 
     def measured(self, query: str, settings: Settings, parts: int = 0) -> Run:
-        """With as many partitions as the engine takes (0), or as asked for."""
+        """The run with ``parts`` partitions; 0: with the engine's default."""
         self.measure(query, [settings], parts)
         return self._runs[query, settings, parts]
 
     def measure(self, query: str, every: Sequence[Settings], parts: int = 0) -> None:
-        """Those that are to be compared, of which each is measured once."""
+        """Measures the missing settings of a comparison, each once."""
         new = [each for each in every if (query, each, parts) not in self._runs]
         trials = {each: partial(self._run, query, each, parts) for each in new}
         for settings, made in in_turns(self.sizes.times, trials).items():
@@ -178,7 +178,7 @@ class Workload:
         return self._simulated[key]
 
     def chain(self, query: str, n: int, where: str, worklist: str = HYBRID) -> list[Task]:
-        """With the costs of one worker, in the partitions that ``n`` workers have."""
+        """The tasks with the costs of one worker, in the partitions that ``n`` workers have."""
         step, few = Machine(1).send, self._few(query, n, where)
         if where != PAPER and n == 1:
             return chain_of(few, few, 1, step)
@@ -196,7 +196,7 @@ class Workload:
         ]
 
     def bound(self, query: str, where: str) -> str:
-        """What one worker at a time does, and what that leaves for the others (Amdahl)."""
+        """A sentence about the serial share of the work and its bound on the speedup (Amdahl)."""
         chain = self.chain(query, DEGREES[-1], where)
         whole, work = total(chain), works(chain)
         host = sum(w for s, w in zip(chain, work, strict=True) if s.host)
@@ -229,20 +229,20 @@ class Workload:
         )
 
     def _few(self, query: str, n: int, where: str) -> Run:
-        """The run of one worker whose morsels are simulated."""
+        """The one-worker run whose morsels are simulated."""
         return self.measured(query, Settings(1), 0 if where != PAPER and n == 1 else FEW_PARTITIONS)
 
     def _reading(self, query: str, n: int) -> float:
-        """Nanoseconds for a morsel that is simulated on ``n`` workers."""
+        """Nanoseconds to read a morsel that is simulated on ``n`` workers."""
         one = self._few(query, n, SIMULATED)
         return one.reading / one.path[0].inputs
 
     def rows(self, query: str, n: int, where: str) -> float:
-        """Of a morsel that is simulated on ``n`` workers, on average."""
+        """Mean rows of a morsel that is simulated on ``n`` workers."""
         return self._length(query) / self._few(query, n, where).path[0].inputs
 
     def throughput(self, query: str, settings: Settings, where: str) -> float:
-        """In millions of rows a second; NaN: there are no such many cores."""
+        """Millions of rows per second; NaN beyond the existing cores."""
         if where != MEASURED:
             rows = self.rows(query, settings.workers, where)
             return self.simulated(query, settings, where).throughput * rows / 1e6
@@ -251,7 +251,7 @@ class Workload:
         return self.measured(query, settings).throughput / 1e6
 
     def latency(self, query: str, settings: Settings, where: str) -> float:
-        """In milliseconds."""
+        """Latency in milliseconds; NaN beyond the existing cores."""
         if where != MEASURED:
             return self.simulated(query, settings, where).latency / 1e6
         if settings.workers not in degrees():
@@ -282,12 +282,12 @@ class Workload:
 
 
 def _power(n: int) -> int:
-    """The partitions that n are counted as: a power of two divides the most."""
+    """``n`` rounded up to a power of two, since a power of two divides MOST_PARTITIONS."""
     return min(1 << (n - 1).bit_length(), MOST_PARTITIONS)
 
 
 def works(chain: Sequence[Task]) -> list[float]:
-    """Nanoseconds for a morsel of the stream, of each task."""
+    """Nanoseconds per morsel of the stream, for each task."""
     found, many = [], 1.0
     for task in chain:
         found.append(many * (task.cost + task.fragment * len(task.shares)))
@@ -304,7 +304,7 @@ def query_name(query: str) -> str:
 
 
 def paper_kinds(query: str, made: Run) -> list[int]:
-    """Of the tasks of a query, as table 1 has them."""
+    """The kinds of a query's tasks in table 1."""
     used = [use for use in made.path if use.inputs > 0]
     serial = [k for k, use in enumerate(used) if use.kind == SERIAL]
     kinds = [use.kind for use in used]
@@ -409,7 +409,7 @@ def _latency_checks(
 
 
 def worklists(workload: Workload) -> Iterator[Figure]:
-    """Figure 11."""
+    """Figure 11: worklists."""
     peaks = _peaks(workload, {w: Settings(1, worklist=w) for w in (HYBRID, QUEUES)})
     for part, name, label in ((0, "peak throughput", "M rows/s"), (1, "latency at it", "ms")):
         for where in WHERE:
@@ -434,7 +434,7 @@ def _mean(ratios: Sequence[float], where: str) -> Check:
 
 
 def reorder(workload: Workload) -> Iterator[Figure]:
-    """Figure 14."""
+    """Figure 14: reorder buffers."""
     peaks = _peaks(workload, {r: Settings(1, reorder=r) for r in (NON_BLOCKING, LOCK_BASED)})
     for where in WHERE:
         pairs = zip(peaks[NON_BLOCKING, where], peaks[LOCK_BASED, where], strict=True)
@@ -451,7 +451,7 @@ def reorder(workload: Workload) -> Iterator[Figure]:
         )  # fmt: skip
 
 
-#: The highest throughput of each query, and the latency there, by choice and where.
+#: By choice and place: per query, the highest throughput and the latency there.
 _Peaks = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 
 

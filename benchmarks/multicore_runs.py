@@ -1,5 +1,5 @@
-"""Runs under the ordered runtime of which its tasks tell what they did, and what they are
-simulated as. ``SET fuse = off`` makes every operator a task."""
+"""Runs under the ordered runtime with measurements per task, and their conversion into simulated
+tasks. ``SET fuse = off`` makes every operator a task."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.run.execution import Execution
 from cql.executor.runtimes.tables import Tasks, looks
 
-#: The degrees of parallelism of the figures; those that this machine has cores for are measured.
+#: The degrees of parallelism in the figures; only those up to the number of cores are measured.
 DEGREES = (1, 2, 4, 8, 12, 16)
-#: Partitions of an operator at most, and of the run that tells what few of them cost.
+#: The most partitions of an operator, and the partitions of the run that gives the cost of few.
 MOST_PARTITIONS, FEW_PARTITIONS = 64, 8
-#: Morsels that are timed at most.
+#: The most morsels that are timed.
 _MARKED = 1 << 17
 K = TypeVar("K")
-#: Which tasks a morsel is timed between.
+#: Chooses the two tasks between which morsels are timed.
 Ends = Callable[[Tasks], tuple[int, int]]
 
 
@@ -52,9 +52,9 @@ def degrees() -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``rows`` of each stream of TPCx-BB, ``seconds`` of work in a run of parametric operators,
-    ``morsels`` that are simulated for each worker, and how often (``times``) is measured, the first
-    time included, which compiles."""
+    """``rows`` of each stream of TPCx-BB; ``seconds`` of work per run of parametric operators;
+    simulated ``morsels`` per worker; and the number of measurements ``times``, including the first
+    one, which compiles."""
 
     rows: int = 1_000_000
     seconds: float = 0.5
@@ -63,7 +63,7 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: int | None) -> Sizes:
-        """Those of a run over so many rows; None: the full ones."""
+        """The sizes of a run over ``rows`` rows; None: the full sizes."""
         if rows is None:
             return cls()
         share = rows / cls().rows
@@ -75,9 +75,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a task has done: morsels that it took and gave, and nanoseconds of workers. ``host``:
-    Python runs it. ``borrows``: outputs show columns of inputs. ``parts``: the rows of each
-    partition, ``fragments`` how many they came in."""
+    """Measurements of a task: morsels in and out, and ``busy`` nanoseconds of workers. ``host``:
+    Python runs the task. ``borrows``: outputs show columns of inputs. ``parts``: rows per
+    partition; ``fragments``: the number of pieces in which they arrived."""
 
     name: str
     kind: int
@@ -91,7 +91,7 @@ class Use:
 
 
 def uses_of(tasks: Tasks) -> list[Use]:
-    """In the order of the tasks."""
+    """The measurements of all tasks, in their order."""
     found = []
     for s, k in enumerate(tasks.order):
         operator, words = tasks.graph.operators[k], tasks.task(s)
@@ -112,9 +112,9 @@ def uses_of(tasks: Tasks) -> list[Use]:
 
 
 def mark(tasks: Tasks, first: int, last: int, marks: Words) -> None:
-    """From now on, morsels (by serial number) are timed on their way from task ``first`` to
-    where they are through with task ``last``, in records of ``markers.MARK`` words. To be called
-    before the first morsel."""
+    """Starts to time morsels, by serial number, from their start at task ``first`` until task
+    ``last`` is through with them, in records of ``markers.MARK`` words. Call it before the first
+    morsel."""
     plan = tasks.plan
     plan[tables.MARKS], plan[tables.MARKED] = marks.ctypes.data, len(marks)
     plan[tables.MARKED_FROM] = tasks.task(first).ctypes.data
@@ -123,10 +123,10 @@ def mark(tasks: Tasks, first: int, last: int, marks: Words) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``seconds`` from when the first morsel was begun until the last one had left. Of the morsels
-    in the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
-    latency in nanoseconds, and ``pace`` how many left in a second (NaN: too few). ``path`` are the
-    ``uses`` of the tasks that the longest input comes to. ``reading``: nanoseconds, in all."""
+    """``seconds`` from the start of the first morsel until the last one has left. Over the timed
+    morsels in the 20th to 80th percentile, ``latency`` is the mean processing latency in
+    nanoseconds, and ``pace`` the morsels that left per second (NaN: too few). ``path`` are the
+    ``uses`` of the tasks behind the longest input. ``reading``: total nanoseconds of reading."""
 
     rows: int
     seconds: float
@@ -152,15 +152,15 @@ def first(tasks: Tasks) -> tuple[int, int]:
 
 
 def partitions(tasks: Tasks) -> tuple[int, int]:
-    """The first partitioned task: a latency of its own, as of figure 10."""
+    """The first partitioned task alone, for the latency of figure 10."""
     kinds = [use.kind for use in uses_of(tasks)]
     return (kinds.index(PARTITIONED),) * 2
 
 
 class Observed:
-    """Looks at a run under the ordered runtime: morsels are timed between the tasks ``ends``,
-    and what it did is kept when it ends. ``path`` are the ``uses`` of the tasks that the longest
-    input comes to."""
+    """An observer of the ordered runtime. It times morsels between the tasks ``ends``, and keeps
+    the measurements at the end of the run. ``path`` are the ``uses`` of the tasks behind the
+    longest input."""
 
     def __init__(self, ends: Ends = whole) -> None:
         self.marks = np.zeros((_MARKED, markers.MARK), np.int64)
@@ -171,7 +171,7 @@ class Observed:
         self._ends = ends
 
     def batches(self, session: cql.Session, query: cql.Query) -> Iterator[pa.RecordBatch]:
-        """The rows of such a run of ``query``."""
+        """The result batches of an observed run of ``query``."""
         execution = Execution(query._plan, session.settings, observer=self)
         self._feeds = execution.feeds
         with query._one_run(execution.queries[0]) as made:
@@ -187,12 +187,12 @@ class Observed:
         self.path = _path(tasks, self.uses)
 
     def latencies(self) -> Words:
-        """Nanoseconds that each of the morsels in the 20th to 80th percentile took."""
+        """Nanoseconds of each timed morsel in the 20th to 80th percentile."""
         counts = self.counting()
         return counts[:, markers.LEFT] - counts[:, markers.ENTERED]
 
     def counting(self) -> Words:
-        """The marks of these morsels, of those that went through."""
+        """The marks of the finished morsels in the 20th to 80th percentile."""
         through = self.marks[self.marks[:, markers.LEFT] > 0]
         return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
 
@@ -200,7 +200,7 @@ class Observed:
 def _path(tasks: Tasks, uses: Sequence[Use]) -> list[Use]:
     firsts = [tasks.place[edge.target] for edge in tasks.entries]
     reached = {max(firsts, key=lambda s: uses[s].inputs)}
-    for s, k in enumerate(tasks.order):  # what feeds a task stands before it
+    for s, k in enumerate(tasks.order):  # feeders precede the tasks that they feed
         if s in reached:
             edges = tasks.graph.edges[k]
             reached |= {tasks.place[e.target] for e in edges if e.target != SINK}
@@ -226,26 +226,26 @@ def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settin
 
 
 def in_turns(times: int, trials: Mapping[K, Callable[[], Run]]) -> dict[K, Run]:
-    """Of each its fastest run, since what else the machine does only adds. They take turns (A B C A
-    B C …), so that a neighbour who stays meets all of them."""
+    """The fastest run of each trial, since other load on the machine only adds time. Trials take
+    turns (A B C A B C …), so that a permanent neighbour affects all of them."""
     rounds = [{name: trial() for name, trial in trials.items()} for _ in range(times)]
     return {n: min((made[n] for made in rounds), key=lambda run: run.seconds) for n in trials}
 
 
 # -- the machine that is simulated -----------------------------------------------------------------
 
-#: Nanoseconds of a look in vain: through all tasks, and 20 pauses.
+#: Nanoseconds of a look without success: through all tasks, and 20 pauses.
 _LOOK = 500.0
 
 
 def engine(n: int, **settings: Any) -> Machine:
-    """The ordered runtime on ``n`` cores of this machine."""
+    """A model of the ordered runtime on ``n`` cores of this machine."""
     return Machine(n, leader=True, looks=looks(n, n, live=False) * _LOOK, rouse=rouse(), **settings)
 
 
 @cache
 def rouse() -> float:
-    """Nanoseconds from when a sleeping worker is woken until it goes on: the median of some."""
+    """Median nanoseconds from waking a sleeping worker until it continues."""
     bed, out, scratch = (np.zeros(n, np.int64) for n in (condition.BED, 1, 4))
     condition.make_bed(bed.ctypes.data)
     took = []
@@ -282,13 +282,13 @@ def _wakes(bed: int, scratch: int) -> int:
 def chain_of(
     few: Run, many: Run, parts: int, step: float, kinds: Sequence[int] | None = None
 ) -> list[Task]:
-    """The tasks of a query as a chain (those of several branches one behind the other), with
-    what two runs of one worker took: one in few partitions, one in ``MOST_PARTITIONS``, so that the
-    cost of a fragment by itself is known. They are simulated in ``parts`` partitions. ``step`` is
-    what the simulation adds for an input, and for an output.
+    """The tasks of a query as one chain (several branches one behind the other) with the costs of
+    two one-worker runs: ``few`` partitions, and ``MOST_PARTITIONS``; their difference gives the
+    cost of a fragment. The tasks are simulated in ``parts`` partitions. ``step`` is the time that
+    the simulation adds per input and per output.
 
-    ``kinds`` takes the place of the tasks' own: they are those of tuples then, each of which
-    belongs to one partition, and nothing runs in Python."""
+    ``kinds`` replaces the kinds of the tasks: inputs are then tuples, each of one partition, and
+    nothing runs in Python."""
     used = [(u, fine) for u, fine in zip(few.path, many.path, strict=True) if u.inputs > 0]
     chain = []
     for k, (use, fine) in enumerate(used):

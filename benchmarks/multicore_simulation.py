@@ -1,15 +1,14 @@
-"""The ordered runtime under a virtual clock, for machines of any number of cores.
+"""The ordered runtime under a virtual clock, for machines with any number of cores.
 
 A pipeline is a chain of tasks, each with a cost, a selectivity and a degree of parallelism
 (ordered-multicore paper, section 2). Workers take the steps of
-``cql.executor.kernels.ordered.worker``, ``reorder`` and ``fragments``, each of which takes some
-nanoseconds here; the task that a worker takes is picked by the engine's own function
-(``kernels.ordered.schedulers``). Between two yields nothing else happens, so that what is atomic
-there is atomic here. Draws depend on the seed and the number of an input alone: every runtime does
-the same work.
+``cql.executor.kernels.ordered.worker``, ``reorder`` and ``partitions``; each step takes some
+virtual nanoseconds. The engine's own function (``kernels.ordered.schedulers``) picks a worker's
+task. Nothing else happens between two yields, so steps that are atomic there are atomic here. Draws
+depend only on the seed and the input number: every runtime does the same work.
 
-A tuple is a morsel of one row. Latency is the paper's *processing latency* (§2.1): from when the
-first task begins with a morsel until all that came of it has left the last one.
+A tuple is a morsel of one row. Latency is the paper's *processing latency* (§2.1): from the start
+of a morsel at the first task until all its output has left the last task.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from benchmarks.multicore_near import nearest
 from cql.executor.kernels.ordered import schedulers
 from cql.executor.runtimes.ordered import POLICIES
 
-#: A step of a worker: nanoseconds that pass; None: until another one wakes it.
+#: The steps of a worker: each yields its nanoseconds, or None to wait for another worker.
 Steps = Generator[float | None, None, Any]
-#: Inputs of a worklist that ``nearest`` looks at.
+#: The number of inputs of a worklist that ``nearest`` looks at.
 _SEEN = 16
 
 
 def simulate(
     chain: Sequence[Task], machine: Machine, morsels: int, *, seed: int = 0, timed: int = 0
 ) -> Simulated:
-    """Runs so many morsels through the tasks. They are timed from task ``timed`` on, before
-    which each is one input. RuntimeError if no worker can go on: with ``retries`` all may hold
-    outputs that have to wait for an input that nobody works on."""
+    """Runs ``morsels`` morsels through the tasks and times them from task ``timed`` on; before that
+    task each morsel is one input. Raises RuntimeError if no worker can continue: with ``retries``
+    all may hold outputs that wait for an input on which no worker works."""
     return _Run(chain, machine, morsels, seed, timed).run()
 
 
@@ -77,21 +76,21 @@ class _State:
         assert (task.kind == PARTITIONED) == (parts > 0)
         most = {STATELESS: machine.workers, SERIAL: 1, PARTITIONED: min(machine.workers, parts)}
         self.most = most[task.kind]
-        self.queue: deque[int] = deque()  # who made each input
+        self.queue: deque[int] = deque()  # the worker that made each input
         self.given = self.taken = self.next = 0
-        self.buffer: dict[int, tuple[int, int]] = {}  # by input: outputs that are left, their maker
+        self.buffer: dict[int, tuple[int, int]] = {}  # by input: unsent outputs, their maker
         self.flag = _Lock()
         self.stuck: deque[int] = deque()  # workers that wait for a slot
         self.marks: deque[tuple[int, int]] = deque()  # inputs before a marker, its morsel
         self.allotted = 0
         self.count, self.recent = 0, 0.0
         self.totals = Totals()
-        self.shown = 0  # outputs of a serial task that others still show
-        self.suspended: int | None = None  # outputs that are left of the input of a serial task
+        self.shown = 0  # outputs of a serial task whose columns are still shown
+        self.suspended: int | None = None  # unsent outputs of a serial task's input
         self.lists: list[deque[tuple[int, float, int]]] = [deque() for _ in range(parts)]
         self.held = [0] * parts
         self.master: deque[int] = deque()
-        self.unclaimed = self.split = 0  # fragments: that nobody has, and in all
+        self.unclaimed = self.split = 0  # fragments: unclaimed, and in total
         self.undone: dict[int, int] = {}
         self.door = _Lock()  # of the shared queue
         self.locks = [_Lock() for _ in range(parts)]
@@ -104,12 +103,12 @@ class _Run:
         self.machine, self.morsels, self.timed = machine, morsels, timed
         self.states = [_State(s, k, machine, seed) for k, s in enumerate(chain)]
         self.now, self._ticket, self.admitted, self.done = 0.0, 0, 0, 0
-        self.released = 0  # morsels, of which nothing shows columns any more
-        #: By task, the source (-1) included: behind which its outputs are not shown any more.
+        self.released = 0  # morsels whose columns are not shown any more
+        #: By task (source: -1): the task behind which its outputs are no longer shown.
         self.until = {k: self._until(k) for k in range(-1, len(chain) - 1)}
         self.heap: list[tuple[float, int, int]] = []
         self.workers = [self._work(w) for w in range(machine.workers)]
-        self.idle: deque[tuple[int, float]] = deque()  # who found nothing, since when
+        self.idle: deque[tuple[int, float]] = deque()  # workers without work, since when
         self.spinning: deque[int] = deque()
         self.busy, self.idled = ([0.0] * machine.workers for _ in range(2))
         self.entered, self.left = np.full((2, morsels), np.nan)
@@ -149,7 +148,7 @@ class _Run:
         heappush(self.heap, (self.now + after, self._ticket, w))
 
     def _wake(self, n: int = 1) -> None:
-        """Something has changed: of who found nothing and still looks, so many see it."""
+        """After a change, at most ``n`` of the idle but awake workers notice it."""
         while n > 0 and self.spinning:
             self._at(self.machine.wake, self.spinning.popleft())
             n -= 1
@@ -159,21 +158,21 @@ class _Run:
             del self.idle[asleep]
 
     def _asleep(self) -> int:
-        """How many sleep; they have found nothing for longest."""
+        """The number of sleeping workers: those idle for the longest time."""
         for k, (_, since) in enumerate(self.idle):
             if self.now - since <= self.machine.looks:
                 return k
         return len(self.idle)
 
     def _rouse(self, n: int = 1) -> None:
-        """Who sleeps is roused (``kernels.lib.condition.wake``); of who still looks, so many see
-        it."""
+        """Wakes all sleeping workers (``kernels.lib.condition.wake``), and at most ``n`` of the
+        idle but awake ones."""
         for _ in range(self._asleep()):
             self._at(self.machine.rouse, self.idle.popleft()[0])
         self._wake(n)
 
     def _run_worker_zero(self) -> None:
-        """Worker 0 sees that it can admit something, if it looks."""
+        """Worker 0, if idle, notices that it can admit a morsel."""
         if 0 in self.spinning:
             self.spinning.remove(0)
             self._at(self.machine.wake, 0)
@@ -194,7 +193,7 @@ class _Run:
             yield self.machine.interval
 
     def _admissible(self) -> int:
-        """Morsels that have come and that there is room for."""
+        """The number of morsels that have arrived and for which there is room."""
         first, come = self.states[0], self.morsels
         if self.machine.interval:
             come = min(come, int(self.now / self.machine.interval + 1e-6) + 1)
@@ -219,8 +218,9 @@ class _Run:
             self._admit()
 
     def _mark(self, token: int, k: int) -> None:
-        """The marker of a morsel comes to task ``k``, behind what has been given to it; or it
-        has left. One of an output of task n is -1 - n: it goes as far as the output is shown."""
+        """The marker of a morsel reaches task ``k``, behind the inputs already given to the task,
+        or leaves the last task. The marker of an output of task n has token -1 - n; it ends where
+        the output is no longer shown."""
         while k < len(self.states):
             s = self.states[k]
             if s.next < s.given:
@@ -233,7 +233,7 @@ class _Run:
         self.done += 1
 
     def _ends(self, token: int, k: int) -> bool:
-        """A marker leaves task ``k``; whether that is as far as it goes."""
+        """A marker leaves task ``k``; returns whether it ends there."""
         if token < 0:
             if k < self.until[-1 - token]:
                 return False
@@ -253,7 +253,7 @@ class _Run:
         return next((j for j in after if not self.states[j].task.shows), after[-1])
 
     def _passed(self, s: _State) -> None:
-        """The outputs of the next input have left."""
+        """All outputs of the next input have left."""
         s.next += 1
         while s.marks and s.marks[0][0] <= s.next:
             token = s.marks.popleft()[1]
@@ -276,13 +276,13 @@ class _Run:
                     yield machine.read
             for s in self.states:
                 if s.task.kind != SERIAL:
-                    yield from self._send_pending(s)  # what had no room may have some
+                    yield from self._send_pending(s)  # there may be room now
                 if s.task.kind == PARTITIONED:
                     self._dispatch(s)
             k = self._pick(w)
             began = self.now
             if k == schedulers.NONE and w == 0 and machine.leader and self._admissible() > 0:
-                continue  # there was no room when it looked
+                continue  # a morsel became admissible after the look
             if k == schedulers.NONE:
                 self.idle.append((w, self.now))
                 yield None
@@ -304,7 +304,7 @@ class _Run:
                 for each in self.states:
                     each.recent = 0.0
             if done == 0 and spent == 0 and machine.worklist == QUEUES:
-                # what waits is of partitions that others have: it looks on until that changes
+                # The waiting inputs belong to partitions of other workers: look again on a change.
                 self.spinning.append(w)
                 yield None
                 self.idled[w] += self.now - began
@@ -345,7 +345,7 @@ class _Run:
         return len(s.queue) if self.machine.retries else min(len(s.queue), self._free(s))
 
     def _expected(self) -> Iterator[tuple[int, int]]:
-        """``workers._expect`` for each task."""
+        """``worker._expect`` for each task."""
         inputs = self.states[0].given
         for s in self.states:
             outputs = round(inputs * (max(s.totals.outputs, 1) / s.next if s.next else 1.0))
@@ -357,7 +357,7 @@ class _Run:
         return len(self.states[s.number + 1].queue) if s.number + 1 < len(self.states) else 0
 
     def _free(self, s: _State) -> int:
-        """Slots for inputs that are not yet taken."""
+        """The number of free slots for inputs not yet taken."""
         return s.next + s.slots - s.taken
 
     def _fetch(self, s: _State, maker: int, w: int) -> float:
@@ -367,7 +367,7 @@ class _Run:
         return self.machine.take + (s.allotted - 1) * self.machine.contend
 
     def _farther(self, s: _State, w: int) -> float:
-        """How much longer than others the worker takes to fetch one of the next inputs."""
+        """The extra time of worker ``w`` to fetch one of the next inputs, compared with others."""
         makers = [maker for maker in islice(s.queue, _SEEN) if maker >= 0]
         if not makers:
             return 0.0
@@ -377,9 +377,9 @@ class _Run:
         return s.task.fetch * (own - mean)
 
     def _take(self, s: _State) -> int:
-        """The worker that made the next input."""
+        """Takes the next input; returns the worker that made it."""
         if len(s.queue) == s.places:
-            self._wake()  # who gives to it has room again
+            self._wake()  # the upstream task has room again
         s.taken += 1
         return s.queue.popleft()
 
@@ -453,7 +453,7 @@ class _Run:
         return s.number + 1 < len(self.states) and self.states[s.number + 1].task.shows
 
     def _free_morsels(self, s: _State) -> int:
-        """A serial task has as many output morsels as its buffer would have slots."""
+        """The number of free output morsels; a serial task has as many as a buffer has slots."""
         return s.slots - s.shown if self._is_shown(s) else s.slots
 
     # -- partitions (``kernels.ordered.partitions``) -----------------------------------------------
@@ -471,7 +471,7 @@ class _Run:
             self._wake(len(parts))
 
     def _claim(self, w: int, s: _State) -> Steps:
-        """A partition that the worker has for itself and that has a fragment."""
+        """Claims a partition that has a fragment and no other worker."""
         if self.machine.worklist == QUEUES:
             parts = len(s.lists)
             home = w * parts // self.machine.workers

@@ -1,7 +1,7 @@
 """The parametric operators of the ordered-multicore paper (§7.1) as queries: stateless and
-partitioned ones, of any cost, tuple size, selectivity and state.
+partitioned, with any cost, tuple size, selectivity and state.
 
-A *tuple* of the paper is here a morsel, of as many rows as its cost takes: all of them have one
+A *tuple* of the paper is here a morsel; its number of rows sets the cost, and all its rows have one
 key."""
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from benchmarks.multicore_runs import Ends, Run, Sizes, in_turns, run, whole
 from benchmarks.workloads import T0, Column
 from cql.executor.kernels.lib.hashing import hash_end, hash_start
 
-#: Terms of an expression that takes about as long for a row.
+#: Terms of the expensive expression, and its approximate nanoseconds per row.
 TERMS, ROW_COST = 40, 1050.0
 EXPENSIVE = " + ".join(f"pow(abs(sin(x + {k})) + 1e0, 1.5e0)" for k in range(TERMS))
-#: What parameters are multiplied by.
+#: Factors applied to each parameter.
 FACTORS = (1, 8, 64)
 _PARAMETERS = (
     '"The per-tuple processing cost, input tuple size, state size (for partitioned stateful) and'
     " selectivity can be varied by initializing these parametric operators with appropriate"
     ' parameters." (§7.1)'
 )
-#: Tasks: the expensive one, two light ones (a projection, a count), the last projection.
+#: Tasks: the expensive filter, two light tasks (a projection, a count), the last projection.
 STATELESS_QUERY = f"""
 SELECT count(*) AS n FROM (SELECT ts, x FROM s WHERE {EXPENSIVE} > 0)
 [RANGE 1 DAY SLIDE 1 DAY WA ts]"""
-#: Tasks: split by key, the expensive one, the last projection.
+#: Tasks: split by key, the expensive aggregate, the last projection.
 PARTITIONED_QUERY = f"""
 SELECT k, sum({EXPENSIVE}) AS y FROM s [RANGE 1 DAY SLIDE 1 DAY WA ts] GROUP BY k"""
 #: Each row is given to ``SELECTIVITY`` windows, and so becomes as many rows: a morsel of as many
@@ -46,14 +46,14 @@ SELECT k, sum({EXPENSIVE}) AS y FROM (
 
 
 def rows_for(cost: float) -> int:
-    """Rows of a morsel that take about so many nanoseconds: a power of two, so that blocks of the
-    source are cut into whole morsels; and few enough for these not to be cut by what they take."""
+    """Rows per morsel that take about ``cost`` nanoseconds. A power of two, so that the blocks of
+    the source are cut into whole morsels; bounded, so that adaptive morsel sizes do not cut it."""
     return int(2 ** min(max(round(np.log2(cost / ROW_COST)), 0), 11))
 
 
 def tuples(keys: Column, rows: int, width: int = 0) -> Any:
-    """A table of morsels of so many rows, each of one of ``keys``: ``ts`` (the same of all, so that
-    no window closes before the end), ``k``, ``x``, and ``width`` more columns."""
+    """A table of tuples, ``rows`` rows per key in ``keys``: ``ts`` (constant, so that no window
+    closes before the end), ``k``, ``x``, and ``width`` more columns."""
     import pyarrow as pa
 
     n = len(keys) * rows
@@ -64,7 +64,7 @@ def tuples(keys: Column, rows: int, width: int = 0) -> Any:
 
 
 def keys_of(parts: int) -> Column:
-    """For each of so many partitions, a key that the engine finds in it."""
+    """For each of ``parts`` partitions, a key that the engine assigns to the partition."""
     found: dict[int, int] = {}
     key = 0
     while len(found) < parts:
@@ -82,8 +82,8 @@ def session_of(table: Any) -> cql.Session:
 
 @dataclass(slots=True)
 class Operator:
-    """A query over tuples of ``keys``, each of so many rows (and ``width`` more columns). ``right``
-    as long as all runs gave one answer."""
+    """A query over tuples of ``keys``, each of ``rows`` rows (and ``width`` more columns).
+    ``right`` says whether all runs have given one answer."""
 
     sizes: Sizes
     text: str
@@ -94,14 +94,14 @@ class Operator:
     _answer: Any = field(default=None)
 
     def over(self, keys: Column) -> Operator:
-        """The same for others."""
+        """The same operator over other keys."""
         return Operator(self.sizes, self.text, keys, self.rows, self.width)
 
     def run(self, ends: Ends = whole, **settings: Any) -> Run:
         return in_turns(self.sizes.times, {None: self.trial(ends, **settings)})[None]
 
     def trial(self, ends: Ends = whole, **settings: Any) -> Callable[[], Run]:
-        """A run, whenever it is called."""
+        """A function that runs the query once."""
 
         def once() -> Run:
             table = tuples(self.keys, self.rows, self.width)
@@ -116,12 +116,12 @@ class Operator:
 
 
 def count(sizes: Sizes, cost: float) -> int:
-    """Tuples of one run."""
+    """Tuples per run."""
     return max(100, round(sizes.seconds * 1e9 / cost))
 
 
 def cost_of(made: Run) -> float:
-    """Nanoseconds for a tuple, of the first operator."""
+    """Nanoseconds per tuple at the first operator."""
     return made.uses[0].busy / made.uses[0].inputs
 
 
@@ -129,7 +129,7 @@ def cost_of(made: Run) -> float:
 
 
 def parameters(sizes: Sizes) -> Figure:
-    """What they change, with one worker, beside its smallest value."""
+    """The effect of each parameter on one worker, relative to the parameter's smallest value."""
     few = max(50, round(sizes.seconds * 4000))
     zeros = np.zeros(few, np.int64)
     cost, size, selectivity, state = ([] for _ in range(4))

@@ -12,9 +12,9 @@ from benchmarks.workloads import Column
 
 
 class Ours:
-    """``streams`` are Arrow tables in order of their column ``ts``; ``workers``, if there are
-    several, run it under the ordered runtime. A run parses, binds, plans and compiles (or finds its
-    kernels) each time; no result is kept."""
+    """Our engine as a contender. ``streams`` are Arrow tables in order of their column ``ts``. With
+    ``workers`` above 1 the query runs under the ordered runtime. Each run parses, binds, plans and
+    compiles (or finds cached kernels); no result is kept."""
 
     def __init__(self, query: str, workers: int = 1, **streams: Any) -> None:
         self.session = cql.connect(spark=False)
@@ -31,7 +31,7 @@ class Ours:
         return self._latest.to_arrow()
 
     def notes(self, _: Any) -> Mapping[str, float]:
-        """The state that the run ended with, at its largest."""
+        """The state at the end of the run, in MB of 10^6 bytes."""
         state = sum(entry.get("state_bytes", 0) for entry in self._latest.metrics())
         return {"state MB": state / 1e6} if state else {}
 

@@ -1,5 +1,5 @@
-"""Other engines, where they are installed (the extra ``bench``). Each reads data that lies in
-memory in the layout it likes best, and gives an Arrow table."""
+"""Other engines, if installed (the extra ``bench``). Each reads data from memory in its preferred
+layout, and returns an Arrow table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DUCKDB_THREADS = 2
 
 
 def duckdb_runs(query: str, **tables: Any) -> Runs:
-    """``query`` with ``{name}`` for each table: over tables of DuckDB's own, and over Arrow."""
+    """Runs of ``query``, with ``{name}`` for each table: over DuckDB's own tables, and over
+    Arrow."""
     if find_spec("duckdb") is None:
         return {}
     import duckdb
@@ -35,7 +36,8 @@ def duckdb_runs(query: str, **tables: Any) -> Runs:
 
 
 def polars_runs(make: Callable[..., Any], *tables: Any) -> Runs:
-    """``make(polars, *frames)`` gives a frame; all threads of polars' pool."""
+    """Runs of ``make(polars, *frames)``, which returns a frame; polars uses its whole thread
+    pool."""
     if find_spec("polars") is None:
         return {}
     import polars

@@ -1,10 +1,10 @@
-"""What punctuation costs (out-of-order paper, appendix A.1.2.2): throughput as the punctuation
-among the tuples grows from none to 15% of them.
+"""The cost of punctuation (out-of-order paper, appendix A.1.2.2): throughput as the share of
+punctuation among the tuples grows from none to 15%.
 
-The source marks rows as punctuation (``PUNCTUATE ON ts WHEN mark``), each with the least time that
-is still to come, and all of them are checked against the rows that follow: the grammar is not taken
-for granted. Two queries: a count by key in windows of a second, which awaits the punctuation at
-their ends and lets the rest go; and an order that every punctuation releases rows of.
+The source marks rows as punctuation (``PUNCTUATE ON ts WHEN mark``), each with the minimum of the
+later times. All of them are checked against the rows that follow: the engine does not assume a
+grammatical stream. There are two queries. A count by key in windows of a second awaits the
+punctuation at the window ends and drops the rest. A sort releases rows at every punctuation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.workloads import SECOND, T0, Answer, Column, checksum
 ROWS = 5_000_000
 SECONDS = 50
 KEYS = 1_000
-#: By how much rows are out of order.
+#: The maximal disorder of rows, in microseconds.
 DISORDER = 100_000
 SHARES = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0)
 ROUNDS = 3
@@ -33,7 +33,7 @@ QUERIES = {
     COUNT: "SELECT k, count(*) AS n, window_end FROM s [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k",
     ORDER: "SELECT ts, k FROM s ORDER BY ts",
 }
-#: What is left of the throughput where the text says "very limited".
+#: The least remaining throughput that counts as the paper's "very limited" overhead.
 LEAST = 0.8
 _QUOTE = (
     '"If the punctuation is too fine-grained, it may degrade the efficiency of the stream system'
@@ -58,7 +58,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 
 def _speeds(name: str, data: tuple[Column, Column]) -> tuple[list[float], bool]:
-    """Medians of rounds, after one that compiles; and whether all answers were right."""
+    """Median throughputs after a first round that compiles; and whether all answers were right."""
     expected = counted(data) if name == COUNT else checksum(*data)
     sources = [punctuated(data, share) for share in SHARES]
     took: list[list[float]] = [[] for _ in SHARES]
@@ -81,7 +81,7 @@ def tuples(n: int) -> tuple[Column, Column]:
 
 
 def counted(data: tuple[Column, Column]) -> Answer:
-    """The count by key and second, by numpy."""
+    """The count by key and second, computed by numpy."""
     second = data[0] // SECOND
     first = int(second.min())
     pairs, counts = np.unique((second - first) * KEYS + data[1], return_counts=True)
@@ -89,8 +89,8 @@ def counted(data: tuple[Column, Column]) -> Answer:
 
 
 def punctuated(data: tuple[Column, Column], share: float) -> tuple[Column, Column, Column]:
-    """The tuples with marks evenly among them: the mark before row i holds the least time from
-    there on."""
+    """The tuples with evenly spaced marks: the mark before row i holds the minimum of the times
+    from row i on."""
     ts, keys = data
     n = len(ts)
     marks = round(n * share / 100)

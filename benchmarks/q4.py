@@ -48,8 +48,8 @@ def q4(rows: int | None = None, folder: Path | None = None) -> Benchmark:
 
 
 def _duckdb(workload: Workload) -> peers.Runs:
-    """A batch query without a notion of time; on its own table, and on the Arrow table that we
-    read. The time is a plain integer: its timestamps are slower to cut into windows."""
+    """A batch query without a notion of time, over DuckDB's own table and over our Arrow table. The
+    time is a plain integer, because DuckDB's timestamps are slower to cut into windows."""
     query = f"""
         SELECT ts // {WIDTH} * {WIDTH} AS w, srcIP, destIP, count(*) AS packets
         FROM {{m}} GROUP BY ALL"""

@@ -31,9 +31,9 @@ WHERE m1.ts >= m2.ts - INTERVAL 1 SECOND AND m1.ts <= m2.ts + INTERVAL 1 SECOND
   AND m1.srcIP = m2.destIP AND m1.destIP = m2.srcIP
   AND m1.srcPort = m2.destPort AND m1.destPort = m2.srcPort
 """
-#: Each stream, and what the names of its columns begin with.
+#: Each stream, and the prefix of its columns.
 SIDES = {"m1": "l_", "m2": "r_"}
-#: Columns of the one and of the other that are equal.
+#: Pairs of equal columns: of m1, of m2.
 KEYS = {"srcIP": "destIP", "destIP": "srcIP", "srcPort": "destPort", "destPort": "srcPort"}
 
 
@@ -43,12 +43,12 @@ def matches(table: Any) -> Answer:
 
 
 def q7(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """Each flow has packets all the time: the band is what selects."""
+    """Each flow has packets all the time, so the band is selective."""
     return _q7(flows, "20 packets a flow", rows, folder)
 
 
 def q7_rare(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """A flow has a packet each way: the equalities are what selects."""
+    """Each flow has one packet each way, so the equalities are selective."""
     return _q7(rare_flows, "1 packet a flow", rows, folder)
 
 

@@ -38,7 +38,7 @@ from benchmarks import (
 from benchmarks.figure import Figure
 from benchmarks.harness import Benchmark, Options
 
-#: What a name runs: each is given the rows and the folder of the data.
+#: Makes a benchmark from a number of rows and the folder of the data.
 Make = Callable[[int | None, Path | None], Benchmark]
 BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4": (q4.q4,),
@@ -56,7 +56,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }
-#: Figures of the papers: each is given the rows (None: those of the paper's setting).
+#: Figures of the papers by name; each takes a number of rows (None: the paper's setting).
 FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "skew": skew.figures,
     "split": split.figures,
@@ -68,7 +68,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "latency": latency.figures,
     "ordered": multicore.figures,
 }
-#: Rows of a quick look at figures.
+#: Rows of a quick run of figures.
 QUICK = 50_000
 BANDWIDTH = "bandwidth"
 
@@ -132,7 +132,7 @@ def main(
 
 
 def console_of_width() -> Console:
-    """Tables need room; what is no terminal takes any width."""
+    """A console wide enough for the tables, if the output is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=110)
 

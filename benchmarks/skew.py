@@ -1,10 +1,10 @@
-"""Figures 1 and 13 of the out-of-order paper: the most state that a count over a union takes, in
-order and out of order, as one input comes later and later.
+"""Figures 1 and 13 of the out-of-order paper: the peak state of a count over a union, in order and
+out of order, as one input becomes later.
 
-In order is ``SET union_operator = 'merge'``: what the early inputs are ahead waits in the union,
-and for a sliding window in the buffer of the window. Out of order is what runs by default. The
-inputs are replayed in the order in which their rows would arrive, a tenth of a second at a time,
-without a clock.
+The in-order plan is ``SET union_operator = 'merge'``: rows of the early inputs wait in the union,
+and for a sliding window in the buffer of the window. The out-of-order plan is the default. The
+inputs are replayed in the order of arrival of their rows, a tenth of a second at a time, without a
+clock.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from benchmarks.workloads import SECOND, T0, Answer, Column, checksum
 SKEWS = (1, 5, 10, 20, 30, 40)
 IN_ORDER, OUT_OF_ORDER = "in order", "out of order"
 STEP = "100 milliseconds"
-#: What the issue asks of the shape.
+#: Limits for the shape of the figures, from the issue.
 FLAT, SHARE, LINEAR = 0.2, 0.3, 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """``rates`` are rows per second of event time, by link; ``late`` is the link that is delayed.
-    ``total`` is the column of the result that adds up to the rows (times ``overlap``)."""
+    """``rates`` are rows per second of event time, by link; ``late`` is the delayed link. ``total``
+    is the column of the result whose sum is the number of rows (times ``overlap``)."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Setting:
         return f"{self.title}{groups}; {rates}"
 
     def scaled(self, rows: int | None) -> Setting:
-        """The same over about that many rows: as long, of lower rates and fewer groups."""
+        """The same duration with about ``rows`` rows: lower rates and fewer groups."""
         if rows is None:
             return self
         share = rows / (sum(self.rates.values()) * self.seconds)
@@ -112,7 +112,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 
 def measured(setting: Setting, skews: Sequence[int] = SKEWS) -> Figure:
-    """Each plan at each skew. Every answer must add up, and the two plans' agree."""
+    """Runs each plan at each skew. Every answer must add up, and the two plans must agree."""
     links = {
         name: link(seed, rate, setting.seconds, setting.groups)
         for seed, (name, rate) in enumerate(setting.rates.items())
@@ -159,7 +159,7 @@ def _checks(skews: Sequence[int], out: Sequence[float], in_: Sequence[float]) ->
 
 
 def link(seed: int, rate: float, seconds: int, groups: int) -> dict[str, Column]:
-    """Packets of one link in order of time, evenly over so many pairs of addresses."""
+    """Packets of one link in time order, spread evenly over ``groups`` pairs of addresses."""
     rng = np.random.default_rng(seed)
     n = max(1, round(rate * seconds))
     ts = np.sort(rng.integers(0, seconds * SECOND, n)) + T0
@@ -174,7 +174,7 @@ def link(seed: int, rate: float, seconds: int, groups: int) -> dict[str, Column]
 def _run(
     setting: Setting, links: Mapping[str, Mapping[str, Column]], skew: int, *, in_order: bool
 ) -> tuple[int, int, Answer]:
-    """Bytes of state at most, the sum of all counts, and the answer."""
+    """Peak bytes of state, the sum of all counts, and the answer."""
     settings = plan_settings(in_order=in_order, sliding=setting.overlap > 1)
     with cql.connect(spark=False, **settings) as session:
         for name, columns in links.items():
@@ -188,7 +188,8 @@ def _run(
 
 
 def plan_settings(*, in_order: bool, sliding: bool) -> dict[str, str]:
-    """A sliding window is buffered in order, as a system that relies on order does (§4.1)."""
+    """The settings of a plan. In order, a sliding window is buffered, as in a system that relies on
+    order (§4.1)."""
     if not in_order:
         return {"union_operator": "pass_through"}
     return {"union_operator": "merge", "window_operator": "buffered" if sliding else "auto"}
@@ -197,8 +198,8 @@ def plan_settings(*, in_order: bool, sliding: bool) -> dict[str, str]:
 def replayed(
     session: Any, name: str, columns: Mapping[str, Column], skew: float, speed: int = 0
 ) -> None:
-    """A stream of that name whose rows arrive so many seconds late; by a clock that is so many
-    times as fast, or without one."""
+    """Creates stream ``name``, whose rows arrive ``skew`` seconds late, on a clock with ``speed``
+    times real time (0: without a clock)."""
     import pyarrow as pa
 
     arrays = {k: pa.array(v) for k, v in columns.items()}

@@ -1,5 +1,5 @@
-"""Sliding windows: Q9 of the out-of-order paper (three links, one of them late), and windows that
-overlap sixty-fold."""
+"""Sliding windows: Q9 of the out-of-order paper (three links, one of them late), and windows with
+sixty-fold overlap."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ PANES, WID, TUMBLING = "ours, panes", "ours, plain WID", "ours, tumbling"
 
 
 class Links(Ours):
-    """Three streams, of which C is 30 seconds behind the others: its rows come in order, and its
-    progress is that much less, so that windows stay open for it."""
+    """Three streams. C arrives 30 seconds behind the others: its rows are in order, but its
+    watermark is lower, so that windows stay open for it."""
 
     def __init__(self, query: str, workload: Workload) -> None:
         super().__init__(query)
@@ -71,7 +71,7 @@ def q9(rows: int | None = None, folder: Path | None = None) -> Benchmark:
 
 
 def q9_groups(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """avg is not compared: a double."""
+    """avg, a double, is not compared."""
     workload = load(links, rows or FULL, folder)
     kernel, ours = bare.links_groups(workload), Links(GROUPS, workload)
     query = f"""
@@ -87,8 +87,8 @@ def q9_groups(rows: int | None = None, folder: Path | None = None) -> Benchmark:
 
 
 def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """Each row in 60 windows; against plain WID, the tumbling query, and panes by hand in numba
-    and in DuckDB."""
+    """Each row belongs to 60 windows. Compared with plain WID, the tumbling query, and hand-written
+    panes in numba and in DuckDB."""
     workload = _in_order(load(links, rows or FULL, folder))
     table = to_arrow(workload)
     slide = f"{FINE // SECOND} seconds"
@@ -110,7 +110,7 @@ def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     )  # fmt: skip
 
 
-#: Windows that differ in their lengths only: (range, slide) in minutes.
+#: Windows that differ only in their lengths: (range, slide) in minutes.
 LENGTHS = ((1, 1), (2, 1), (5, 1), (5, 5), (10, 5), (15, 15))
 OF_LENGTH = """
 SELECT window_start, srcIP, count(*) AS packets, sum(len)
@@ -118,7 +118,7 @@ FROM m [RANGE {} minutes, SLIDE {} minutes, WA ts] GROUP BY srcIP"""
 
 
 class Several:
-    """The queries of ``LENGTHS``, together or one after the other."""
+    """The queries of ``LENGTHS``, as a query set or one after the other."""
 
     def __init__(self, *, together: bool, shared: bool, **streams: Any) -> None:
         self.session = Ours("", **streams).session
@@ -133,7 +133,7 @@ class Several:
 
 
 def several(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """Six queries that start together, against the same one after the other."""
+    """Six queries in a query set, against the same queries one after the other."""
     workload = _in_order(load(links, rows or FULL, folder))
     table = to_arrow(workload)
     own = {
@@ -173,9 +173,9 @@ def _benchmark(
     goals: Mapping[str, float],
     compared: int,
 ) -> Benchmark:
-    """``own`` are contenders on one thread, with another answer than ``answer`` where they have
-    one; the first ``compared`` columns of a result count. Of ratios, each is that of the last of
-    ours, or of the first of several."""
+    """``own`` are contenders on one thread, each with the name of its answer if it differs from
+    ``answer``. The first ``compared`` columns of a result are compared. Each ratio is that of
+    PANES, if there is such a contender, or else of "ours"."""
 
     def of_table(made: Any) -> Answer:
         return checksum(*(integers(made.column(i)) for i in range(compared)))

@@ -34,26 +34,26 @@ from benchmarks.workloads import SECOND, T0
 from cql.catalog.memory import iterables
 from cql.executor.strings import compaction
 
-#: MB a minute after the warm-up.
+#: The largest slope of memory after the warm-up, in MB per minute.
 SLOPE = 1.0
 WARM_UP = 1 / 3
 POINTS = 20
 SAMPLE = 1.0
-#: Rows a second of each query, and by how many seconds they are out of order (some by more).
+#: Rows per second of each query, and the disorder in seconds (some rows exceed it).
 RATE, DISORDER = 5_000, 2.0
 BATCH = 500
-#: New texts after which a query forgets the dead ones, in bytes (8 MB without this): a sawtooth of
-#: that height in each query would hide a slope of 1 MB a minute.
+#: Bytes of new texts after which a query compacts its dictionary (instead of 8 MB): a sawtooth of 8
+#: MB in each query would hide a slope of 1 MB per minute.
 TEXTS = 1 << 20
-#: Rows that wait for a query that falls behind, on a machine in use (262,144 without this).
+#: Rows that wait for a query that falls behind on a busy machine (instead of 262,144).
 WAITING = 10_000
-#: Seconds from and to.
+#: Start and end, in seconds.
 Span: TypeAlias = tuple[float, float]
 NEVER: Span = (math.inf, math.inf)
-#: Seconds: of IDLE AFTER, of HEARTBEAT's slack, of silence in the results at most, of a stall.
+#: Seconds: IDLE AFTER, the slack of HEARTBEAT, the longest silence in results, the stall.
 IDLE, SLACK, GAP, STALL = 2, 2, 10.0, 10.0
 
-#: ``s`` has ever new names (each three times within about a second) and ids; ``k`` of few values.
+#: ``s`` has ever-new names (each three times within about a second) and ids; ``k`` has few values.
 KEYS: Mapping[str, str] = {
     "windows": """SELECT name, count(*) AS n, min(other) AS low, upper(max(other)) AS high,
         window_end FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY name""",
@@ -89,7 +89,7 @@ KEYS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Samples:
-    """What a run was seen to take, once a second: MB resident, MB of state by query."""
+    """Samples of a run, one per second: MB resident, MB of state by query."""
 
     seconds: list[float] = field(default_factory=list)
     resident: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Samples:
             self.state.setdefault(name, []).append(state_mb(query))
 
     def slope(self, values: Sequence[float]) -> float:
-        """A minute, after the warm-up."""
+        """The slope per minute, after the warm-up."""
         warm = int(np.searchsorted(self.seconds, self.seconds[-1] * WARM_UP))
         return slope([s / 60 for s in self.seconds[warm:]], values[warm:])[0]
 
@@ -119,7 +119,7 @@ class Samples:
     def drawn(
         self, name: str, title: str, checks: Sequence[Check], *, right: bool = True
     ) -> Figure:
-        """Twenty points, each a mean."""
+        """A figure of twenty points, each a mean."""
         count = len(self.seconds)
         parts = np.array_split(np.arange(count), min(POINTS, count))
 
@@ -136,8 +136,8 @@ class Samples:
 
 
 def rows(silence: Span = NEVER) -> Iterator[Any]:
-    """Arrow batches at RATE: ``ts`` up to DISORDER seconds out of order, one row in a thousand
-    later still; ``id`` and ``name`` are new every third row, ``other`` with each. None come in the
+    """Arrow batches at RATE: ``ts`` up to DISORDER seconds out of order, one row in a thousand even
+    later. ``id`` and ``name`` are new every third row, ``other`` in each row. No rows come in the
     ``silence``."""
     begun = time.monotonic()
     for first in itertools.count(0, BATCH):
@@ -148,7 +148,7 @@ def rows(silence: Span = NEVER) -> Iterator[Any]:
 
 
 def batch(first: int) -> Any:
-    """The rows from that number on."""
+    """The batch of BATCH rows from row number ``first`` on."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -172,7 +172,7 @@ def batch(first: int) -> Any:
 
 
 def keys(seconds: float, only: Sequence[str] = ()) -> Figure:
-    """All of KEYS at once, each in a thread and over rows of its own."""
+    """All queries of KEYS at once, each in a thread and over rows of its own."""
     with cql.connect(spark=False) as session:
         session.create_stream(
             "s", rows, ordered_by="ts", slack=f"{DISORDER:g} seconds", bounded=False
@@ -192,9 +192,9 @@ def keys(seconds: float, only: Sequence[str] = ()) -> Figure:
 
 
 class Reader:
-    """Reads a query to its end in a thread; after ``stall`` seconds it stops for STALL. ``batches``
-    are the results, if they are kept; ``longest_gap`` is the longest silence between two of them,
-    in seconds."""
+    """Reads a query to its end in a thread; after ``stall`` seconds the reader stops for STALL
+    seconds. ``batches`` are the results, if kept. ``longest_gap`` is the longest silence between
+    two results, in seconds."""
 
     def __init__(self, query: Any, *, stall: float = math.inf, keeps: bool = False) -> None:
         self.rows = self.late = 0
@@ -210,7 +210,7 @@ class Reader:
         try:
             self._read()
             self.late = self._query.progress().late
-        except BaseException as error:  # told by ``stop``
+        except BaseException as error:  # ``stop`` raises it again
             self.error = error
         finally:
             self.started.set()
@@ -241,8 +241,8 @@ class Reader:
 def sampled(
     queries: Mapping[str, Any], readers: Mapping[str, Reader], seconds: float = math.inf
 ) -> Samples:
-    """Samples from when every query has given results (all is compiled then) until all are over,
-    or for so many seconds; then stops them."""
+    """Samples from the first result of the last query (everything is compiled then) until all
+    queries have ended, or for ``seconds``; then stops them."""
     samples = Samples()
     for reader in readers.values():
         reader.started.wait()
@@ -289,7 +289,8 @@ def idle(seconds: float) -> Figure:
 
 
 def heartbeat(seconds: float) -> Figure:
-    """The only input is silent for two thirds of the time; windows that began before go on."""
+    """The only input is silent for two thirds of the time; windows that began before still
+    close."""
     with cql.connect(spark=False) as session:
         session.create_stream(
             "s",
@@ -317,8 +318,8 @@ def _silent(name: str, title: str, query: Any, seconds: float) -> Figure:
 
 
 def stall(seconds: float) -> Figure:
-    """Replays of ``seconds`` of rows by the clock: over one the reader stops for ten seconds in the
-    middle, over the other the source does. Nothing may be lost by that: neither falls idle."""
+    """Two replays of ``seconds`` of rows by the clock: in one the reader stops for ten seconds in
+    the middle, in the other the source does. Neither may lose rows or become idle."""
     import pyarrow as pa
 
     whole = pa.Table.from_batches(

@@ -1,9 +1,9 @@
-"""Q4, Q7 and Q9 from Spark tables into a Spark table, beside Spark Structured Streaming.
+"""Q4, Q7 and Q9 from Spark tables into a Spark table, compared with Spark Structured Streaming.
 
-Both read tables of parquet files and write one; both run with the JVM warm, with Java's default
-compiler and collector (the lean ones that we would start with ourselves slow Spark down). Spark
-gets the whole of a table as one batch, which is its fastest. Its append mode keeps the last windows
-back, so its answer is that of the closed ones.
+Both engines read tables of parquet files and write one. Both run with a warm JVM and Java's default
+compiler and collector (our own lean options would slow Spark down). Spark gets the whole table as
+one batch, its fastest mode. Its append mode withholds the last windows, so its answer covers only
+the closed windows.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ IN_MEMORY = "ours, from memory to Arrow"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A query over the rows of ``make``, which may come ``slack`` seconds late; ``streaming`` is
-    the same of streams of Spark that have their watermarks. ``columns`` are those of the result, of
-    which the first ``compared`` count; ``answer`` is that of all windows. ``sides``: the streams,
-    and what the names of their columns begin with."""
+    """A query over the rows of ``make``, which may come ``slack`` seconds late. ``streaming`` is
+    the same query over Spark streams with watermarks. ``columns`` are the columns of the result;
+    the first ``compared`` of them are compared. ``answer`` covers all windows. ``sides``: the
+    streams, and the prefixes of their columns."""
 
     name: str
     title: str
@@ -117,7 +117,7 @@ Q4 = Work(
     "counts",
     _counted,
 )
-#: The three links in one table, as they arrive. avg is not compared: a double.
+#: The three links in one table, in order of arrival. avg, a double, is not compared.
 Q9 = Work(
     "q9-spark",
     "5 minutes by 1, count, sum, min, max and avg by 1,000 addresses, Spark tables",
@@ -146,13 +146,13 @@ Q7 = Work(
 
 
 def q4_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
-    """``spark`` is a session to run in; by default one is started here and stopped at the end."""
+    """``spark`` is the session to use; by default one is started here and stopped at the end."""
     limits = [Limit(OURS, 1000, PEAK)]
     return _beside_spark(Q4, rows, folder, spark, {}, [Ratio(OURS, SPARK, 10)], limits)
 
 
 def q9_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
-    """Also from memory to Arrow, on one thread: the query of ``q9``."""
+    """Also from memory to Arrow, on one thread, as the benchmark ``q9``."""
     memory = sliding.Links(sliding.GROUPS, load(links, rows or FULL, folder))
     own = Contender(IN_MEMORY, memory.run, Q9.of_table, notes=memory.notes, pinned=True)
     ratios = [Ratio(IN_MEMORY, SPARK, 30), Ratio(OURS, SPARK)]
@@ -160,7 +160,7 @@ def q9_spark(rows: int | None = None, folder: Path | None = None, spark: Any = N
 
 
 def q7_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
-    """Also from memory to Arrow, on one thread: the query of ``q7``."""
+    """Also from memory to Arrow, on one thread, as the benchmark ``q7``."""
     size = rows or FULL_SIDE
     memory = Ours(q7.QUERY, **q7.streams(load(flows, size, folder)))
     own = Contender(IN_MEMORY, memory.run, q7.matches, notes=memory.notes, pinned=True)
@@ -181,7 +181,7 @@ def _beside_spark(
 
     size = rows or FULL
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        # Elsewhere, so that the data never counts as memory of this process.
+        # Another process makes the data, so that it never counts as memory of this one.
         tables = {}
         for stream, side in work.sides.items():
             made = other.submit(parquet_parts, work.make, size, folder, side=side)
@@ -220,12 +220,12 @@ def _beside_spark(
 
 
 def _source(stream: str) -> str:
-    """A name of its own: a session that was given may hold other tables."""
+    """A unique name, because a given session may hold other tables."""
     return f"bench_source_{stream}"
 
 
 class _Side:
-    """Each run writes into a new and empty table, made before the clock starts."""
+    """One engine; each run writes into a new empty table, made before the clock starts."""
 
     def __init__(self, spark: Any, work: Work, prefix: str) -> None:
         self._spark = spark

@@ -1,11 +1,11 @@
-"""Figure 3 of the out-of-order paper as a query: packets are split by a cheap predicate, those that
-do not satisfy it go through an expensive one, the union of both is counted in windows of a second.
+"""Figure 3 of the out-of-order paper as a query: a cheap predicate splits packets, the failing ones
+go through an expensive predicate, and windows of a second count the union of both.
 
-The expensive path is given its rows later and later, as if it were that slow. Three plans: out of
-order; a merging union; a union that passes rows through under a count with slack of its own, once
-too small for the delay and once too large. Measured are the most state, the latency of results
-(event time that has arrived when a window's count comes out, less the window's end), and the share
-of the packets that the count has lost.
+The rows of the expensive path are delayed more and more, as if the path were that slow. Three
+plans: out of order; a merging union; and a pass-through union under a count with slack of its own,
+once too small for the delay and once too large. Measured are the peak state, the latency of results
+(event time reached when a window's count leaves, less the window's end), and the share of packets
+that the count loses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.workloads import SECOND, T0, Column
 ROWS = 2_000_000
 SECONDS = 60
 DELAYS = (0.0, 0.5, 1.0, 2.0, 3.0)
-#: Plans by name: their settings.
+#: The settings of each plan.
 OUT, MERGE, SMALL, LARGE = "out of order", "merge", "slack 1 s", "slack 4 s"
 PLANS: Mapping[str, Mapping[str, str]] = {
     OUT: {},
@@ -108,7 +108,7 @@ def packets(n: int) -> dict[str, Column]:
 
 
 def passing(data: Mapping[str, Column]) -> int:
-    """How many packets satisfy one of the predicates, by numpy."""
+    """The number of packets that satisfy one of the predicates, computed by numpy."""
     n = data["len"].astype(np.float64)
     dear = np.sin(n) ** 2 + np.sqrt(np.abs(np.cos(n / 7))) + np.log(n + 1) % 1.0 > 1.2
     return int(((n < 576) | dear).sum())
@@ -117,7 +117,7 @@ def passing(data: Mapping[str, Column]) -> int:
 def run(
     data: Mapping[str, Column], settings: Mapping[str, Any], delay: float
 ) -> tuple[int, float, int, int]:
-    """Bytes of state at most, the mean latency in seconds, what was counted and what was lost."""
+    """Peak bytes of state, the mean latency in seconds, the rows counted and the rows lost."""
     with cql.connect(spark=False, **settings) as session:
         replayed(session, "packets", data, 0)
         replayed(session, "late", data, delay)
@@ -129,7 +129,7 @@ def run(
             counted += int(integers(batch.column(0)).sum())
             reached = query.progress().event_time
             ends = integers(batch.column(1))
-            ends = ends[ends <= last - 5 * SECOND]  # the end of the input closes what is left
+            ends = ends[ends <= last - 5 * SECOND]  # the end of the input closes the other windows
             if reached is not None:
                 waits += ((reached - ends) / SECOND + delay).tolist()
         state = sum(entry.get("peak_bytes", 0) for entry in query.metrics())

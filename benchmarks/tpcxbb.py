@@ -1,16 +1,16 @@
-"""A retailer's streams as in TPCx-BB, for queries 1, 2, 3, 4 and 15 (``queries/tpcxbb``): every
-click on the portal, and every item sold in a store; and the table of items.
+"""A retailer's streams as in TPCx-BB, for queries 1, 2, 3, 4 and 15 (``queries/tpcxbb``): clicks on
+the portal and items sold in stores; and the table of items.
 
-Seeded; the rows of a stream are in order of ``ts``. Names are those of TPCx-BB without the prefix
-of their table. Its two columns for the day and the second are one timestamp here, and what a click
-was is a column of its own rather than one of the page's.
+Seeded; the rows of a stream are in order of ``ts``. Names are those of TPCx-BB without the table
+prefix. TPCx-BB's two columns for day and second are one timestamp here, and the type of a click is
+a column of its own instead of a column of the page.
 
-- Of items, that of rank r has a share ~ 1 / r (of views and sales alike; ranks are not in the order
-  of the numbers). Of users and stores ~ 1 / sqrt(r), which gives the busiest user 0.2%.
-- Of the 10 categories, that of rank r has ~ 1 / sqrt(r) of the items. What is paid for items of a
-  category rises and falls by 60% over eight weeks, one category after the other.
-- Sessions have a geometric number of clicks (8 on average), 45 s apart, one of a hundred by up to
-  55 minutes more; tickets have one of items (5, at most 20), scanned 5 s apart.
+- The item of rank r has a share ~ 1 / r of views and of sales (ranks are independent of item
+  numbers). Users and stores of rank r have a share ~ 1 / sqrt(r), so the busiest user has 0.2%.
+- The category of rank r, of 10, has a share ~ 1 / sqrt(r) of the items. Prices in a category rise
+  and fall by 60% over eight weeks, with a different phase per category.
+- Sessions have a geometric number of clicks (mean 8), 45 s apart; one gap of a hundred is up to 55
+  minutes longer. Tickets have a geometric number of items (mean 5, at most 20), scanned 5 s apart.
 
 ``python -m benchmarks.tpcxbb FOLDER --rows 1000000`` writes all three as Parquet.
 """
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from benchmarks.workloads import SECOND, T0, Column
 
 USERS, ITEMS, STORES, CATEGORIES = 50_000, 10_000, 20, 10
-#: Rows per second of event time, about.
+#: Approximate rows per second of event time.
 CLICK_RATE, SALE_RATE = 1.0, 0.25
 KINDS = ("view", "cart", "checkout", "buy")
 VIEW, CART, CHECKOUT, BUY = range(len(KINDS))
@@ -37,17 +37,17 @@ VIEW, CART, CHECKOUT, BUY = range(len(KINDS))
 _MINUTE = 60 * SECOND
 _SEASON = 56 * 24 * 60 * _MINUTE
 _MOST_SCANNED = 20
-_MOST_PAID = 99_999_99  # of a decimal(7, 2), in cents
+_MOST_PAID = 99_999_99  # the largest decimal(7, 2), in cents
 
 
 def web_clickstreams(
     n: int, seed: int = 1, rate: float = CLICK_RATE, users: int = USERS
 ) -> pa.Table:
-    """``n`` clicks: ``ts``, ``user_sk`` (NULL in 5% of the sessions: nobody known), ``item_sk``
-    (NULL of a checkout) and ``click_type``, one of ``KINDS``.
+    """``n`` clicks: ``ts``, ``user_sk`` (NULL in 5% of the sessions: unknown user), ``item_sk``
+    (NULL for a checkout) and ``click_type``, one of ``KINDS``.
 
-    A session is of views, some with a ``cart`` of what was viewed behind them. Three of ten with a
-    cart end in a ``checkout``, and a ``buy`` of each item in it."""
+    A session consists of views; a ``cart`` click may follow a view of the same item. Three of ten
+    sessions with a cart end in a ``checkout``, followed by a ``buy`` of each item in the cart."""
     rng = np.random.default_rng([seed, 1])
     visits = _Bursts.drawn(rng, n, mean=8)
     rows, of = visits.rows, visits.number
@@ -87,7 +87,7 @@ def web_clickstreams(
 
 def store_sales(n: int, seed: int = 1, rate: float = SALE_RATE) -> pa.Table:
     """``n`` sold items: ``ts``, ``ticket_number``, ``store_sk``, ``item_sk`` and ``net_paid``, a
-    decimal(7, 2). A ticket has an item once."""
+    decimal(7, 2). A ticket contains each item at most once."""
     rng = np.random.default_rng([seed, 2])
     tickets = _Bursts.drawn(rng, n, mean=5, most=_MOST_SCANNED)
     item = _popular(rng, tickets.rows, seed)
@@ -132,8 +132,8 @@ TABLES: Mapping[str, Callable[[int, int], pa.Table]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Bursts:
-    """Rows that come in bursts (sessions, tickets), burst by burst: how many each has, and the
-    number of its burst beside each row."""
+    """Rows in bursts (sessions, tickets), burst by burst: the length of each burst, and the number
+    of the burst of each row."""
 
     lengths: Column
     number: Column
@@ -142,7 +142,7 @@ class _Bursts:
     def drawn(
         cls, rng: np.random.Generator, n: int, mean: float, most: int | None = None
     ) -> _Bursts:
-        """More than ``n`` rows, so that ``n`` are left when some are taken out."""
+        """More than ``n`` rows, so that ``n`` remain after some are removed."""
         lengths = rng.geometric(1 / mean, int(1.25 * n / mean) + 100)
         lengths = np.minimum(lengths, most or n)
         return cls(lengths, np.repeat(np.arange(lengths.size), lengths))
@@ -163,12 +163,12 @@ class _Bursts:
 
     @property
     def place(self) -> Column:
-        """Of each row in its burst, from 0."""
+        """The index of each row within its burst, from 0."""
         return _places(self.lengths)
 
     def times(self, rng: np.random.Generator, rate: float, gaps: Column) -> Column:
-        """Of each row, in microseconds; ``gaps`` lie before the rows, but for first ones. Bursts
-        begin anywhere, so many that all together have ``rate`` rows a second."""
+        """The time of each row in microseconds. ``gaps`` precede the rows, except for the first row
+        of a burst. Burst starts are uniform, at ``rate`` rows per second overall."""
         span = self.rows / rate * SECOND
         starts = T0 + np.sort(rng.integers(0, int(span), self.count))
         since = np.cumsum(gaps.astype(np.int64))
@@ -177,32 +177,32 @@ class _Bursts:
 
 
 def _places(lengths: Column) -> Column:
-    """0, 1, … of each length, one after the other."""
+    """0, 1, … for each length, concatenated."""
     begins = np.cumsum(lengths) - lengths
     places: Column = np.arange(int(lengths.sum())) - np.repeat(begins, lengths)
     return places
 
 
 def ranks(rng: np.random.Generator, n: int, skew: float, size: int) -> Column:
-    """``size`` ranks from 0 below ``n``: r with a probability ~ 1 / (r + 1) ** ``skew``."""
+    """``size`` ranks below ``n``, from 0: rank r has a probability ~ 1 / (r + 1) ** ``skew``."""
     shares = np.cumsum(np.arange(1, n + 1) ** -skew)
     ranks: Column = np.searchsorted(shares, rng.random(size) * shares[-1], "right")
     return ranks
 
 
 def _popular(rng: np.random.Generator, size: int, seed: int) -> Column:
-    """Numbers of items."""
+    """``size`` item numbers, drawn by popularity."""
     number: Column = 1 + np.random.default_rng([seed, 5]).permutation(ITEMS)
     return number[ranks(rng, ITEMS, 1.0, size)]
 
 
 def _categories(seed: int) -> Column:
-    """Of each item, from 0."""
+    """The category of each item, from 0."""
     return ranks(np.random.default_rng([seed, 6]), CATEGORIES, 0.5, ITEMS).astype(np.int32)
 
 
 def table_of(columns: Mapping[str, Column | pa.Array], nullable: Collection[str] = ()) -> pa.Table:
-    """A table without NULL, but for the columns ``nullable``."""
+    """A table whose columns are declared NOT NULL, except for those in ``nullable``."""
     arrays = {name: pa.array(column) for name, column in columns.items()}
     fields = [pa.field(name, array.type, name in nullable) for name, array in arrays.items()]
     return pa.table(list(arrays.values()), pa.schema(fields))

@@ -1,5 +1,5 @@
-"""Queries 1 to 4 of TPCx-BB as kernels of one thread, written for these four and for numbers as
-``tpcxbb`` draws them: rows in order of time, users and items dense, kinds of clicks as codes."""
+"""Queries 1 to 4 of TPCx-BB as hand-written one-thread kernels, specialised for the numbers of
+``tpcxbb``: rows in time order, dense users and items, click types as codes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from benchmarks.workloads import SECOND, Column, checksum
 
 _HOUR = 3600 * SECOND
 _DAY = 24 * _HOUR
-#: An item is a number of so many bits; a count fits into the others of a word.
+#: Bits of an item number; a count takes the remaining bits of a word.
 _BITS = 14
 _LOW = (1 << _BITS) - 1
-#: Places of the tables of pairs and of tickets, powers of two; how many leave at most.
+#: Slots of the tables of pairs and of tickets (powers of two).
 _PLACES, _TICKETS = 1 << 20, 1 << 22
 assert ITEMS <= _LOW
 
@@ -31,7 +31,7 @@ def _hash(k: Any) -> Any:
 
 @njit(nogil=True)
 def _count(keys: Any, counts: Any, used: Any, n: Any, key: Any) -> Any:
-    """One more of a pair of items; how many pairs there are then."""
+    """Counts a pair of items; returns the number of distinct pairs."""
     p = _hash(key) & (keys.size - 1)
     while counts[p] != 0 and keys[p] != key:
         p = (p + 1) & (keys.size - 1)
@@ -44,8 +44,8 @@ def _count(keys: Any, counts: Any, used: Any, n: Any, key: Any) -> Any:
 
 @njit(nogil=True)
 def _leave(keys: Any, counts: Any, used: Any, n: Any, most: Any, end: Any, out: Any, j: Any) -> Any:
-    """The most frequent pairs leave, in their order; the table is empty then."""
-    heap, size = np.empty(most, np.int64), 0  # the least of the most frequent ones is the first
+    """Emits the most frequent pairs in their order; the table is empty afterwards."""
+    heap, size = np.empty(most, np.int64), 0  # a min-heap of the most frequent pairs
     for u in range(n):
         p = used[u]
         word = (counts[p] << (2 * _BITS)) | ((1 << (2 * _BITS)) - 1 - keys[p])
@@ -81,7 +81,7 @@ def _leave(keys: Any, counts: Any, used: Any, n: Any, most: Any, end: Any, out: 
 def _q1(ts: Any, ticket: Any, store: Any, item: Any, out: Any) -> Any:
     keys, counts = np.empty(_PLACES, np.int64), np.zeros(_PLACES, np.int64)
     used = np.empty(_PLACES, np.int32)
-    last = np.full(_TICKETS, -1, np.int32)  # of the tickets of a place, the latest row
+    last = np.full(_TICKETS, -1, np.int32)  # latest row of a ticket's slot
     before = np.empty(ts.size, np.int32)
     n = j = 0
     end = (ts[0] // _HOUR + 1) * _HOUR
@@ -109,7 +109,7 @@ def _q2(ts: Any, user: Any, item: Any, out: Any) -> Any:
     number, size = np.full(ts.size, -1, np.int32), np.zeros(ts.size + 1, np.int32)
     ends = np.empty(ts.size, np.int64)
     made = 0
-    for i in range(ts.size):  # the session of each row, and when it ends
+    for i in range(ts.size):  # the session of each row, and the end of the session
         u = user[i]
         if u == 0 or item[i] == 0:
             continue
@@ -145,7 +145,7 @@ def _q2(ts: Any, user: Any, item: Any, out: Any) -> Any:
 
 @njit(nogil=True)
 def _leave_30(keys: Any, counts: Any, used: Any, n: Any, end: Any, out: Any, j: Any) -> Any:
-    """Of each item bought the 30 that were viewed most often."""
+    """Emits, for each item bought, the 30 items that were viewed most often."""
     words = np.empty(n, np.int64)
     for u in range(n):
         p = used[u]
@@ -196,7 +196,7 @@ def _q4(ts: Any, user: Any, kind: Any, pages: Any, many: Any) -> Any:
     left = np.zeros(USERS + 1, np.bool_)  # with a cart
     paid = np.zeros(USERS + 1, np.bool_)
     for i in range(ts.size + USERS + 1):
-        u = user[i] if i < ts.size else i - ts.size  # in the end all sessions close
+        u = user[i] if i < ts.size else i - ts.size  # at the end all sessions close
         if u == 0:
             continue
         if last[u] >= 0 and (i >= ts.size or ts[i] - last[u] > _HOUR):
@@ -244,12 +244,13 @@ def q4(clicks: pa.Table) -> Bare:
 
 
 def _windows(ts: Column, width: int) -> int:
-    """How many there can be, the last of them of sessions that end an hour later."""
+    """An upper bound on the number of windows; the last one may hold sessions that end an hour
+    later."""
     return int(ts[-1] // width - ts[0] // width) + 3
 
 
 def _clicks(clicks: pa.Table) -> list[Column]:
-    """Users and items that are not known are 0."""
+    """The columns of the clicks as integers; unknown users and items are 0."""
     names = clicks["click_type"].combine_chunks()
     codes = pa.compute.index_in(names, pa.array(KINDS)).to_numpy().astype(np.int8)
     return [*(_integers(clicks[c]) for c in ("ts", "user_sk", "item_sk")), codes]

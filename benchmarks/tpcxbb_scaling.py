@@ -1,11 +1,11 @@
-"""TPCx-BB's queries 1 to 4 on two workers, beside one worker, depth first, and bare kernels.
+"""TPCx-BB's queries 1 to 4 on two workers, compared with one worker, depth first, and bare kernels.
 
-What a second worker can give is known from the profile of one: the time at operators that several
-workers run is shared, all other time is not (reading, writing, operators that are one task, and
-planning). That is Amdahl's bound, of a plan whose operators are split where they can be. Two
-workers should come to 1.8 times one where less than 8% is serial, else to 90% of the bound; they
-may come beyond it where the planner leaves operators whole, and a serial one runs beside another.
-One worker should lose no more than a tenth against depth first where a row costs 50 ns and more."""
+The profile of one worker bounds the gain from a second one: only time at operators that several
+workers can run is shared; all other time is serial (reading, writing, operators that are one task,
+planning). This is Amdahl's bound for a plan whose operators are split where possible. Two workers
+should be 1.8 times as fast as one if less than 8% is serial, else reach 90% of the bound. They may
+exceed the bound if the planner leaves operators whole and a serial one runs beside another. One
+worker should lose at most a tenth against depth first if a row costs 50 ns or more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchmarks.ours import integers
 from benchmarks.workloads import Answer, checksum
 
 QUERIES = Path(__file__).resolve().parent.parent / "queries" / "tpcxbb"
-#: Of each query: the stream that it reads, and its kernel.
+#: For each query: its stream and its kernel.
 KERNELS: Mapping[int, tuple[str, Callable[[Any], Bare]]] = {
     1: ("store_sales", tpcxbb_bare.q1),
     2: ("web_clickstreams", tpcxbb_bare.q2),
@@ -34,17 +34,17 @@ KERNELS: Mapping[int, tuple[str, Callable[[Any], Bare]]] = {
 }
 ROWS = 2_000_000
 WORKERS = 2
-#: Partitions of the profile: those that two workers have here.
+#: Partitions of the profile: the default for two workers.
 PARTITIONS = WORKERS
 BARE, DEPTH_FIRST, ONE, TWO = "bare kernel", "depth first", "1 worker", f"{WORKERS} workers"
-#: Under this serial share two workers should come to FULL; else to NEAR of the bound.
+#: Below this serial share two workers should reach FULL, else NEAR of the bound.
 FEW, FULL, NEAR = 0.08, 1.8, 0.9
-#: Nanoseconds a row from which on one worker should come to ALONE of depth first.
+#: From this cost per row (nanoseconds) on, one worker should reach ALONE of depth first.
 HEAVY, ALONE = 50, 1 / 1.1
 
 
 class Query:
-    """A query over its stream; a run is from its text to a whole Arrow result."""
+    """A query over its stream; a run goes from the query text to a whole Arrow result."""
 
     def __init__(self, number: int, name: str, table: Any) -> None:
         self.text = (QUERIES / f"q{number:02}.cql").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ class Query:
             self.session.set(name, value)
 
     def parallel(self) -> dict[str, float]:
-        """Seconds at each operator that several workers could run, on one worker."""
+        """Seconds at each operator that several workers could run, measured on one worker."""
         self.under("ordered", 1, PARTITIONS)
         query = self.session.sql(self.text)
         assert isinstance(query, cql.Query)
@@ -74,7 +74,7 @@ def scaling(number: int, rows: int | None = None, folder: Path | None = None) ->
     table = tpcxbb.TABLES[name](rows or ROWS, 1)
     bare, query = make(table), Query(number, name, table)
     expected = bare.answer(bare.run())
-    query.parallel()  # it compiles
+    query.parallel()  # compiles
     taken, shared = _least_shared(query)
     serial = 1 - shared / taken
     bound = 1 / (serial + (1 - serial) / WORKERS)
@@ -109,7 +109,8 @@ def scaling(number: int, rows: int | None = None, folder: Path | None = None) ->
 
 
 def _least_shared(query: Query) -> tuple[float, float]:
-    """Of three runs by one worker the fastest: its seconds, and those that workers could share."""
+    """The fastest of three one-worker runs: its seconds, and the seconds that workers could
+    share."""
     found = []
     for _ in range(3):
         began = time.perf_counter()
@@ -123,7 +124,7 @@ def _prepared(query: Query, runtime: str, workers: int) -> Callable[[], None]:
 
 
 def answer(table: Any) -> Answer:
-    """Of a result: doubles by their bits."""
+    """The answer of a result; doubles count by their bits."""
     columns = []
     for column in table.columns:
         if str(column.type) == "double":

@@ -1,11 +1,11 @@
 """Figures 5 to 10 of the in-order paper: response times of Sync-Filter, Filter-Order and Adaptive
-as the service time and the arrival rates change, beside equations 3, 5 and 7; and what they hold.
+over service time and arrival rates, compared with equations 3, 5 and 7; and the rows they hold.
 
-The operators are the real ones, under a virtual clock (``join_simulation``). The equations are of
-evenly spaced arrivals, a row of the slow stream just before the first of the fast ones. With
-exponential arrivals (§7) a row of the fast stream waits 1/λ1 for the next one of the slow stream,
-so that only the shape is compared. One server carries the rows of both streams: it is saturated
-where 2·c·|w|·λ1·λ2 is 1.
+The operators are the real ones, under a virtual clock (``join_simulation``). The equations assume
+evenly spaced arrivals, with a row of the slow stream just before the first of the fast ones. With
+exponential arrivals (§7) a row of the fast stream waits 1/λ1 for the next row of the slow stream,
+so only the shape is compared. One server processes the rows of both streams: it is saturated at
+2·c·|w|·λ1·λ2 = 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MINUTE, DAY = 60.0, 86_400.0
 SYNC, ORDER, ADAPTIVE = "Sync-Filter", "Filter-Order", "Adaptive"
 NAMES = {SYNC: "sync_filter", ORDER: "filter_order", ADAPTIVE: "adaptive"}
 ALPHA = 0.3
-#: What the issue asks for: how near to the equations, and to the better of the two.
+#: Tolerances from the issue: to the equations, and to the better of the two methods.
 TOLERANCE, FOLLOWS = 0.1, 0.05
-#: One query of those that run at a time takes this long to join two rows (§7.2.1).
+#: Seconds per joined pair of rows, for each concurrent query (§7.2.1).
 QUERY_COST = 5e-5
 _FIGURE_5 = (
     '"As c increases, the average response time of the Sync-Filter approach increases while the'
@@ -67,7 +67,7 @@ _MEMORY = (
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Two streams of ``slow`` and ``fast`` rows per second, joined within ``window`` seconds by
-    ``queries`` that take ``cost`` seconds each. Rows that arrive in the ``last`` seconds count."""
+    ``queries`` queries at ``cost`` seconds each. Only rows from the ``last`` seconds count."""
 
     window: float
     slow: float
@@ -99,7 +99,7 @@ class Setting:
         return 2 * self.load >= 1
 
     def arrivals(self) -> Arrivals:
-        """From an empty window on. The times are those of the arrivals."""
+        """Arrivals into an initially empty window; event times equal arrival times."""
         seconds = self.window + self.last
         rng = np.random.default_rng(7)
         slow = self._times(rng, self.slow, seconds)
@@ -121,7 +121,7 @@ class Setting:
         return simulate(joins, self.arrivals(), self.cost)
 
     def response(self, name: str) -> float:
-        """The mean over the rows of the fast stream."""
+        """Mean response time of the rows of the fast stream, in seconds."""
         arrivals = self.arrivals()
         counts = (arrivals.port == 1) & (arrivals.at >= self.window)
         found = self.run(name).response[counts]
@@ -129,7 +129,7 @@ class Setting:
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows`` None: as long as in the paper; else about so many in each run."""
+    """``rows`` None: as long as in the paper; else about ``rows`` rows in each run."""
     yield from varying_cost(rows)
     yield from varying_rate(rows)
     for exponential in (False, True):
@@ -142,7 +142,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 
 def varying_cost(rows: int | None = None) -> Iterator[Figure]:
-    """Figure 5: λ1 = 1, λ2 = 10, a day."""
+    """Figure 5: λ1 = 1, λ2 = 10, a window of a day."""
     window = DAY if rows is None else min(DAY, rows / 22)
     costs = [1e-8 * 2**k * DAY / window for k in range(6)]
     settings = [Setting(window, 1, 10, cost, min(600.0, window)) for cost in costs]
@@ -153,7 +153,7 @@ def varying_cost(rows: int | None = None) -> Iterator[Figure]:
 
 
 def varying_rate(rows: int | None = None) -> Iterator[Figure]:
-    """Figure 6: λ2 = 1, c = 0.1 ms, a day."""
+    """Figure 6: λ2 = 1, c = 0.1 ms, a window of a day."""
     window = DAY if rows is None else min(DAY, rows / 2)
     rates = [rate * DAY / window for rate in (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005)]
     rates += [rate * DAY / window for rate in (0.01, 0.02, 0.05)]
@@ -218,7 +218,7 @@ def _near(measured: dict[str, list[float]], equations: dict[str, list[float]]) -
 
 
 def varying_queries(rows: int | None = None, *, exponential: bool) -> Iterator[Figure]:
-    """Figures 7 and 8: c grows with the concurrent queries."""
+    """Figures 7 and 8: c grows with the number of concurrent queries."""
     last = 1200.0 if rows is None else max(60.0, rows / 11 - MINUTE)
     counts = (1, 2, 4, 6, 8, 10, 12, 14) + (() if exponential else (16,))
     queries = [(1, 1e-6), (1, 1e-5), *((n, QUERY_COST) for n in counts)]
@@ -289,8 +289,8 @@ def _experiment(
 
 
 def _follows(settings: Sequence[Setting], measured: dict[str, list[float]]) -> list[Check]:
-    """Adaptive does as Sync-Filter below α, and as Filter-Order above. A rate is estimated: who is
-    near α may do either."""
+    """Checks that Adaptive equals Sync-Filter below α and Filter-Order above. The rate is an
+    estimate, so near α either is accepted."""
     off = []
     for k, s in enumerate(settings):
         if abs(s.load / ALPHA - 1) > 0.15:
@@ -306,8 +306,8 @@ def _follows(settings: Sequence[Setting], measured: dict[str, list[float]]) -> l
 def _rises(
     settings: Sequence[Setting], spared: Sequence[float], predicted: Sequence[float]
 ) -> list[Check]:
-    """The more load, the more is spared. With exponential arrivals, rows queue for the server where
-    it is nearly saturated, and that is spared by none."""
+    """The time spared grows with the load. With exponential arrivals, rows queue for a nearly
+    saturated server, and no method spares that time."""
     light = [v for v, s in zip(spared, settings, strict=True) if s.load <= 0.3 or not s.exponential]
     rising = all(b >= a for a, b in pairwise(light))
     k = min(range(len(settings)), key=lambda k: abs(settings[k].load - ALPHA))
@@ -322,7 +322,7 @@ def _rises(
 
 
 def held(rows: int | None = None) -> Figure:
-    """The most rows and results that were there at a time, as the join becomes less selective."""
+    """The most rows and results held at a time, as the join becomes less selective."""
     last = 600.0 if rows is None else max(60.0, rows / 11 - MINUTE)
     keys = (1, 10, 100, 1000, 10_000)
     series: dict[str, list[float]] = {}

@@ -1,8 +1,8 @@
-"""The data: seeded generators, their answers, and a cache of both on disk.
+"""The data: seeded generators, their answers, and a disk cache of both.
 
-This is our own copy of the fixed denominator's generator: at the full size the columns are equal to
-its columns byte for byte, and the answers must be those of ``FIXED``. A smaller size draws from the
-same distributions; its answers are computed by numpy like those of the full size.
+This is our own copy of the fixed denominator's generator. At full size the columns equal the
+denominator's columns byte for byte, and the answers must be those of ``FIXED``. A smaller size
+draws from the same distributions; numpy computes its answers in the same way.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 Column: TypeAlias = npt.NDArray[Any]
-#: How many rows, and a checksum of them that does not depend on their order.
+#: The number of rows, and a checksum of the rows that is independent of their order.
 Answer: TypeAlias = tuple[int, str]
 
 #: Start of event time, in microseconds: a multiple of 300 s.
 T0 = 1_699_999_800 * 1_000_000
 SECOND = 1_000_000
-#: Of the window of ``packets``.
+#: The window length of ``packets``.
 WIDTH = 10 * SECOND
 FULL = 10_000_000
-#: Of each side of a join.
+#: Rows of each side of a join.
 FULL_SIDE = 1_000_000
 
-#: The answers of the fixed denominator, at FULL packets or events, or FULL_SIDE of each side.
+#: The answers of the fixed denominator, at FULL packets or events, or FULL_SIDE rows per side.
 FIXED: Mapping[str, Mapping[str, Answer]] = {
     "packets": {"counts": (655360, "7c35b8a0fc95e6b2")},
     "links": {"count": (20, "ec31a7d45d41a81d"), "groups": (20000, "3b177c6cc4b2fa52")},
@@ -46,7 +46,7 @@ _VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``columns`` have one length; ``size`` is what the generator was asked for."""
+    """``columns`` have equal lengths; ``size`` is the size requested from the generator."""
 
     name: str
     size: int
@@ -70,7 +70,7 @@ def mix(x: Column) -> Column:
 
 
 def checksum(*columns: Any) -> Answer:
-    """Of a bag of rows, given as integer columns of one length."""
+    """The checksum of a bag of rows, given as integer columns of equal lengths."""
     h: Column | None = None
     with np.errstate(over="ignore"):
         for column in columns:
@@ -82,7 +82,8 @@ def checksum(*columns: Any) -> Answer:
 
 
 def sums(*columns: Any) -> Answer:
-    """Rows, and the sum of each column: cheap enough for results as long as the input."""
+    """The number of rows, and the sum of each column: cheap even for results as long as the
+    input."""
     return len(columns[0]), " ".join(str(int(np.asarray(c).sum())) for c in columns)
 
 
@@ -90,10 +91,10 @@ def sums(*columns: Any) -> Answer:
 
 
 def packets(n: int) -> Workload:
-    """``n`` packets in order of time over 100 s, between 256 x 256 pairs of addresses.
+    """``n`` packets in time order over 100 s, between 256 x 256 pairs of addresses.
 
     Answers: ``counts`` of the rows (window_start, srcIP, destIP, count) of windows of 10 s;
-    ``closed``, the same without the windows that end behind the last packet."""
+    ``closed``, the same without the windows that end after the last packet."""
     rng = np.random.default_rng(1)
     ts, length = _packet_times(rng, n, 100 * SECOND)
     sources = rng.integers(-(2**31), 2**31, 256).astype(np.int32)
@@ -124,7 +125,7 @@ def _packet_times(rng: np.random.Generator, n: int, duration: int) -> tuple[Colu
 
 
 def bids(n: int) -> Workload:
-    """The bids (92%) among ``n`` events of Nexmark, one each 10 microseconds.
+    """The bids (92%) among ``n`` events of Nexmark, one event every 10 microseconds.
 
     Answers: ``price``, the sum of q1's prices (price * 908 / 1000); ``q1``, the sums of its columns
     (auction, price, bidder, ts); ``q2`` of the rows (auction, price) where auction % 123 = 0."""
@@ -138,7 +139,7 @@ def bids(n: int) -> Workload:
     last_auction = np.where(
         off < 1, epoch * 3 - 1, np.where(off < 4, epoch * 3 + off - 1, epoch * 3 + 2)
     )
-    # The persons and auctions are not needed, but what they draw comes before the bids.
+    # Persons and auctions are not used, but their random draws precede those of the bids.
     rng.integers(0, 11 * 9, int(person.sum()))
     auctions = int(auction_event.sum())
     for low, high in ((0, 4), (0, 1000), (0, 5), (1, 20 * SECOND)):
@@ -163,22 +164,22 @@ def bids(n: int) -> Workload:
     return Workload("bids", n, columns, answers)
 
 
-#: Of ``links``: the third one is late, and all have windows of RANGE by SLIDE, in panes of SLIDE;
-#: or of RANGE by FINE.
+#: Parameters of ``links``: the third link is LATE; windows of RANGE slide by SLIDE, in panes of
+#: SLIDE, or slide by FINE.
 RANGE, SLIDE, FINE = 300 * SECOND, 60 * SECOND, 5 * SECOND
 LATE = 30 * SECOND
 _SPAN = 960 * SECOND
 
 
 def links(n: int) -> Workload:
-    """``n`` packets of three links (9 : 9 : 2) over 960 s, of 1,000 addresses, as they arrive:
-    those of the third link 30 s late.
+    """``n`` packets of three links (9 : 9 : 2) over 960 s, with 1,000 addresses, in order of
+    arrival: packets of the third link arrive 30 s late.
 
-    Answers, each over the windows that hold a packet: ``count`` of (window_start, count) of 5
-    minutes by 1; ``groups`` of (window_start, srcIP, count, sum, min and max of len), the same
-    windows; ``closed``, the same without those that end later than 30 s before the last packet;
-    ``fine`` of (window_start, srcIP, count, sum), 5 minutes by 5 seconds; ``tumbling`` of the same
-    columns, 5 minutes."""
+    Answers, each over the windows that hold a packet: ``count`` of (window_start, count), 5 minutes
+    by 1 minute; ``groups`` of (window_start, srcIP, count, sum, min and max of len), the same
+    windows; ``closed``, like ``groups`` without the windows that end later than 30 s before the
+    last packet; ``fine`` of (window_start, srcIP, count, sum), 5 minutes by 5 seconds; ``tumbling``
+    of the same columns, 5 minutes."""
     rng = np.random.default_rng(2)
     sources = np.sort(rng.choice(2**31, 1000, replace=False)).astype(np.int32)
     parts = []
@@ -205,8 +206,9 @@ def links(n: int) -> Workload:
 def _windows(
     ts: Column, slide: int, group: Column | None, length: Column, sources: Column
 ) -> tuple[Column, ...]:
-    """(window_start, srcIP, count, sum, min, max) of the windows of RANGE by ``slide`` and groups
-    that hold a packet, without srcIP where there are no groups: from panes of ``slide``."""
+    """(window_start, srcIP, count, sum, min, max) of the windows of RANGE by ``slide`` and the
+    groups that hold a packet, computed from panes of ``slide``; without srcIP if there are no
+    groups."""
     panes, over = -(-_SPAN // slide), RANGE // slide
     wide = 1 if group is None else len(sources)
     at: Column = (ts - T0) // slide * wide + (0 if group is None else group)
@@ -227,23 +229,24 @@ def _windows(
     return (start, *values) if group is None else (start, sources[g], *values)
 
 
-#: How far apart the packets of ``flows`` may be, either way.
+#: The largest distance between matching packets of ``flows``, either way, in microseconds.
 BAND = SECOND
 
 
 def flows(n: int) -> Workload:
-    """``n`` packets each way over 100 s: each flow has 20 of them, so that it takes the band to
-    tell the few that belong together. Columns ``l_…`` are of one way, ``r_…`` of the other, whose
-    source is the target of the first.
+    """``n`` packets each way over 100 s. Each flow has 20 packets, so only the band separates the
+    few matching pairs. Columns ``l_…`` are of one direction, ``r_…`` of the other, where source
+    and target are exchanged.
 
     Answers: ``matches`` of (window_start, count): pairs of one flow at most BAND apart, by the
-    first one's window of 10 s; ``closed``, the same without the windows that end later than BAND
+    left packet's window of 10 s; ``closed``, the same without the windows that end later than BAND
     before the last packets."""
     return _flows("flows", n, n // 20)
 
 
 def rare_flows(n: int) -> Workload:
-    """The same, of as many flows as packets: the addresses alone tell nearly everything."""
+    """Like ``flows``, with as many flows as packets: the addresses alone nearly determine the
+    pairs."""
     return _flows("rare_flows", n, n)
 
 
@@ -286,7 +289,7 @@ def _flows(name: str, n: int, count: int) -> Workload:
 
 
 def load(make: Callable[[int], Workload], size: int, folder: Path | None = None) -> Workload:
-    """The workload of ``make(size)``, from ``folder`` (default: ``data`` beside this file) or made
+    """The workload of ``make(size)``, from ``folder`` (default: ``data`` beside this file), or made
     now and kept there."""
     place = (folder or _FOLDER) / f"{make.__name__}-{size}-v{_VERSION}"
     if not place.exists():
@@ -300,7 +303,8 @@ def load(make: Callable[[int], Workload], size: int, folder: Path | None = None)
 
 
 def _check_fixed(made: Workload) -> None:
-    """A numpy whose generators draw otherwise would give other data under the same name."""
+    """Checks the answers, because another numpy version might draw other data under the same
+    name."""
     if made.size != (FULL_SIDE if made.name in ("flows", "rare_flows") else FULL):
         return
     for name, answer in FIXED.get(made.name, {}).items():
@@ -319,7 +323,7 @@ def _save(made: Workload, place: Path) -> None:
 
 
 class _Built:
-    """A folder that appears whole or not at all; the first of several makers wins."""
+    """A folder that appears atomically; the first of several makers wins."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -344,9 +348,9 @@ def parquet_parts(
     parts: int = 10,
     side: str = "",
 ) -> tuple[Path, Mapping[str, Answer]]:
-    """A folder of parquet files in order of time (by name, and by time of change, which is the
-    order of Spark's file source), with ``ts`` as a timestamp; and the answers. ``side``: what the
-    names of its columns begin with, if the workload has several."""
+    """A folder of parquet files in time order (by name and by modification time, the order of
+    Spark's file source), with ``ts`` as a timestamp; and the answers. ``side``: the prefix of the
+    columns to write, if the workload has several."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -367,8 +371,8 @@ def parquet_parts(
 
 
 def to_arrow(workload: Workload, side: str = "") -> Any:
-    """The columns, those whose names begin with ``side``, as an Arrow table over the same memory;
-    ``ts`` as a UTC timestamp."""
+    """The columns with prefix ``side`` as an Arrow table over the same memory, with ``ts`` as a UTC
+    timestamp."""
     import pyarrow as pa
 
     arrays = {

@@ -1,4 +1,4 @@
-"""What the executor asks of sources and sinks; ``cql.catalog`` implements it."""
+"""The protocols of sources and sinks, which ``cql.catalog`` implements."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import pyarrow as pa
 
 from cql.base.model import Schema
 
-#: At most this many rows in one block; replay of several inputs alternates between whole blocks,
-#: so that the order of rows does not depend on the morsel size.
+#: The largest number of rows in one block. Replay of several inputs alternates between whole
+#: blocks, so the order of rows does not depend on the morsel size.
 BLOCK_ROWS = 262_144
 
 #: A position in a source, as plain JSON data; equal offsets mean the same position.
 Offset: TypeAlias = Mapping[str, Any]
 
 
-#: A promise of a source itself: (rows before it, bad ones too; column; value in storage units).
+#: Punctuation that the source provides: (number of rows before it, bad rows included; column;
+#: value in storage units).
 Mark: TypeAlias = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class BadInput:
-    """A row that its source cannot give as values: ``row`` is its place among all rows of the
-    block, ``reason`` says where it stands (file, line, column) and what is wrong, ``hint`` what can
-    be done, ``text`` is the row as it stands there, clipped."""
+    """A row that its source cannot turn into values. ``row`` is its index among all rows of the
+    block. ``reason`` names the place (file, line, column) and the fault, ``hint`` the remedy.
+    ``text`` is the raw text of the row, clipped."""
 
     row: int
     reason: str
@@ -36,14 +37,15 @@ class BadInput:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows in source order: the columns asked for, in that order, in the types of the relation's
-    schema (``DataType.to_arrow``; string columns may be dictionary-encoded), no chunking.
+    """Rows in source order. ``batch`` has the requested columns in the requested order, unchunked,
+    in the types of the relation's schema (``DataType.to_arrow``; string columns may be
+    dictionary-encoded).
 
-    ``offset`` is the position after the last row. ``punctuation`` holds promises of the source
-    itself, (column, value) in storage units, valid after the last row; ``marks`` those that stand
-    between its rows, in order: (rows before it, bad ones too; column; value). ``bad`` are the rows
-    that could not be read, in order; offsets count them, ``batch`` lacks them. A block without any
-    of these means "nothing yet" on an unbounded source."""
+    ``offset`` is the position after the last row. ``punctuation`` comes from the source itself:
+    (column, value in storage units), valid after the last row. ``marks`` is the punctuation between
+    the rows, in order. ``bad`` are the unreadable rows, in order; offsets count them, ``batch``
+    lacks them. A block without rows, punctuation, marks or bad rows means "nothing yet" on an
+    unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
@@ -53,12 +55,12 @@ class Block:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing has come yet."""
+        """Whether the block brings neither rows nor punctuation."""
         return not (self.batch.num_rows or self.punctuation or self.bad or self.marks)
 
 
 def place_among(bad: Sequence[BadInput], index: int) -> int:
-    """Where the good row ``index`` stands among all rows, of which ``bad`` cannot be read."""
+    """The index of good row ``index`` among all rows of a block, the ``bad`` rows included."""
     for b in bad:
         if b.row > index:
             break
@@ -68,24 +70,27 @@ def place_among(bad: Sequence[BadInput], index: int) -> int:
 
 class Reader(Protocol):
     """One pass over a source, used by one thread at a time. A reader may have ``notices``, a list
-    of texts about its data that grows as it is read; whoever shows one takes it away."""
+    of texts about its data that grows during the pass; the reporter removes each text it shows."""
 
     def next(self, timeout: float | None = None) -> Block | None:
-        """The next block of 1 to BLOCK_ROWS rows; None after the last. A bounded source ignores
-        ``timeout``; an unbounded one returns an empty block when nothing came within it (seconds).
-        A row that cannot be read by itself stands in the block's ``bad``; CatalogError means that
-        the data is damaged as a whole, gone, or of another schema than promised."""
+        """Returns the next block of 1 to BLOCK_ROWS rows, or None after the last block. A bounded
+        source ignores ``timeout``; an unbounded source returns an empty block when no row arrives
+        within ``timeout`` seconds. A single unreadable row goes into the block's ``bad``. Raises
+        CatalogError if the data as a whole is damaged or gone, or has another schema than
+        declared."""
         ...
 
     def close(self) -> None: ...
 
 
 class Source(Protocol):
-    """A replayable input: opening at an offset gives exactly the rows after it, in the same order.
-    A source that cannot replay (a generator) raises CatalogError on a second open. One that is to
-    be read later than its peers says by how much, in units of event time, as ``lag``; one that
-    follows a clock says so as ``paced``, and its results are not gathered. One whose rows may
-    change says by ``version()`` what differs then, or None where it cannot tell."""
+    """A replayable input: a reader opened at an offset gives exactly the rows after the offset, in
+    the same order. A source that cannot replay (a generator) raises CatalogError on a second open.
+
+    Optional attributes: ``lag`` (units of event time) delays the source behind its peers.
+    ``paced`` says that the source follows a clock; its results are not gathered. ``version()``, of
+    a source whose rows may change, returns a value that differs after a change, or None if the
+    source cannot detect changes."""
 
     @property
     def schema(self) -> Schema: ...
@@ -95,22 +100,23 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Takes the output of an epoch and publishes it atomically; nothing of an epoch that was not
-    committed is ever visible. Used by one thread at a time: begin, write…, commit or abort."""
+    """Takes the output of an epoch and publishes it atomically. Output of an uncommitted epoch is
+    never visible. One thread at a time calls begin, write…, then commit or abort."""
 
     @property
     def schema(self) -> Schema:
-        """Columns of the target, in its order."""
+        """The columns of the target, in the target's order."""
         ...
 
     def begin(self) -> None: ...
     def write(self, batch: pa.RecordBatch) -> None:
-        """``batch`` has the schema given to ``Catalog.sink``; the sink casts safely to the target's
-        types and refuses (CatalogError naming the column) what does not fit."""
+        """``batch`` has the schema given to ``Catalog.sink``. The sink casts each column safely to
+        the target's type, and raises CatalogError with the column's name if a value does not
+        fit."""
         ...
 
     def commit(self) -> int:
-        """Publishes; returns the epoch's number."""
+        """Publishes the epoch and returns its number."""
         ...
 
     def abort(self) -> None: ...

@@ -1,4 +1,4 @@
-"""From a physical plan to running operators: which nodes share a kernel."""
+"""From a physical plan to running operators; decides which nodes share a kernel."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.placement.order_sensitivity import in_order
 
-#: Nodes over one input that keep rows of it.
+#: Nodes with one input that keep rows.
 Rows: TypeAlias = (
     SortExec
     | KeyWindowsExec
@@ -94,8 +94,8 @@ Rows: TypeAlias = (
     | RowNumberExec
     | StreamExec
 )
-#: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
-#: more than twice as long to compile.
+#: The number of expression nodes above which a step gets its own kernel: compile time grows faster
+#: than kernel size.
 MOST_NODES = 250
 
 
@@ -111,15 +111,16 @@ def build(
     split: frozenset[int] | None = None,
     measured: Mapping[int, Measured] | None = None,
 ) -> Graph:
-    """The operators of one or several plans; what these have in common is built once. ``fuse`` off
-    makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
-    NULLs; ``late_rows`` says whether the consumer of the results asks which of them are late (a
-    sink does not). ``parts``: into how many partitions operators with keys are split, where
-    PARTITION BY does not say it; 0: into none; None: whatever it says. ``split``: which ones are,
-    by the ids of their nodes; None: all. ``measured``: into how many, where that is known
-    better."""
+    """The operators of one or several plans; common subplans are built once.
+
+    ``fuse`` off makes every node an operator of its own. ``nulls`` has, per feed, the source
+    columns that are known to hold NULLs. ``late_rows`` says whether the consumer of the results
+    needs the late-row records (a sink does not). ``parts`` is the number of partitions of operators
+    with keys, unless PARTITION BY names one; 0 splits only where PARTITION BY does; None splits
+    none, whatever PARTITION BY says. ``split`` has the ids of the nodes to split; None splits all.
+    ``measured`` overrides the number of partitions per node, by node id."""
     ways = _ways(roots)
-    # Each sink has an operator to itself: it takes buffers away.
+    # Each sink has an operator to itself, because the sink takes the morsel's buffers away.
     own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
     unasked = frozenset(() if late_rows else map(id, own))
     partitions = Partitions(parts, split, measured or {}, in_order(own))
@@ -136,13 +137,13 @@ def build(
     return builder.graph
 
 
-#: What gives no morsel that a sink could take.
+#: Nodes without an output morsel that a sink could take.
 _FED = SourceExec | ValuesExec | UnionExec | LimitExec | SlackExec | LookupExec
 
 
 def _ways(roots: Sequence[Physical]) -> dict[int, int]:
-    """By the id of a node: how many ways lead to it from the roots. Where several do, several
-    operators may read it."""
+    """By the id of a node: the number of paths from the roots to the node. Several operators may
+    read a node with several paths."""
     order: list[Physical] = []  # each node before its inputs
     entered: set[int] = set()
 
@@ -166,7 +167,7 @@ def _ways(roots: Sequence[Physical]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class _Builder:
-    unasked: frozenset[int]  # the ids of nodes of whose rows nobody asks which are late
+    unasked: frozenset[int]  # ids of the nodes whose late-row records no consumer reads
     workspace: Workspace
     fuse: bool
     nulls: list[set[int]]
@@ -177,11 +178,12 @@ class _Builder:
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     windows: dict[int, RelationOperator] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
-    limited: dict[int, SortExec] = field(default_factory=dict)  # by the node that they sort
+    limited: dict[int, SortExec] = field(default_factory=dict)  # the sort, by its input node's id
     promised: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
-        """Connects the feeds; one that several operators read goes through one that repeats it."""
+        """Connects the feeds. A feed with several readers goes through an operator that repeats
+        it."""
         for feed, edges in zip(feeds, self.entries, strict=False):
             if len(edges) < 2:
                 continue
@@ -206,7 +208,7 @@ class _Builder:
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]
 
     def node(self, node: Physical) -> int:
-        """The operator that gives the output of a subtree, which is built unless it is there."""
+        """The operator that gives the output of ``node``; built at the first call."""
         known = self.built.get(id(node))
         if known is None:
             known = self.built[id(node)] = self._built(node)
@@ -343,7 +345,7 @@ class _Builder:
 
                 operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
         reads = [child.schema for child in children]
-        late = isinstance(node, TableJoinExec)  # others leave late rows out
+        late = isinstance(node, TableJoinExec)  # other joins drop late rows
         index = self.add(operator, node.schema, *reads, late_rows=late)
         for port, (child, below) in enumerate(zip(children, ports, strict=True)):
             self.edge(child, below, index, port)
@@ -368,7 +370,7 @@ class _Builder:
         return index
 
     def _pass_on(self, node: Physical, attribute: int, by: int) -> None:
-        """What sources promise of single values goes through the stages from ``node`` down."""
+        """Routes per-value punctuation of the sources through the stages from ``node`` down."""
         while isinstance(node, FilterExec | ProjectExec):
             self.promised[id(node)] = ((attribute, by),)
             if isinstance(node, ProjectExec):
@@ -410,13 +412,13 @@ class _Builder:
         return index
 
     def _stage(self, node: Physical) -> int:
-        """Everything from ``node`` down that one kernel can hold."""
+        """One stage: all nodes from ``node`` down that fit into one kernel."""
         post: list[Step] = []
         cursor = node
         while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
-            # What is late for a window is known when the row has left the Bucket.
+            # A row's lateness for its window is known only after the row has left the Bucket.
             if isinstance(cursor, BucketExec) and any(
                 isinstance(s, BucketExec | OnTimeExec | ArrivalExec) for s in post
             ):
@@ -432,7 +434,7 @@ class _Builder:
         if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
-            together = aggregate.by is not None  # it reads what its source says of single values
+            together = aggregate.by is not None  # the aggregate reads per-value punctuation
             if self.partitions.splits_stage(aggregate):
                 return self.partitions.stage(self, node, aggregate, tuple(post))
             while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
@@ -476,8 +478,9 @@ class _Builder:
         return index
 
     def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
-        """Whether ``node`` gives results of windows of which a LIMIT leaves the first ones only, so
-        that others need not leave. (Texts have no order while they are computed.)"""
+        """Whether a sort with LIMIT above ``node`` needs only the first results of each window, so
+        that the others need not leave the operator. Text sort keys exclude the pushdown: computed
+        texts have no order inside kernels."""
         sort = self.limited.get(id(node))
         if sort is None or self.ways.get(id(node), 1) > 1 or aggregate.adaptive:
             return False
@@ -499,7 +502,7 @@ class _Builder:
         return operator
 
     def _can_follow(self, post: list[Step]) -> bool:
-        """Whether the steps can run in the loop that empties a window."""
+        """Whether the steps can run in the loop that flushes a window."""
         if any(
             isinstance(step, BucketExec | OnTimeExec | ArrivalExec | NumberExec) for step in post
         ):
@@ -507,12 +510,12 @@ class _Builder:
         return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
 
     def _can_number(self, above: Sequence[Step | WidAggregateExec]) -> bool:
-        """Whether the steps above a Number can share its kernel: what the host computes for them
-        comes before the numbers."""
+        """Whether the steps above a Number can share its kernel. They cannot if the host computes
+        columns for them: the host runs before rows are numbered."""
         return self.fuse and not any(host_sites(e) for step in above for e in _exprs(step))
 
     def _assumed(self, node: Physical) -> frozenset[int]:
-        """Nullable columns that come straight from sources in which no NULL is known."""
+        """Nullable columns that come unchanged from source columns without a known NULL."""
         found = set()
         for c, f in enumerate(node.schema):
             places = self._places(node, c)
@@ -535,7 +538,7 @@ class _Builder:
     # -- wiring ----------------------------------------------------------------------------------
 
     def name(self, kind: str) -> str:
-        """Of the next operator."""
+        """The name of the next operator."""
         return f"{kind}#{len(self.graph.operators)}"
 
     def add(
@@ -600,12 +603,12 @@ def _identity(node: Physical) -> ProjectExec:
 
 
 def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
-    """What comes at each port."""
+    """The source names behind each port."""
     return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
 
 
 def _word(node: Physical) -> str:
-    """The start of an operator's name."""
+    """The prefix of an operator's name."""
     match node:
         case StreamExec() | SetOperationExec():
             return node.kind

@@ -1,4 +1,4 @@
-"""Running operators and who feeds whom: what a runtime drives."""
+"""The graph of running operators that a runtime drives."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ SINK = -1
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Morsels of ``source`` (an operator, or a feed) go to input ``port`` of operator
-    ``target``."""
+    """The output morsels of an operator or a feed go to input ``port`` of operator ``target``."""
 
     target: int
     port: int
@@ -27,25 +26,25 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """Operators, their output morsels and edges; ``entries`` are the edges of the feeds, in the
-    order of ``physical.sources``; ``sinks`` are the operators that give the results, one for each
+    """Operators, their output morsels and edges. ``entries`` are the edges of the feeds, in the
+    order of ``physical.sources``. ``sinks`` are the operators that give the results, one per
     query."""
 
     operators: list[Operator] = field(default_factory=list)
     morsels: list[Morsel] = field(default_factory=list)
     schemas: list[Schema] = field(default_factory=list)  # of the output morsels
-    #: of what each operator reads, by port; the last one serves for all further ports
+    #: Input schemas of each operator, by port; the last schema serves for all further ports.
     inputs: list[tuple[Schema, ...]] = field(default_factory=list)
     edges: list[list[Edge]] = field(default_factory=list)
     entries: list[Edge | None] = field(default_factory=list)
     constants: list[tuple[ValuesExec, Edge]] = field(default_factory=list)
-    #: (operator, its input column) → places in sources that the column is a plain view of
+    #: By operator and input column: the (feed, column) pairs that the column passes on unchanged.
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
     sinks: list[int] = field(default_factory=list)
-    bounds: list[Bounds] = field(default_factory=list)  # of ranges that operators are split by
+    bounds: list[Bounds] = field(default_factory=list)  # range bounds of range-split operators
 
     def running(self) -> Iterator[Operator]:
-        """The operators, and in the place of one with instances these."""
+        """The operators; an operator with instances is replaced by its instances."""
         for operator in self.operators:
             if isinstance(operator, Instances):
                 yield from operator.instances
@@ -53,7 +52,7 @@ class Graph:
                 yield operator
 
     def users(self) -> list[set[int]]:
-        """Per operator: the queries whose results come through it."""
+        """Per operator: the queries that its output contributes to."""
         found: list[set[int]] = [set() for _ in self.operators]
         above: list[list[int]] = [[] for _ in self.operators]
         for k, edges in enumerate(self.edges):
@@ -73,7 +72,7 @@ class Graph:
         return [op for op in self.operators if isinstance(op, LimitOperator)]
 
     def asked(self) -> set[int]:
-        """The feeds that lead to a result, with no LIMIT between them that is over."""
+        """The feeds that still lead to a result: no exhausted LIMIT blocks every way."""
         wanted = {SINK}
         for k in self._backwards():
             operator = self.operators[k]
@@ -84,7 +83,7 @@ class Graph:
         return {k for k, edge in entries if edge is not None and edge.target in wanted}
 
     def _backwards(self) -> list[int]:
-        """The operators, each before all that feed it (one of a loop, before some of them)."""
+        """The operators in reverse topological order; in a loop the order is arbitrary."""
         order: list[int] = []
         seen: set[int] = set()
         waiting = [(k, False) for k in range(len(self.operators))]
@@ -99,7 +98,8 @@ class Graph:
         return order
 
     def contradicted(self, nulls: list[set[int]]) -> dict[int, set[int]]:
-        """Operators whose kernels assume a column without NULLs in which one was seen; which."""
+        """Operators whose kernels assume columns without NULLs, and which of these columns have
+        held a NULL."""
         found = {}
         for k, columns in self.fed.items() if any(nulls) else ():
             operator = first_of(self.operators[k])
@@ -110,7 +110,7 @@ class Graph:
         return found
 
     def reassume(self, contradicted: dict[int, set[int]]) -> None:
-        """Rebuilds these kernels (``contradicted``)."""
+        """Rebuilds the ``contradicted`` kernels without the refuted assumptions."""
         for k, wrong in contradicted.items():
             operator, first = self.operators[k], first_of(self.operators[k])
             assert isinstance(operator, StageOperator | ReplicatedOperator)

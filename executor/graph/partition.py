@@ -1,5 +1,5 @@
-"""Operators with keys, split into partitions (ordered-multicore paper, §4): which ones are, into
-how many, and what stands before them, so that each partition knows its rows."""
+"""Operators with keys, split into partitions (ordered-multicore paper, §4): which operators are
+split, into how many partitions, and which split operators precede them."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ from cql.planner.placement.partitioning import origins
 
 
 class Builder(Protocol):
-    """Who builds the graph. Operators are known by their numbers in it."""
+    """The part of the graph builder that partitions use. Operator numbers index the graph."""
 
     @property
     def workspace(self) -> Workspace: ...
     @property
     def ways(self) -> Mapping[int, int]:
-        """By the id of a node: how many ways lead to it from the roots."""
+        """By the id of a node: the number of paths from the roots to the node."""
         ...
 
     @property
     def order(self) -> Mapping[int, int]:
-        """By the id of a source: the number of its feed."""
+        """By the id of a source: its feed number."""
         ...
 
     def name(self, kind: str) -> str:
-        """Of the next operator."""
+        """The name of the next operator."""
         ...
 
     def operator_below(self, node: Physical) -> int | None:
-        """The one that gives the output of a node; None: a feed does."""
+        """The operator that gives the output of ``node``; None if a feed gives it."""
         ...
 
     def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
-        """Whether ``node`` gives results of which only the first ones need to leave."""
+        """Whether a LIMIT above ``node`` needs only the first of its results."""
         ...
 
     def stage_operator(
         self, name: str, node: Physical, spec: StageSpec, schema: Schema
     ) -> StageOperator:
-        """The operator that runs ``spec``, and gives the rows of ``node`` in ``schema``."""
+        """The operator that runs ``spec`` and outputs the rows of ``node`` in ``schema``."""
         ...
 
     def add(
@@ -75,19 +75,20 @@ class Builder(Protocol):
         rows: int | None = None,
     ) -> int: ...
     def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
-        """Operator ``index`` gets the output of ``child``, which operator ``below`` gives."""
+        """Connects operator ``below``, which gives the output of ``child``, to operator
+        ``index``."""
         ...
 
     def connect(self, below: int, index: int, port: int) -> None:
-        """Operator ``index`` gets what operator ``below`` gives."""
+        """Connects the output of operator ``below`` to operator ``index``."""
         ...
 
 
 @dataclass(slots=True)
 class Partitions:
-    """``parts``, ``split`` and ``measured`` as in ``graph.build``; ``in_order`` are the ids of
-    nodes whose rows must be in order; ``bounds`` are those of ranges that operators were split
-    by."""
+    """``parts``, ``split`` and ``measured`` as in ``graph.build``. ``in_order`` are the ids of the
+    nodes whose output must be in order. ``bounds`` are the range bounds of the range-split
+    operators."""
 
     parts: int | None
     split: frozenset[int] | None
@@ -96,7 +97,9 @@ class Partitions:
     bounds: list[Bounds] = field(default_factory=list)
 
     def splits_stage(self, node: WidAggregateExec) -> bool:
-        """Whether groups are spread over partitions, and a kernel alone finds that of a row."""
+        """Whether groups are spread over partitions and a kernel alone can compute a row's
+        partition. Raises NotSupportedError if an explicit PARTITION BY has keys that no kernel can
+        compute."""
         if not (self._parts_of(node) and runs_by_key(node)):
             return False
         by_kernel = can_split(node.input.schema, node.keys)
@@ -118,8 +121,8 @@ class Partitions:
         aggregate: WidAggregateExec,
         post: tuple[Step, ...],
     ) -> int:
-        """What stands below it has a kernel of its own, which several workers run; filters are
-        asked where rows are split."""
+        """Adds the partitioned aggregate. The nodes below the aggregate get a kernel of their own,
+        which several workers run; the split operator evaluates the filters."""
         below, conditions = aggregate.input, list[Expr]()
         while isinstance(below, FilterExec) and builder.ways.get(id(below), 1) == 1:
             if not can_split(below.schema, aggregate.keys, [below.condition]):
@@ -153,7 +156,8 @@ class Partitions:
         return index
 
     def join(self, builder: Builder, node: OopJoinExec) -> int:
-        """Its inputs are split by key; few partitions look for their rows themselves."""
+        """Adds the partitioned join. With few partitions, each partition selects its own rows;
+        otherwise split operators divide both inputs by key."""
         children, parts, split = inputs(node), self._parts_of(node), node.partitioning
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         looking = parts <= LOOKING and hashed and not node.sliced
@@ -181,7 +185,7 @@ class Partitions:
         return index
 
     def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
-        """Into how many partitions an operator is split; 0: into none."""
+        """The number of partitions of an operator; 0 if the operator is not split."""
         if self.parts is not None and node.partitioning is not None:
             return node.partitioning.parts
         if self.split is not None and id(node) not in self.split:
@@ -198,7 +202,7 @@ class Partitions:
         parts: int,
         conditions: Sequence[Expr] = (),
     ) -> list[int]:
-        """The operators that split the morsels of its inputs by key."""
+        """Adds the operators that split the inputs of ``node`` by key; returns their numbers."""
         wanted = node.partitioning
         chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
         ranged = wanted is not None and wanted.scheme == "RANGE"

@@ -1,1 +1,1 @@
-"""How this library calls numba: decorators, compiler and cache of its own; numba stays as it is."""
+"""This library's own decorators, compiler and cache on top of numba, which stays unmodified."""

@@ -1,4 +1,4 @@
-"""What the process does that compiles a large kernel (``jit.compiler_process`` starts it)."""
+"""The child process that compiles a large kernel (started by ``jit.compiler_process``)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cql.executor.codegen.module import compile_file
 
 
 def serve(path: str) -> None:
-    """Compiles the module at ``path`` into the cache on disk, and ends the process. It also ends
-    when its input does, as it does when the process that waits for it has ended."""
+    """Compiles the module at ``path`` into the disk cache and ends the process. The process also
+    ends when its standard input closes, which happens when the waiting parent has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     compile_file(Path(path))
-    os._exit(0)  # what is cached is on disk
+    os._exit(0)  # the result is on disk
 
 
 def _end_with_parent() -> None:

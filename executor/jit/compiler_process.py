@@ -1,8 +1,7 @@
-"""Large kernels are compiled by a process of their own, into the cache on disk.
+"""A child process compiles large kernels into the disk cache.
 
-It can be ended at any moment, by Ctrl-C or when the query is stopped, and numba, which compiles one
-function of a process at a time and loads none from its cache meanwhile, stays free for other
-queries.
+Ctrl-C or a stopped query can end the child at any moment. numba compiles one function per process
+at a time, and loads nothing from its cache meanwhile; with a child, other queries need not wait.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from pathlib import Path
 
 from cql.errors import RunError
 
-#: Lines of a kernel that is compiled in some seconds; the process needs one to begin.
+#: Kernels with at least this many lines compile for seconds; starting the child takes one second.
 LARGE = 1_200
-#: Seconds between two looks at whether the kernel is still wanted.
+#: Seconds between two checks whether the query still wants the kernel.
 _TICK = 0.05
 _PROGRAM = "import sys; from cql.executor.jit.compiler_child import serve; serve(sys.argv[1])"
 
 
 class StoppedError(Exception):
-    """The query that waited for a kernel was asked to end."""
+    """The query was stopped while it waited for a kernel."""
 
 
 def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
     """Compiles the module at ``path`` into numba's cache beside it.
 
-    An error of the compiler is left for who imports the module: it finds no entry. StoppedError as
-    soon as ``stop`` says so; it and KeyboardInterrupt end the process. RunError if something else
-    ended it."""
-    # Its input ends when this process does, however that happens.
+    A compiler error is left to the importer of the module, which finds no cache entry. Raises
+    StoppedError as soon as ``stop`` returns True; StoppedError and KeyboardInterrupt end the child.
+    Raises RunError if a signal from elsewhere ended the child."""
+    # The child's standard input closes when this process ends, however it ends.
     try:
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROGRAM, str(path)],
@@ -40,9 +39,9 @@ def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C of a terminal is for the one who waits
+            start_new_session=True,  # Ctrl-C in the terminal reaches only the waiting process
         )
-    except OSError:  # no process can be started: the caller compiles
+    except OSError:  # no child can be started: the caller compiles
         return
     with child:
         try:

@@ -1,8 +1,8 @@
 """``njit`` and ``cfunc`` of this library: numba's for the CPU, with our compiler and our cache.
 
-Their functions share the declarations of numba's CPU target (what is registered for one is known to
-the other, and both call each other's functions), but nothing of numba is replaced: what the same
-process compiles with ``numba.njit`` is compiled and cached as numba does it.
+Their functions share the declarations of numba's CPU target: each target knows the other's
+registrations, and functions of both can call each other. numba itself stays unmodified: a function
+under plain ``numba.njit`` in the same process is compiled and cached by numba alone.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ def njit(
     pipeline_class: Any = LibraryCompiler,
     **options: Any,
 ) -> Any:
-    """``numba.njit``: takes a signature, a list of them or the function, and numba's options. It
-    compiles under NUMBA_DISABLE_JIT, too, because other kernels call the machine code."""
+    """``numba.njit`` with our compiler: takes a signature, a list of signatures or the function,
+    and numba's options. It compiles even under NUMBA_DISABLE_JIT, because other kernels call the
+    machine code."""
     if callable(signatures) and not sigutils.is_signature(signatures):
         return njit(cache=cache, pipeline_class=pipeline_class, **options)(signatures)
     declared = signatures if isinstance(signatures, list) else [signatures]
@@ -97,7 +98,7 @@ def njit(
 def cfunc(
     signature: Any, *, cache: bool = False, pipeline_class: Any = LibraryCompiler, **options: Any
 ) -> Callable[[Any], Any]:
-    """``numba.cfunc``."""
+    """``numba.cfunc`` with our compiler."""
     normal = sigutils.normalize_signature(signature)
 
     def decorate(function: Any) -> Any:

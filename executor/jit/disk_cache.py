@@ -1,11 +1,11 @@
-"""numba's cache on disk for our functions, made to bear what disks do.
+"""numba's disk cache for our functions, hardened against disk faults.
 
-numba reads a damaged entry as far as it goes and then raises whatever that gives, raises when an
-entry cannot be written (a full disk), and refuses to import a function with ``cache=True`` when no
-folder can be written at all. None of these is worth a failing query: what cannot be read is
-compiled again, what cannot be written is not kept, and without any folder the process takes a
-temporary one. An entry is also old when another file of the kernels has changed: numba asks about
-the function's own file only, and constants and functions of others are compiled into it.
+numba raises arbitrary errors for a damaged entry and an error for an entry that cannot be written
+(full disk). It refuses to import a function with ``cache=True`` if no cache folder is writable.
+None of these faults may fail a query: an unreadable entry is compiled again, an unwritable one is
+not kept, and without a writable folder the process uses a temporary one. An entry is also stale
+when another kernel file has changed: numba checks only the function's own file, although constants
+and functions of other files are compiled into it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from numba.core import caching
 from cql.base.compile_notice import WATCH
 
 KERNELS = "cql.executor.kernels"
-#: The files of this folder that make machine code.
+#: The files of this folder that affect machine code.
 COMPILERS = ("compile_speed.py", "decorators.py", "pipeline.py")
 
 
 @cache
 def kernels_digest() -> str:
-    """Hash of every kernel file (they import constants and functions from each other alone) and of
-    those that compile them."""
+    """Hash of every kernel file and of the compiler's files. Kernel files import constants and
+    functions only from each other."""
     here = Path(__file__).parent
     files = [
         *sorted((here.parent / "kernels").rglob("*.py")),
@@ -42,7 +42,7 @@ def kernels_digest() -> str:
 
 
 def temporary_folder() -> Path:
-    """A folder that is gone when the process has ended; one forked from it has it until then."""
+    """A folder that the process removes at its exit; forked processes can use it until then."""
     folder, process = Path(tempfile.mkdtemp(prefix="cql-kernels-")), os.getpid()
 
     def remove() -> None:
@@ -57,7 +57,7 @@ _folder_without_any = cache(temporary_folder)
 
 
 class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
-    """For when neither the package's folder nor the user's can be written."""
+    """Locates the cache if neither the package's folder nor the user's is writable."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
@@ -71,7 +71,8 @@ class _Files(caching.CompileResultCacheImpl):
 
 
 class KernelCache(caching.FunctionCache):
-    """What is compiled and in no cache is timed by ``cql.base.compile_notice.WATCH``."""
+    """``cql.base.compile_notice.WATCH`` measures the compile time of functions that the cache
+    lacks."""
 
     _impl_class = _Files
 
@@ -98,7 +99,7 @@ class KernelCache(caching.FunctionCache):
             super().save_overload(sig, data)
         except OSError:
             return
-        except Exception:  # the index that is there is damaged: begin a new one
+        except Exception:  # the existing index is damaged: start a new one
             with contextlib.suppress(OSError):
                 self.flush()
                 super().save_overload(sig, data)

@@ -1,9 +1,9 @@
-"""How numba compiles our functions: with its passes, of which some run on our quick analyses, and a
-generated kernel without deletions of variables.
+"""numba's pass pipeline for our functions: some passes run on our faster analyses, and generated
+kernels skip the deletion of variables.
 
-numba deletes a variable wherever it can die, to count references down. A generated kernel holds no
-counted reference, and it has as many ways out of its loops as there are places where a row can
-fail: every array would be deleted at each of them, and compiling 100 columns would take minutes.
+numba deletes a variable wherever its lifetime can end, to decrement reference counts. A generated
+kernel holds no counted reference, but its loops have as many exits as places where a row can fail:
+numba would delete every array at each exit, and compiling 100 columns would take minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cql.executor.jit.compile_speed import live_variables, static_single_assignm
 _NOT_NEEDED = frozenset(
     (
         typed_passes.IRLegalization,  # inserts the deletions
-        # Rewrites of what no kernel holds: closures, array expressions, literal loops.
+        # These passes rewrite closures, array expressions and literal loops; no kernel has any.
         untyped_passes.InlineClosureLikes,
         untyped_passes.RewriteSemanticConstants,
         untyped_passes.GenericRewrites,
@@ -54,7 +54,7 @@ class _PostProcessor(postproc.PostProcessor):
 
 
 class _Passes(PassManager):
-    """numba's, which runs the post-processor after each pass."""
+    """numba's pass manager; it runs our post-processor after each pass."""
 
     _runPass = global_compiler_lock(  # noqa: N815
         with_globals(PassManager._runPass.__wrapped__, PostProcessor=_PostProcessor)
@@ -65,7 +65,7 @@ _POSTPROC = SimpleNamespace(PostProcessor=_PostProcessor)
 
 
 def _quick(replaced: Any, **names: Any) -> Any:
-    """A pass of numba that finds other things under ``names``."""
+    """A copy of a numba pass in which the global ``names`` refer to other objects."""
     run = with_globals(replaced.run_pass, **names)
     return _registered(replaced, {"run_pass": run})
 
@@ -78,7 +78,7 @@ def _registered(replaced: Any, methods: dict[str, Any]) -> Any:
 def _inline(
     self: Any, state: Any, work_list: Any, block: Any, i: int, call: Any, worker: Any
 ) -> Any:
-    """What is inlined goes through the quick passes, too."""
+    """Inlines a function; its code goes through our quick passes, too."""
     worker._compiler_pipeline = _untyped_passes
     inline = untyped_passes.InlineInlinables._do_work
     return inline(self, state, work_list, block, i, call, worker)
@@ -115,7 +115,7 @@ def _made_quick(built: Any) -> Any:
     made.passes = [
         (_QUICK.get(step, step), about)
         for step, about in built.passes
-        if step is not typed_passes.AnnotateTypes  # comments the IR for a reader
+        if step is not typed_passes.AnnotateTypes  # this pass only adds comments for a reader
     ]
     made.finalize()
     return made
@@ -126,22 +126,22 @@ def _untyped_passes(state: Any) -> Any:
 
 
 def passes(state: Any, change: Callable[[Any], None] = lambda built: None) -> list[Any]:
-    """numba's passes, with the quick ones in their places, as a compiler's ``define_pipelines``
-    returns them. ``change`` gets numba's list before that."""
+    """numba's passes, with ours in their places, in the form that ``define_pipelines`` of a
+    compiler returns. ``change`` may modify numba's list before ours replace its passes."""
     built = DefaultPassBuilder.define_nopython_pipeline(state)
     change(built)
     return [_made_quick(built)]
 
 
 class LibraryCompiler(CompilerBase):
-    """Functions of the library."""
+    """Compiles the functions of the kernel library."""
 
     def define_pipelines(self) -> list[Any]:
         return passes(self.state)
 
 
 class KernelCompiler(CompilerBase):
-    """Generated kernels."""
+    """Compiles generated kernels."""
 
     def define_pipelines(self) -> list[Any]:
         return passes(self.state, _without_deletions)

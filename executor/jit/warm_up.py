@@ -13,13 +13,13 @@ _MARK = "library-is-warm"
 
 
 def is_warm(setting: str = "on") -> bool:
-    """Whether the library of this version has been compiled on this machine."""
+    """Whether this version of the kernel library has been compiled on this machine."""
     return (cache_folder(setting) / _MARK).exists()
 
 
 def warm(tell: Callable[[str], None], setting: str = "on") -> None:
-    """Compiles every library function (each has its types declared, so that importing its module
-    compiles it, or loads it from numba's cache). ``tell`` takes a line per part."""
+    """Compiles every library function. Each declares its types, so importing its module compiles
+    it or loads it from numba's cache. ``tell`` receives one line per module."""
     if is_warm(setting):
         tell(f"the kernel library {library_version()} is compiled already")
         return

@@ -1,5 +1,5 @@
-"""Rows that cannot be read or computed with: a query fails for the first one, or keeps on and
-counts them (ON BAD ROW). Either way it is told where the row came from."""
+"""Rows that cannot be read or computed with. Under ON BAD ROW, a query fails at the first bad row
+or counts bad rows and continues. Either way it reports each row's source."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cql.executor.runtimes.protocol import Failure
 from cql.executor.udf.errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 
-#: Bad rows are all counted; this many keep their particulars.
+#: All bad rows are counted; this many keep their details.
 LEDGER_ROWS = 10_000
 _LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
-    back: a result of an aggregate, or a row behind an operator that drops or repeats rows.
-    ``text`` is what stood in the source, of a row that could not be read."""
+    """``offset`` counts the rows of ``source`` from 0. Both are None if the row cannot be traced
+    back: a result of an aggregate, or a row behind an operator that drops or repeats rows. ``text``
+    is the raw text of a row that could not be read."""
 
     source: str | None
     offset: int | None
@@ -43,7 +43,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What rows are traced back through. ``users``: the queries that each operator works for."""
+    """The run through which rows are traced back. ``users``: the queries of each operator."""
 
     graph: Graph
     users: Sequence[set[int]]
@@ -52,12 +52,12 @@ class _Running:
 
 
 class BadRows:
-    """Those of the queries that ``plans`` are of: ``counts`` for each of them; ``refused``, by
-    operator and kind (``ledger.kind_of``)."""
+    """The bad rows of the queries with ``plans``: ``counts`` per query; ``refused`` by operator and
+    kind (``metrics.kind_of``)."""
 
     def __init__(self, plans: Sequence[PhysicalPlan]) -> None:
         self.counts = [0 for _ in plans]
-        #: Each with its place (``Failure.place``) and the queries that it concerns.
+        #: Each row with its place (``Failure.place``) and the queries that it concerns.
         self._kept: list[tuple[tuple[int, ...], set[int], BadRow]] = []
         self.refused: dict[str, Counter[str]] = {}
         self._plans = plans
@@ -70,19 +70,19 @@ class BadRows:
         feeds: Sequence[Feed],
         scheduler: InputScheduler,
     ) -> None:
-        """Before the first morsel is admitted."""
+        """Starts the ledger; called before the first morsel is admitted."""
         self._running = _Running(graph, users, feeds, scheduler)
 
     def end(self) -> None:
-        """What the ledger says stays; the run that it is of is let go."""
+        """Keeps the ledger's entries and drops the references to the run."""
         self._running = None
 
     def failed(self, failure: Failure) -> None:
-        """Of a row that an operator refuses: raises RunError, or counts it."""
+        """Handles a row that an operator refuses: raises RunError, or counts the row."""
         users = self._users_of(failure.operator)
         if failure.fatal or not self._keeps(users):
             again = failure.site.again
-            nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
+            nobody = failure.fatal and (again is None or not again.of_row)  # e.g. overflow of a sum
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
             if failure.site.kind in ("function", TIME_LIMIT):
@@ -101,9 +101,9 @@ class BadRows:
             self._kept.append((failure.place, users, row))
 
     def unread(self, feed: Feed, loaded: Loaded, quiesce: Callable[[], None]) -> None:
-        """Of the rows of a block that its source could not read: raises CatalogError, or counts
-        them. Before it raises, all that is inside goes through (``quiesce``): an earlier row may
-        fail."""
+        """Handles the rows of a block that the source could not read: counts them, or raises
+        CatalogError. Before it raises, ``quiesce`` lets the admitted morsels through, because an
+        earlier row may fail."""
         name, bad = feed.source.name, loaded.block.bad
         users = self._readers_of(feed.source)
         if not self._keeps(users):
@@ -112,13 +112,13 @@ class BadRows:
             raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
         self._count(users, len(bad))
         assert self._running is not None
-        place = (self._running.scheduler.serial,)  # before all that operators say of the block
+        place = (self._running.scheduler.serial,)  # before all failures of operators in the block
         for b in bad[: LEDGER_ROWS - len(self._kept)]:
             row = BadRow(name, loaded.offset + b.row, "source", b.reason, b.text)
             self._kept.append((place, users, row))
 
     def of_query(self, query: int) -> list[BadRow]:
-        """In the order of depth first, whoever came to them first."""
+        """The bad rows of a query in depth-first order, whichever worker met them first."""
         kept = sorted(self._kept, key=itemgetter(0))
         return [row for _, users, row in kept if query in users]
 
@@ -127,11 +127,11 @@ class BadRows:
             self.counts[q] += rows
 
     def _keeps(self, queries: Iterable[int]) -> bool:
-        """Whether all of them keep what others fail for."""
+        """Whether all these queries keep bad rows instead of failing."""
         return all(self._plans[q].keep_bad_rows for q in queries)
 
     def _users_of(self, operator: str) -> set[int]:
-        """The queries that an operator works for."""
+        """The queries whose results come through an operator."""
         assert self._running is not None
         named = zip(self._running.graph.operators, self._running.users, strict=True)
         return next((users for op, users in named if op.name == operator), set())
@@ -148,8 +148,8 @@ class BadRows:
         return metrics.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
 
     def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
-        """The source of a failed row and its offset there, where rows come to the operator as they
-        left the source."""
+        """The source of a failed row and its offset there; (None, None) unless rows reach the
+        operator as they left the source."""
         assert self._running is not None
         words, scheduler = failure.morsel.words, self._running.scheduler
         if failure.feed is None and words[SERIAL] < scheduler.began:
@@ -167,7 +167,8 @@ class BadRows:
 
 
 def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
-    """The operator of that name, if only what passes every row lies between it and feed k."""
+    """The operator called ``name``, if only operators that pass every row lie between it and feed
+    ``k``."""
     waiting = [graph.entries[k]]
     while waiting:
         edge = waiting.pop()
@@ -187,7 +188,7 @@ def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
 
 
 def _remedy(failure: Failure, *, kept: bool) -> str:
-    """``kept``: ON BAD ROW KEEP holds, and does not help."""
+    """The hint for a failure. ``kept``: ON BAD ROW KEEP is set but does not cover this failure."""
     if failure.site.kind == TIME_LIMIT:
         return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
     if failure.site.kind == "rows":

@@ -1,4 +1,4 @@
-"""A relation from its changes."""
+"""The final relation of a changelog."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pyarrow.compute as pc
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 
-#: Changes that are collected at least before they are added up.
+#: The least number of changes to collect before they are added up.
 _MANY = 1 << 20
 
 
 class FinalRelation:
-    """Adds changes up as they come: memory is that of the relation and of the latest changes.
-    Batches hold ``_time`` and ``_weight``, then the relation's own columns. ``last`` tells to which
-    instant the input has come so far: what changes later (rows leave after the end of the input)
-    does not count."""
+    """Adds up changes as they arrive; memory is that of the relation and of the latest changes.
+    Batches hold ``_time`` and ``_weight``, then the relation's own columns. ``last`` returns the
+    latest instant that the input has reached; later changes (rows that leave after the end of the
+    input) do not count."""
 
     def __init__(self, schema: pa.Schema, last: Callable[[], int | None]) -> None:
         self._schema = schema
         self._last = last
         self._batches: list[pa.RecordBatch] = []
-        self._fresh = self._old = 0  # changes since they were added up, and then
+        self._fresh = self._old = 0  # changes not yet added up; changes left by the last sum
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
@@ -39,9 +39,9 @@ class FinalRelation:
             self._batches, self._fresh, self._old = rows.to_batches(), 0, rows.num_rows
 
     def table(self, order: Sequence[SortKey]) -> pa.Table:
-        """The relation as of the last instant (of no known one: after all changes): each row as
-        often as it is there, sorted by ``order`` (columns of the relation), else by when rows
-        came."""
+        """The relation as of the last instant, or after all changes if no instant is known. Each
+        row appears as often as its multiplicity, sorted by ``order`` (columns of the relation) or
+        else by arrival."""
         changes, last = self._table(), self._last()
         net = self._net(changes if last is None else changes.filter(_until(changes, last)))
         copies = net.column(1).to_numpy()
@@ -54,8 +54,8 @@ class FinalRelation:
 
     @staticmethod
     def _net(changes: pa.Table) -> pa.Table:
-        """One change for each row that is there: the one by which it came, with the sum of its
-        weights. In the order of ``changes``."""
+        """One change per present row, in the order of ``changes``: the change that added the row,
+        with the sum of the row's weights."""
         if changes.num_rows == 0:
             return changes
         by_row, firsts = _by_row(changes)
@@ -73,14 +73,14 @@ class FinalRelation:
 
 
 def _until(changes: pa.Table, last: int) -> pa.ChunkedArray:
-    """Which changes come at ``last`` or before."""
+    """A mask of the changes at or before ``last``."""
     times = changes.column(0)
     return pc.less_equal(times.cast(_integer(times.type)).cast(pa.int64()), last)
 
 
 def _by_row(changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The numbers of the changes, those of equal rows side by side and in their order; and where
-    those of each row begin. (Arrow numbers its groups as it likes.)"""
+    """The numbers of the changes, grouped by equal rows and ascending within a group, and the start
+    of each group. (Arrow does not define the order of its groups.)"""
     names = [f"c{k}" for k in range(2, changes.num_columns)]
     keys = [_groupable(c) for c in changes.columns[2:]]
     numbers = pa.array(np.arange(changes.num_rows))
@@ -95,10 +95,11 @@ def _by_row(changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 
 def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Equal values as equal ones: -0.0 is 0.0, as in the operators that make changes."""
+    """The column with equal values made identical: -0.0 becomes 0.0, as in the operators that make
+    changes."""
     if pa.types.is_floating(column.type):
         return pc.add(column, pa.scalar(0.0, column.type))
-    if pa.types.is_nested(column.type):  # Arrow groups by no lists
+    if pa.types.is_nested(column.type):  # Arrow cannot group by lists
         return pa.chunked_array([pa.array([repr(v) for v in column.to_pylist()], pa.string())])
     return column
 
@@ -108,7 +109,8 @@ def _integer(type_: pa.DataType) -> pa.DataType:
 
 
 def _sorted(rows: pa.Table, order: Iterable[SortKey]) -> pa.Array:
-    """Row numbers; NULL where the key says, NaN as the largest number."""
+    """Row numbers in the order of the keys: NULLs first or last as the key says, NaN as the largest
+    number."""
     columns: dict[str, pa.ChunkedArray] = {}
     keys: list[tuple[str, str]] = []
     for k, key in enumerate(order):

@@ -1,4 +1,4 @@
-"""The ledger of lateness: what came late at each input, and what each operator left out for it."""
+"""The ledger of lateness: late rows of each input, and rows that each operator left out."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cql.executor.morsel.watermark import Attribute, slack_for
 from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.stage.operator import Operator
 
-#: The slack that is suggested leaves so many rows late, of all.
+#: The share of all rows that the suggested slack leaves late.
 ACCEPTED = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``suggested``: a slack with which at most ACCEPTED of the input's rows would have been late;
-    None where none were, where rows promise nothing, or where a single ``jump`` of event time (its
-    length) made most of them late."""
+    """``suggested`` is a slack with which at most ACCEPTED of the input's rows would have been
+    late. It is None if no row was late, if rows make no punctuation, or if a single ``jump`` of
+    event time (its length) made most of the rows late."""
 
     place: str
     kind: str
@@ -35,15 +35,15 @@ class Late:
 def entries(
     feeds: Sequence[Feed], operators: Sequence[Operator], windows: Mapping[str, Collection[int]]
 ) -> list[Late]:
-    """Of a query; ``windows`` are the numbers of its own, of an operator that has those of several
-    queries.
+    """The ledger of one query. ``windows``: for an operator with the windows of several queries,
+    the numbers of this query's windows.
 
-    Kind "rows": late rows of an input; "beyond MAX ADVANCE": rows of an input that were so far
-    ahead that progress did not follow them, where others would have been late else; "jump within
-    MAX ADVANCE": the late rows that a single row far ahead, which was believed, made late; "idle":
-    rows of an input below what had been passed on while it was idle; "pairs": (row, window) pairs
-    that an aggregate left out; "left out": late rows that a sort or a merging union left out;
-    "behind slack": rows that came later than a slack of its own allows."""
+    Kinds: "rows": late rows of an input. "beyond MAX ADVANCE": unconfirmed rows far ahead, if the
+    watermark would have made other rows late by following them. "jump within MAX ADVANCE": rows
+    made late by one confirmed row far ahead. "idle": rows of an input below the punctuation that
+    was sent while the input was idle. "pairs": (row, window) pairs that an aggregate left out.
+    "left out": late rows that a sort or a merging union left out. "behind slack": rows later than
+    the slack of a slack operator."""
     found = [
         Late(f.source.name, "rows", a.late_rows, a.max_lateness, _suggested(f, a))
         for f in feeds
@@ -52,7 +52,8 @@ def entries(
     found += [late for f in feeds for a in f.attributes for late in _jumps(f.source.name, a)]
     for operator in operators:
         counters = operator.counters()
-        # of several inputs: the rows of each that came below what passed while it was idle
+        # Of an operator with several inputs: the rows of each input below the punctuation that was
+        # sent while the input was idle.
         idle: Sequence[tuple[str, int]] = getattr(operator, "too_late", tuple)()
         found += [Late(name, "idle", n) for name, n in idle if n]
         if "late_pairs" in counters:
@@ -70,7 +71,8 @@ def entries(
 
 
 def _jumps(name: str, attribute: Attribute) -> Iterator[Late]:
-    """The rows of an input that were far ahead of the others, and those that one made late."""
+    """Entries for unconfirmed rows far ahead of the others, and for rows that one jump made
+    late."""
     kept, by = attribute.kept
     if kept:
         yield Late(name, "beyond MAX ADVANCE", attribute.unbelieved, jump=by)
@@ -80,8 +82,8 @@ def _jumps(name: str, attribute: Attribute) -> Iterator[Late]:
 
 
 def _one_jump(attribute: Attribute) -> bool:
-    """Whether most of the late rows would have been none but for one advance of event time, and
-    more than that advance needs to be confirmed."""
+    """Whether one advance of event time made most of the late rows late, and more rows than the
+    confirmation of an advance takes."""
     late, _ = attribute.jumped
     return late > CONFIRMING and 2 * late > attribute.late_rows
 
@@ -101,14 +103,15 @@ def _suggested_behind(operator: SlackOperator) -> int | None:
 
 
 def _longer(behind: Words, rows: int, declared: int, most: int) -> int | None:
-    """A longer slack than the ``declared`` one, if most of the late rows need one; what
-    ``slack_for`` rounds up need not be more than the row that was latest of all."""
+    """A slack longer than ``declared``, if most of the late rows need one. ``slack_for`` rounds up,
+    so the lateness of the latest row bounds the result."""
     slack = min(slack_for(behind, rows, ACCEPTED), declared + most)
     return slack if slack > declared else None
 
 
 def table(found: Sequence[Late], *, timed: bool) -> pa.Table:
-    """Lengths are durations if ``timed``, else numbers of an event time's units."""
+    """The ledger as a table; lengths are durations if ``timed``, else numbers of event-time
+    units."""
     length = pa.duration("us") if timed else pa.int64()
     return pa.table(
         {

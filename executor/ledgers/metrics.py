@@ -1,15 +1,15 @@
-"""Where rows and pairs went, per operator: what the conservation laws are stated in.
+"""Where rows and (row, window) pairs went, per operator: the terms of the conservation laws.
 
 Stateless: in = out + filtered + bad + late. Sort and merging union: in = out + over_limit + held,
-and where progress releases them + late_rows + bad. Dupelim: in = out + duplicates, out = held +
-purged (the rows that it still knows, and not any more). Rows that are repeated for each of their
-windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
-filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
-out + filtered_after + bad_results + over_limit (what a LIMIT above would leave out). Windows over
-the rows of each key: in = held + purged + between_windows. A relation: in = entered + waiting,
-entered = left + held, out = entered + left. A join of streams in order: in = held (in windows) +
-queued (not yet joined) + purged + those with a NULL key or too late. What rows would have to pay
-for is derived when it is asked for.
+plus late_rows + bad where the watermark releases rows. Dupelim: in = out + duplicates, out = held +
+purged (rows still remembered, and rows already forgotten). Rows repeated for each of their windows:
+pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither filtered nor bad make
+(row, window) pairs, some of them late; groups_out (of windows_closed) = out + filtered_after +
+bad_results + over_limit (results that a LIMIT above would leave out). Windows over the rows of each
+key: in = held + purged + between_windows. A relation: in = entered + waiting, entered = left +
+held, out = entered + left. A join of streams in order: in = held (in windows) + queued (not yet
+joined) + purged + rows with a NULL key + late rows. Terms that would cost time per row are derived
+on request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cql.planner.nodes.physical import BucketExec, SharedPanesExec
 
 
 def kind_of(operator: StageOperator, failure: Failure) -> str:
-    """What was refused: a row, one of its windows, or a result of an aggregate."""
+    """The kind of refused item: a row, a (row, window) pair, or a result of an aggregate."""
     words = failure.morsel.words
     if words[PHASE] > len(operator.code.kernel.hosts):
         return "bad_results"
@@ -37,8 +37,8 @@ def kind_of(operator: StageOperator, failure: Failure) -> str:
 
 
 def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str, Any]:
-    """The operator's line in the metrics; ``refused`` counts its bad rows by kind, ``peak`` is the
-    most bytes of state that it took."""
+    """The operator's line in the metrics. ``refused`` counts its bad rows by kind; ``peak`` is the
+    peak of its state in bytes."""
     counters = operator.counters()
     found: dict[str, Any] = {"operator": operator.name}
     for name in ("rows_in", "rows_out"):
@@ -61,16 +61,16 @@ def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str
 
 
 def timed(taken: OperatorTime) -> dict[str, Any]:
-    """What was measured of an operator."""
+    """The measurements of an operator, without those not taken."""
     return {name: value for name, value in asdict(taken).items() if value is not None}
 
 
 def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, int]:
-    """(row, window) pairs; none for an aggregate whose rows do not have equally many."""
+    """The number of (row, window) pairs; empty if the rows' numbers of windows differ."""
     spec = operator.spec
     window = spec.aggregate.window if spec.aggregate is not None else None
     if isinstance(spec.aggregate, SharedPanesExec):
-        return {}  # each window has pairs of its own
+        return {}  # each of its windows counts its own pairs
     buckets = [step.window for step in spec.steps if isinstance(step, BucketExec)]
     window = buckets[0] if buckets else window
     rows = counters["rows_in"] - counters.get("bad", 0) - filtered(counters, "")
@@ -80,7 +80,7 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
         return {}
     cumulates = window.kind is WindowKind.CUMULATE
     if buckets and (cumulates or window.range % window.slide):
-        # Rows differ: what became of their pairs.
+        # The number of pairs differs between rows: count the outcomes of the pairs.
         gone = filtered(counters, "pairs") + counters.get("bad_pairs", 0)
         return {"pairs": counters["rows_out"] + gone}
     if cumulates or (window.range % window.slide and window.range > window.slide):
@@ -89,7 +89,8 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
 
 
 def filtered(counters: Mapping[str, Any], what: str) -> int:
-    """Of ``what`` ("pairs", "after": results of an aggregate; "" is rows), over all filters."""
+    """Filtered items over all filters: ``what`` is "" for rows, "pairs", or "after" for results of
+    an aggregate."""
     lead = f"filtered_{what}_" if what else "filtered_"
     names = (n for n in counters if n.startswith(lead) and (what or n[len(lead)].isdigit()))
     return sum(counters[n] for n in names)

@@ -1,6 +1,6 @@
-"""Response times of rows (in-order join paper, section 7.1): how long each took from when it was
-read until it was processed completely. That includes its waiting for rows of other inputs, its
-processing, and the making of the output that it has a part in."""
+"""Response times of rows (in-order join paper, section 7.1): the time from reading a row to the end
+of its processing. It includes the wait for rows of other inputs, the processing itself, and the
+making of the output that the row contributes to."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cql.executor.runtimes.protocol import Runtime
 
 @dataclass(slots=True)
 class _Block:
-    """Rows that were read at ``came``, with their ``times`` if anybody waits for other inputs.
-    ``cuts``: how many of them were cut when morsels had which serial number; the first ``through``
-    of them have left all operators. ``waiting``: rows that are not done."""
+    """Rows read at time ``came`` (seconds), with their event ``times`` if inputs wait for each
+    other. ``cuts`` has (rows cut so far, latest serial number then); the first ``through`` rows
+    have left all operators. ``waiting`` flags the rows that are not done."""
 
     came: float
     rows: int
@@ -35,10 +35,10 @@ class _Block:
 
 
 class Responses:
-    """Of a run that is timed. A row is done when all that came of it is through and, where rows of
-    one input wait for those of others (``waits``), these have passed its time. Looks between two
-    morsels, at whole blocks: a row's time ends with the first look behind that at which it is
-    done."""
+    """Response times of a timed run. A row is done when all its output has left and, if inputs wait
+    for each other (``waits``), when the watermarks of the other inputs have passed its time.
+    Sampled between two morsels, over whole blocks: a row's response time ends at the first sample
+    at which the row is done."""
 
     def __init__(self, feeds: Sequence[Feed], clock: Clock, *, waits: bool) -> None:
         self._feeds = feeds
@@ -51,7 +51,7 @@ class Responses:
             feed.on_block = lambda loaded, k=k: self._came(k, loaded)
 
     def mean(self, k: int) -> float | None:
-        """Nanoseconds of a row of input ``k`` on average; None if none is done."""
+        """Mean response time per row of input ``k`` in nanoseconds; None if no row is done."""
         return 1e9 * self._seconds[k] / self._rows[k] if self._rows[k] else None
 
     def _came(self, k: int, loaded: Loaded) -> None:
@@ -60,7 +60,7 @@ class Responses:
         self._blocks[k].append(_Block(self._clock(), loaded.rows, times, waiting))
 
     def note(self, scheduler: InputScheduler, runtime: Runtime, idle: Collection[int]) -> None:
-        """A look. ``idle`` inputs are waited for by nobody."""
+        """Takes a sample. No input waits for ``idle`` inputs."""
         now = self._clock()
         for k, blocks in enumerate(self._blocks):
             if not blocks:
@@ -86,14 +86,15 @@ class Responses:
         return [j for j, feed in feeds if j != k and feed.attributes and j not in idle]
 
     def _reached(self, k: int, scheduler: InputScheduler) -> int:
-        """Below this no row of input ``k`` comes any more."""
+        """The watermark of input ``k``: no later row of it lies below."""
         feed = self._feeds[k]
         if feed.ended and feed.pending is None and not scheduler.is_open(k):
             return INFINITY
         return feed.attributes[0].watermark()
 
     def _cut(self, k: int, block: _Block, behind: int, scheduler: InputScheduler) -> int:
-        """How many rows of a block have become morsels; so many blocks ``behind`` it have begun."""
+        """The number of rows of a block that have been cut into morsels; ``behind`` later blocks of
+        the same input have been opened."""
         if behind < 0:
             return 0
         if behind > 0 or not scheduler.is_open(k):
@@ -111,7 +112,7 @@ class Responses:
 
     @staticmethod
     def _done(block: _Block, bound: int) -> int:
-        """How many rows are done, and were not before."""
+        """The number of rows that are done now and were not done before."""
         done = block.waiting[: block.through]
         if block.times is not None and bound != INFINITY:
             done = done & (block.times[: block.through] < bound)

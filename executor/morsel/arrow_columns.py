@@ -1,4 +1,4 @@
-"""Arrow columns as flat arrays, without a copy where the layouts agree."""
+"""Arrow columns as flat arrays; copied only where the layouts differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def address_of(array: Array) -> int:
 
 
 def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
-    """A column's values as a flat array of the type's storage; NULL places hold anything."""
+    """A column's values as a flat array of the type's storage; NULL places hold any value."""
     kind = f.type.kind
     if f.type.is_text:
         codes = np.zeros(len(column), np.int32)
@@ -41,7 +41,7 @@ def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
 
 
 def _narrow_decimals(column: pa.Array) -> Array:
-    """Values of up to 18 digits are the low words of Arrow's 128-bit integers."""
+    """Decimals of up to 18 digits as int64: the low words of Arrow's 128-bit integers."""
     buffer = column.buffers()[1]
     if buffer is None or len(column) == 0:
         return np.zeros(len(column), np.int64)

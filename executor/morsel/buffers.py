@@ -1,8 +1,8 @@
-"""Output buffers that come back: fresh memory costs a page fault per 4 KB, more than filling it.
+"""A pool of output buffers: a page fault per 4 KB of fresh memory costs more than filling it.
 
-A buffer that left inside an Arrow result returns to the pool when nothing holds the result any
-more, the state of windows when it has been outgrown and when its query is over; the pool keeps a
-bounded amount.
+A buffer inside an Arrow result returns to the pool when the last reference to the result is gone.
+The state of windows returns when it has been outgrown and when its query ends. The pool keeps a
+bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 KEPT_BYTES = 256 << 20
-#: Smaller buffers are cheap to make, and come back too often to be worth a finalizer.
+#: Smaller buffers are cheap to allocate, and too frequent for a finalizer each.
 SMALLEST = 64 << 10
 _BYTES = np.dtype(np.uint8)
 
 
 class BufferPool:
-    """Arrays by (dtype, length); safe to use from several threads (each step is one list call)."""
+    """Arrays by (dtype, length). Thread-safe, because each step is one list call."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[str, int], list[Array]] = {}
         self.kept = 0
 
     def take(self, dtype: np.dtype[Any], n: int) -> Array:
-        """An array of that shape with any content."""
+        """An array of ``n`` values with arbitrary content."""
         waiting = self._free.get((dtype.str, n))
         if waiting:
             try:
@@ -40,29 +40,30 @@ class BufferPool:
         return np.empty(n, dtype)
 
     def zeros(self, dtype: np.dtype[Any], n: int) -> Array:
-        """As ``numpy.zeros``; its memory returns here when the array and all views of it are
-        gone."""
+        """Like ``numpy.zeros``; the memory returns to the pool when the array and all its views
+        are gone."""
         nbytes = n * dtype.itemsize
         if nbytes < SMALLEST:
             return np.zeros(n, dtype)
-        step = 1 << nbytes.bit_length() - 4  # few sizes, each of which comes back
+        step = 1 << nbytes.bit_length() - 4  # rounds to few sizes, so that buffers are reused
         block = self.take(_BYTES, -(-nbytes // step) * step)
         block[:nbytes] = 0
-        # All views refer to this one, since its own base is no array.
+        # All views refer to ``shown``, because its own base is not an array.
         shown = np.frombuffer(block.data[:nbytes], _BYTES)
         weakref.finalize(shown, self.give, block).atexit = False
         element, inner = dtype.subdtype or (dtype, ())
         return shown.view(element).reshape(n, *inner)
 
     def lend(self, array: Array, n: int) -> Array:
-        """The first ``n`` values, for good: the array returns here when the view is gone."""
+        """A view of the first ``n`` values; ``array`` returns to the pool when the view is
+        gone."""
         view = array[:n]
         if array.nbytes >= SMALLEST:
             weakref.finalize(view, self.give, array).atexit = False
         return view
 
     def give(self, array: Array) -> None:
-        """Takes back an array that nobody uses any more."""
+        """Takes back an unused array."""
         if self.kept + array.nbytes <= KEPT_BYTES:
             self.kept += array.nbytes
             self._free.setdefault((array.dtype.str, array.size), []).append(array)

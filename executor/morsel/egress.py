@@ -1,7 +1,7 @@
-"""From output morsels to Arrow batches: buffers change hands instead of being copied.
+"""From output morsels to Arrow batches without a copy: buffers change owners.
 
-A column that an operator filled goes out with its buffer, and the morsel gets a new one; a column
-that passed by reference all the way is a slice of the source's Arrow array.
+A column that an operator filled leaves with its buffer, and the morsel gets a new buffer. A column
+that every operator passed by reference is a slice of the source's Arrow array.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Egress:
-    """Turns the last operator's output morsels into batches of ``schema``. ``carried``: for an
-    output column and a source, the column of the source that it is read from."""
+    """Turns the last operator's output morsels into batches of ``schema``. ``carried``: by output
+    column and source, the source column to read."""
 
     schema: Schema
     dictionary: Dictionary
@@ -44,7 +44,8 @@ class Egress:
         self._types = self._arrow.types
 
     def batch(self, morsel: Morsel, source: int, loaded: Loaded | None) -> pa.RecordBatch:
-        """The morsel's rows; ``loaded`` is the block of ``source`` that they come from."""
+        """The morsel's rows; ``loaded`` is the block of ``source`` that holds their carried
+        columns."""
         n = int(morsel.words[ROWS])
         if not len(self.schema):
             return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
@@ -69,7 +70,7 @@ class Egress:
         return to_arrow(values, valid, f, self.dictionary)
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
-        """The source's own array where ``address`` points into it."""
+        """The slice of the source's own array that ``address`` points into; None if none."""
         if self.schema[i].type.is_coded or loaded.separated.dropped is not None:
             return None
         for k, first in enumerate(loaded.addresses):
@@ -89,7 +90,7 @@ class Egress:
         f: Field,
         n: int,
     ) -> pa.Array:
-        """Rows of the source's own array; where ``valid`` is 0 the row number means nothing."""
+        """Rows of the source's own array; where ``valid`` is 0 the row number is meaningless."""
         array = loaded.block.batch.column(column)
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
@@ -98,7 +99,7 @@ class Egress:
         return _plain(array.take(pa.array(rows, mask=None if valid is None else valid == 0)), f)
 
     def _take(self, morsel: Morsel, i: int, address: int, n: int, f: Field) -> Array:
-        """The column's values; the buffer itself when it is worth more than a copy."""
+        """The column's values: a copy, or the buffer itself if at least half of it is used."""
         owned = morsel.data[i]
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
             morsel.renew(i, self.schema, int(morsel.words[CAPACITY]), mask=False)
@@ -140,7 +141,7 @@ def to_arrow(
 def _lists(
     codes: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType, dictionary: Dictionary
 ) -> pa.Array:
-    """Arrow lists of the codes of arrays; NULL where ``valid`` is 0."""
+    """Arrow lists from the dictionary codes of arrays; NULL where ``valid`` is 0."""
     element = kind.element
     assert element is not None
     there = slice(None) if valid is None else np.flatnonzero(valid)

@@ -1,5 +1,5 @@
-"""From Arrow blocks to morsels: columns as flat arrays without a copy where the layouts agree,
-strings as codes, late rows marked and punctuation made (out-of-order paper §5.1)."""
+"""From Arrow blocks to morsels: columns become flat arrays, copied only where the layouts differ;
+strings become codes; late rows are marked and punctuation is made (out-of-order paper §5.1)."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Loaded:
     data: list[Array]
     masks: list[Array | None]
     times: list[npt.NDArray[np.int64]]
-    numbers: Numbers | None = None  # of the values of PUNCTUATE BY
-    offset: int = 0  # rows of the input before this block, bad ones too
+    numbers: Numbers | None = None  # value numbers of PUNCTUATE BY, one per row
+    offset: int = 0  # rows of the input before this block, bad rows included
     addresses: list[int] = field(default_factory=list)  # of ``data``
 
     @property
@@ -63,17 +63,17 @@ class Loaded:
         return self.separated.rows
 
     def place(self, row: int) -> int:
-        """Where a row stands in the input, bad ones and marks too."""
+        """The index of a row in the input, bad rows and punctuation rows included."""
         return self.offset + place_among(self.block.bad, self.separated.place(row))
 
 
 @dataclass(slots=True)
 class Feed:
-    """One source of a running query: reads blocks, which ``cutter`` (``kernels.ingest.cutter``)
-    makes into morsels of as many rows as ``morsel`` is for. ``reader`` gives ``columns_read``.
-    ``nulls`` are the columns in which a NULL has been seen; ``bad`` rows could not be read,
-    ``marks`` are rows that were punctuation. ``lag`` is how much later than its peers it is read;
-    ``total_rows`` is what statistics tell."""
+    """One source of a running query. It reads blocks, which ``cutter``
+    (``kernels.ingest.cutter``) cuts into morsels of at most ``morsel``'s capacity. ``reader`` gives
+    ``columns_read``. ``nulls`` are the columns in which a NULL has been seen. ``bad`` counts
+    unreadable rows, ``marks`` counts rows that were punctuation. ``lag`` delays the source behind
+    its peers (units of event time). ``total_rows`` is the row count from statistics."""
 
     source: SourceExec
     reader: Reader
@@ -87,14 +87,14 @@ class Feed:
     total_rows: int | None = None
     bad: int = 0
     marks: int = 0
-    nanoseconds: int = 0  # for which blocks were waited for and converted
+    nanoseconds: int = 0  # spent waiting for blocks and converting them
     ended: bool = False
     pending: Loaded | None = None
     values: Values | None = None  # of PUNCTUATE BY
-    on_block: Callable[[Loaded], None] | None = None  # is told of each that was read
+    on_block: Callable[[Loaded], None] | None = None  # called after each block is read
     cutter: Words = field(init=False)
     _records: Words = field(init=False)
-    _failure: Exception | None = None  # of reading ahead
+    _failure: Exception | None = None  # raised by ``read_ahead``, not yet reported
 
     def __post_init__(self) -> None:
         spec, schema = self.source.relation.stream, self.source.schema
@@ -115,12 +115,12 @@ class Feed:
             self.values = Values(place, full[full.find(spec.by) or 0], self.attributes)
             self.cutter[cut.BY] = place
         room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
-        self._records = np.empty(room, np.int64)  # not touched while nothing is late
+        self._records = np.empty(room, np.int64)  # untouched while no row is late
         self.morsel.words[LATE_ROW_ADDRESS] = address_of(self._records)
 
     @property
     def rows(self) -> int:
-        """Rows that were handed over."""
+        """Rows handed over so far."""
         return int(self.cutter[cut.BEFORE] + self.cutter[cut.NEXT])
 
     @property
@@ -130,23 +130,24 @@ class Feed:
 
     @property
     def far_rows(self) -> int:
-        """Rows that were further ahead than MAX ADVANCE."""
+        """Rows further ahead than MAX ADVANCE."""
         return sum(a.far_rows for a in self.attributes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the morsel, of the records of late rows, and of what is known of single
-        values."""
+        """Bytes of the morsel, of the late-row records, and of the per-value watermarks."""
         values = 0 if self.values is None else self.values.nbytes
         return self.morsel.nbytes + self._records.nbytes + values
 
     def read_again(self, reader: Reader) -> None:
-        """From the start: what ``reader`` gives follows what has been read."""
+        """Continues with ``reader``, which reads from the start; its rows follow those already
+        read."""
         self.reader.close()
         self.reader, self.ended = reader, False
 
     def load(self, timeout: float | None) -> bool:
-        """Reads the next block if none is pending; False if there is nothing (yet)."""
+        """Reads the next block if none is pending. Returns False if no block is available (yet).
+        Raises the error of an earlier ``read_ahead``."""
         if self.pending is not None:
             return True
         if self.ended:
@@ -160,7 +161,7 @@ class Feed:
             self.nanoseconds += time.perf_counter_ns() - began
 
     def read_ahead(self) -> None:
-        """Reads the next block while one is open; what fails then is said when it is asked for."""
+        """Reads the next block while another is open; ``load`` raises the error, if any."""
         try:
             self.load(None)
         except Exception as error:
@@ -208,13 +209,13 @@ class Feed:
         return Loaded(block, separated, data, masks, times, numbers)
 
     def _is_carried(self, i: int) -> bool:
-        """Whether its texts stay in the block, and their row numbers stand for them."""
+        """Whether the texts stay in the block, represented by their row numbers."""
         return self.source.schema[i].type.is_text and i not in self.encoded
 
     def _numbered(
         self, block: Block, data: list[Array], masks: list[npt.NDArray[np.uint8] | None]
     ) -> Numbers | None:
-        """The numbers of the rows' values of PUNCTUATE BY; -1 for a mark on all of them."""
+        """Per row, the number of its PUNCTUATE BY value; -1 for a mark on all values."""
         values = self.values
         if values is None:
             return None
@@ -231,7 +232,8 @@ class Feed:
         return numbers
 
     def begin(self) -> Loaded:
-        """Gives the pending block to the cutter; it must be kept until that is through with it."""
+        """Gives the pending block to the cutter; the caller keeps the block until the cutter has
+        consumed it."""
         loaded = self.pending
         assert loaded is not None
         self.pending = None
@@ -256,7 +258,7 @@ class Feed:
         return loaded
 
     def give_columns(self, loaded: Loaded) -> None:
-        """Tells the cutter where the columns of the block lie."""
+        """Writes the addresses of the block's columns into the cutter."""
         ones = address_of(self.ones)
         loaded.addresses = [address_of(data) for data in loaded.data]
         columns: list[int] = []
@@ -265,20 +267,20 @@ class Feed:
         self.cutter[cut.CUTTER : cut.CUTTER + len(columns)] = columns
 
     def map_codes(self, loaded: Loaded, change: Callable[[Array], Array]) -> None:
-        """Changes the codes of texts in a block."""
+        """Replaces the dictionary codes in a block."""
         for i, f in enumerate(self.source.schema):
             if f.type.is_coded and not self._is_carried(i):
                 loaded.data[i] = change(loaded.data[i])
 
     def promised(self, serial: int, sequence: int) -> Morsel:
-        """A morsel without rows: what a timer has promised (``Attribute.promise``)."""
+        """A morsel without rows, with the punctuation of a timer (``Attribute.promise``)."""
         morsel = self.empty_morsel(serial, sequence)
         cut.promise(self.cutter.ctypes.data, morsel.address)
         return morsel
 
     def end(self, serial: int, sequence: int) -> Morsel:
-        """The empty morsel that ends this input: it says how far the input has come, and that no
-        row follows."""
+        """The empty morsel that ends this input: it carries the final watermarks and the
+        end-of-input punctuation."""
         morsel = self.empty_morsel(serial, sequence)
         promises = [(a.column, a.last) for a in self.attributes if a.last > NEVER]
         for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
@@ -297,7 +299,7 @@ class Feed:
 
 @contextlib.contextmanager
 def told_at(node: SourceExec) -> Iterator[None]:
-    """What a source has to say is told at the place of its name."""
+    """Sets the position of an error of the source to the place of the source's name."""
     try:
         yield
     except CqlError as error:

@@ -1,5 +1,4 @@
-"""The morsel, with the buffers that it owns. Its words are laid out as
-``kernels.morsel_layout`` says."""
+"""The morsel and the buffers that it owns. ``kernels.morsel_layout`` describes its words."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ Words = npt.NDArray[np.int64]
 
 
 def value_bytes(kind: DataType) -> int:
-    """How long a value of a column is."""
+    """Bytes of one value of a column."""
     return stored_dtype(kind.storage).itemsize
 
 
 @cache
 def stored_dtype(storage: str) -> np.dtype[Any]:
-    """Of the values of a column: booleans are bytes."""
+    """The dtype of a column's values; booleans are bytes."""
     return np.dtype(np.uint8 if storage == "bool" else storage)
 
 
@@ -78,13 +77,13 @@ class Morsel:
         width = HEADER + 2 * len(schema)
         words = np.zeros(width + 2 * len(schema), np.int64)
         words[CAPACITY], words[WIDTH] = capacity, width
-        # A row can be late, and an input can promise, on every column that progresses.
+        # On every column that progresses, a row can be late and an input can send punctuation.
         attributes = sum(f.type.can_progress for f in schema)
         promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
         morsel = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
         words[PUNCTUATION_ADDRESS] = promises.ctypes.data
         if late_rows:
-            # read as far as they were written: megabytes are cleared for nobody
+            # Uninitialised: readers stop at the last written record, so clearing would be wasted.
             morsel.late_rows = np.empty(LATE_ROW_WORDS * capacity * max(1, attributes), np.int64)
             words[LATE_ROW_ADDRESS] = morsel.late_rows.ctypes.data
         places = [0, ones] * len(schema)
@@ -106,7 +105,8 @@ class Morsel:
         return twin
 
     def own_masks(self) -> None:
-        """Points to its own masks again, where an operator without NULLs pointed elsewhere."""
+        """Points the columns to the morsel's own masks again, after an operator without NULLs has
+        pointed them elsewhere."""
         for i, mask in enumerate(self.masks):
             if mask is not None:
                 self._own(mask_word(i), mask.ctypes.data)
@@ -116,12 +116,12 @@ class Morsel:
         self.words[word] = self.words[word + behind] = address
 
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
-        """Gives a column new buffers (the old ones now belong to whoever took them)."""
+        """Gives a column new buffers; the old ones belong to the caller."""
         for k, address in enumerate(self._fresh(column, schema[column], capacity, mask=mask)):
             self._own(data_word(column) + k, address)
 
     def _fresh(self, column: int, field: Field, capacity: int, *, mask: bool) -> list[int]:
-        """The addresses of new data and, if there is to be one, of a new mask."""
+        """The addresses of new data and, if ``mask``, of a new mask."""
         data = self.data[column] = POOL.take(stored_dtype(field.type.storage), capacity)
         if not mask:
             return [data.ctypes.data]

@@ -1,5 +1,4 @@
-"""How large morsels are: what is admitted at once, and what the last operators collect before it
-leaves."""
+"""Morsel sizes: rows admitted at once, and rows collected before a result leaves."""
 
 from __future__ import annotations
 
@@ -16,23 +15,25 @@ from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.placement.cost import asks_python
 from cql.planner.placement.morsel_sensitivity import depends_on_morsels
 
-#: Rows of a morsel of the ordered runtime at most; and where Python goes through each, which then
-#: costs little beside (TPCx-BB 2 on two workers: 1.0 times one with 4,096, 1.3 with 16,384, 1.1
-#: with 65,536).
+#: The largest morsels of the ordered runtime, in rows: in general, and if Python has work to do for
+#: each morsel (speedup of TPCx-BB 2 on two workers: 1.0 with 4,096 rows, 1.3 with 16,384, 1.1 with
+#: 65,536).
 ORDERED_ROWS, PYTHON_ROWS = 4096, 16_384
-#: And of any runtime, where what leaves depends on it, and how long a morsel takes cannot be looked
-#: at (TPCx-BB 1 on two workers: 1.4 times one with 4,096, 1.7 with 2,048 and with 1,024).
+#: The largest morsels of any runtime, in rows, if results depend on the morsel size and the time
+#: per morsel cannot be measured (speedup of TPCx-BB 1 on two workers: 1.4 with 4,096 rows, 1.7 with
+#: 2,048 and with 1,024).
 FIXED_ROWS = 2048
-#: Microseconds that the operator with the most to do takes for a morsel of the ordered runtime.
+#: Target time of the slowest operator per morsel of the ordered runtime, in microseconds.
 _MORSEL_US = 60
 
 
 def sizes(
     plans: Sequence[PhysicalPlan], settings: Mapping[str, Any], driver: str
 ) -> tuple[int, int]:
-    """Rows of a morsel at most; and how long the operator with the most to do takes for a morsel of
-    the ordered runtime, in microseconds: long enough for what it costs to hand it on, and short
-    enough for it to leave soon; 0 if its rows are told, or what leaves depends on them."""
+    """The largest morsel in rows, and the target time of the slowest operator per morsel of the
+    ordered runtime in microseconds. The target is long enough to amortize a handover and short
+    enough for low latency; it is 0 if the setting fixes the rows or if results depend on the morsel
+    size."""
     told, most = int(settings["morsel_rows"]), BLOCK_ROWS
     fixed = any(map(depends_on_morsels, plans))
     if fixed or driver == "ordered":
@@ -44,11 +45,11 @@ def sizes(
 def gathered(
     graph: Graph, carrying: Collection[int], settings: Mapping[str, Any], driver: str, *, live: bool
 ) -> dict[int, int]:
-    """By operator: rows that the results of the last ones are collected to before they become a
-    batch. A bounded query is asked for its whole answer, so small batches only cost. Where results
-    are waited for (``live``), morsels of the ordered runtime, which are small, are collected, but
-    do not wait for those of another block. Columns that are read from the source's block leave with
-    it: those of the operators ``carrying`` them."""
+    """By operator: the number of result rows that a sink's operator collects into one batch. A
+    bounded query delivers its whole answer, so small batches only cost. If a consumer waits for
+    results (``live``), the ordered runtime still collects its small morsels, but only within one
+    block. Operators in ``carrying`` do not collect: their carried columns are read from the source
+    block and leave with it."""
     if live and driver != "ordered":
         return {}
     rows = min(int(settings["morsel_rows"]), BLOCK_ROWS) // 2
@@ -56,8 +57,8 @@ def gathered(
 
 
 def fills(operator: Operator) -> bool:
-    """Whether each call writes behind the rows that are in the output, so that the morsel itself
-    collects them. Other operators write from the first row on, or pass columns by reference: their
+    """Whether each call appends to the rows in the output morsel, so that the morsel itself
+    collects rows. Other operators write from the first row on or pass columns by reference; their
     small results are copied."""
     last = first_of(operator)
     if isinstance(last, StageOperator):

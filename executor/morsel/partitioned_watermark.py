@@ -1,8 +1,8 @@
-"""What is known of the values of a column by which a source is punctuated (PUNCTUATE BY; out-of-
-order paper A.1.1): how far each has come on every progressing attribute.
+"""Watermarks per value of the PUNCTUATE BY column of a source (group-wise punctuation,
+out-of-order paper A.1.1), one per value and progressing attribute.
 
-A value that tells no more than what holds for all of them is forgotten: the memory is that of the
-values which are ahead of it.
+A value at the watermark of all values is forgotten: memory is proportional to the number of values
+ahead of that watermark.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
 
 Numbers = npt.NDArray[np.int32]
-#: Values for which there is room at first, and from which on old ones are looked for.
+#: Values with room at first; forgetting starts only above this number.
 FEWEST = 512
 
 
 def _unaccounted(before: int, after: int) -> None:
-    """Until a query says who counts the bytes."""
+    """The accounting function until a query sets its own."""
 
 
 @dataclass(slots=True)
 class Values:
-    """``place`` is the column among those of the source that are read, ``column`` the field."""
+    """The values of PUNCTUATE BY. ``place`` is the index of their column among the columns read,
+    ``column`` the field."""
 
     place: int
     column: Field
     attributes: Sequence[Attribute]
     account: Callable[[int, int], None] = _unaccounted
     _index: Numbers = field(default_factory=lambda: np.zeros(2 * FEWEST, np.int32))
-    _known: Words = field(init=False)  # how many values, and the words of a record
-    _kept: int = 0  # after the last time that old ones were forgotten
+    _known: Words = field(init=False)  # number of values, words per record
+    _kept: int = 0  # number of values after the last forgetting
     records: Words = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +60,8 @@ class Values:
     def number(
         self, values: npt.NDArray[Any], mask: npt.NDArray[np.uint8] | None
     ) -> npt.NDArray[np.int32]:
-        """The number of each row's value. Only while no block is being cut: it forgets first."""
+        """The value number of each row. Call it only while no block is being cut, because it may
+        forget values first."""
         if len(self) > max(FEWEST, 2 * self._kept):
             self._forget()
         numbers = np.empty(values.size, np.int32)
@@ -103,7 +105,7 @@ class Values:
         return table
 
     def watermarks(self, k: int) -> Words:
-        """Of each value on attribute ``k``."""
+        """The watermark of each value on attribute ``k``."""
         table, a = self._table(), self.attributes[k].words
         at = cutter.VALUE + cutter.OF_VALUE * k
         own: Words = np.maximum(table[:, at + cutter.OWN_FLOOR], self.attributes[k].watermark())
@@ -114,8 +116,8 @@ class Values:
         return own
 
     def furthest_behind(self) -> tuple[int, bool, int] | None:
-        """The value that has come least far on the first attribute, whether it is NULL, and by how
-        much it lies behind the one that has come furthest; None if none does."""
+        """The value with the lowest watermark on the first attribute, whether it is NULL, and its
+        distance to the highest watermark; None if no value lies behind another."""
         if len(self) < 2 or not self.attributes:
             return None
         times = self.watermarks(0)
@@ -127,11 +129,11 @@ class Values:
         return int(key), bool(null), behind
 
     def _forget(self) -> None:
-        """The values that tell no more than what holds for all."""
+        """Removes the values whose watermarks equal those of all values."""
         stay = np.zeros(len(self), np.bool_)
         for k, attribute in enumerate(self.attributes):
             stay |= self.watermarks(k) > attribute.watermark()
-            # rows that wait to be confirmed are counted on
+            # A value with unconfirmed rows stays, because their count goes on.
             stay |= self._table()[:, cutter.VALUE + cutter.OF_VALUE * k + cutter.TOP_WAITING] > 0
         table = self._table()[stay]
         self.records[: table.size] = table.ravel()
@@ -139,7 +141,7 @@ class Values:
         self._enter(self._index.size)
 
     def map_codes(self, change: Callable[[Numbers], Numbers]) -> None:
-        """Puts ``change(codes)`` in the place of all codes of the dictionary."""
+        """Applies ``change`` to all dictionary codes among the values."""
         if not self.column.type.is_text or not len(self):
             return
         table = self._table()

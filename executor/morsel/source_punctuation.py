@@ -1,5 +1,5 @@
-"""The promises that stand in a source's data: marks between its rows, and rows that are marks
-(out-of-order paper §3.2: punctuation that the data source provides)."""
+"""Punctuation in a source's data: marks between its rows, and rows that are marks (out-of-order
+paper §3.2: punctuation that the data source provides)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from cql.planner.nodes.physical import SourceExec
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int32]
-#: Blocks of fewer rows get memory of their own.
+#: Blocks with at most this many rows use memory outside the pool.
 SMALLEST_ROWS = BLOCK_ROWS // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """Of the rows of a block, ``rows`` are data; ``dropped`` has a 1 for each that is a mark, None
-    if none is. ``marks`` are records as ``kernels.ingest.cutter`` reads them, ``count`` of them."""
+    """A block split into data and marks: ``rows`` rows are data. ``dropped`` has a 1 for each row
+    that is a mark; it is None without such rows. ``marks`` holds ``count`` records in the layout of
+    ``kernels.ingest.cutter``."""
 
     rows: int
     dropped: Flags | None
@@ -39,12 +40,11 @@ class Separated:
     count: int
 
     def place(self, row: int) -> int:
-        """Where a row of data stands among all."""
+        """The index of a data row among all rows of the block."""
         return row if self.dropped is None else int(np.flatnonzero(self.dropped == 0)[row])
 
     def data(self, values: Array) -> Array:
-        """The values of the rows that are data. The memory goes back where it came from when
-        nobody uses it any more."""
+        """The values of the data rows. Large results are lent by the buffer pool."""
         if self.dropped is None:
             return values
         large = values.size > SMALLEST_ROWS
@@ -55,21 +55,21 @@ class Separated:
         return POOL.lend(target, self.rows) if large else target[: self.rows]
 
     def mask(self, mask: Flags) -> Flags | None:
-        """The same of a mask; None if only marks were NULL."""
+        """The mask of the data rows; None if only marks were NULL."""
         made = self.data(mask)
         return None if made.all() else made
 
 
 def markers_of(node: SourceExec) -> tuple[str, ...]:
-    """The columns that say of a row that it is punctuation."""
+    """The boolean columns that flag rows as punctuation."""
     spec = node.relation.stream
     named = dict.fromkeys(p.marked_by for p in (spec.progress if spec else ()))
     return tuple(name for name in named if name is not None)
 
 
 def columns_read(node: SourceExec) -> tuple[str, ...]:
-    """The columns to ask a source for: those of the plan, then those that are not among them of the
-    markers and of PUNCTUATE BY."""
+    """The columns to request from a source: those of the plan, then the missing ones among the
+    markers and PUNCTUATE BY."""
     spec = node.relation.stream
     by = (spec.by,) if spec is not None and spec.by is not None else ()
     more = dict.fromkeys((*markers_of(node), *by))
@@ -84,8 +84,10 @@ def separate(
     masks: Sequence[Flags | None],
     numbers: Numbers | None = None,
 ) -> Separated:
-    """Data and promises of a block that has ``columns_read``, the first of them also as ``data``
-    and ``masks``; ``numbers`` are those of the rows' groups, -1 for a mark on all of them."""
+    """Splits a block with ``columns_read`` into data and punctuation. ``data`` and ``masks`` are
+    its plan columns as arrays. ``numbers`` are the value numbers of PUNCTUATE BY per row, -1 for a
+    mark on all values. Raises CatalogError for punctuation on a column that is not declared to
+    progress."""
     _check(node, block)
     rows = block.batch.num_rows
     found = {name: _marked(block.batch, node, name) for name in markers_of(node)}
@@ -116,7 +118,7 @@ def _promises(
     attribute: Attribute,
     numbers: Numbers | None,
 ) -> Words:
-    """Of the rows that are marks on attribute ``k`` (``own``): records."""
+    """Records of the rows that are marks on attribute ``k``; ``own`` flags these rows."""
     large = values.size > SMALLEST_ROWS
     room = MARK * (BLOCK_ROWS if large else values.size)
     records = POOL.take(np.dtype(np.int64), room) if large else np.empty(room, np.int64)
@@ -129,7 +131,7 @@ def _promises(
 
 
 def _told(block: Block, attributes: Sequence[Attribute], rows: int, dropped: Flags | None) -> Words:
-    """What the source says beside its rows: records."""
+    """Records of the block's ``marks`` and ``punctuation``."""
     if not (block.marks or block.punctuation):
         return np.zeros(0, np.int64)
     before = None if dropped is None else np.concatenate([[0], np.cumsum(dropped, dtype=np.int64)])
@@ -146,14 +148,14 @@ def _told(block: Block, attributes: Sequence[Attribute], rows: int, dropped: Fla
 
 
 def _in_order(parts: Sequence[Words]) -> Words:
-    """By the number of rows before them."""
+    """Sorts records by the number of rows before them."""
     records = np.concatenate(parts).reshape(-1, MARK)
     ordered: Words = records[np.argsort(records[:, 0], kind="stable")].ravel()
     return ordered
 
 
 def _check(node: SourceExec, block: Block) -> None:
-    """Refuses promises on a column that is not declared to progress."""
+    """Raises CatalogError for punctuation on a column that is not declared to progress."""
     if not block.marks:
         return
     spec = node.relation.stream
@@ -167,14 +169,14 @@ def _check(node: SourceExec, block: Block) -> None:
 
 
 def marks_of(batch: pa.RecordBatch, node: SourceExec) -> Flags | None:
-    """Which rows are marks on some column; None if none is."""
+    """A flag per row that is a mark on some column; None without such rows."""
     found = (_marked(batch, node, name) for name in markers_of(node))
     flags = [one for one in found if one is not None]
     return np.bitwise_or.reduce(flags) if flags else None
 
 
 def _marked(batch: pa.RecordBatch, node: SourceExec, name: str) -> Flags | None:
-    """Where a marker is true, None if nowhere; NULL is not true."""
+    """A flag per row whose marker is true; None without such rows. NULL is not true."""
     names = [n.lower() for n in columns_read(node)]
     column = batch.column(names.index(name.lower()))
     if not column.true_count:

@@ -1,5 +1,5 @@
-"""The progressing columns of an input: their part of the cutter (``kernels.ingest.cutter``), and
-what has been seen of their disorder."""
+"""The progressing columns of an input: their words in the cutter (``kernels.ingest.cutter``), and
+the disorder observed on them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cql.planner.nodes.progress import max_advance, max_skew
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Progress on one column; ``words`` are its part of the cutter, which reads the other arrays
-    by address: ``behind`` counts rows by how far they were behind the highest time before them,
-    ``boundaries`` are the (step, offset) that consumers await."""
+    """Watermark state of one column. ``words`` is its part of the cutter, which reads the other
+    arrays by address: ``behind`` counts rows by their distance to the highest time before them,
+    ``boundaries`` are the window boundaries (step, offset) that consumers await."""
 
     column: int
     field: Field
@@ -32,7 +32,7 @@ class Attribute:
     @classmethod
     def of(cls, node: SourceExec, column: int, progress: Progress, words: Words) -> Attribute:
         awaited = node.awaited_on(column)
-        pairs = np.array([*(awaited or ()), (0, 0)], np.int64).ravel()  # never of no size
+        pairs = np.array([*(awaited or ()), (0, 0)], np.int64).ravel()  # at least one pair
         made = cls(
             column, node.schema[column], progress, words, np.zeros(cutter.BUCKETS, np.int64), pairs
         )
@@ -40,7 +40,7 @@ class Attribute:
         slack, by_rows = progress.slack, progress.by_rows
         words[[cutter.INDEX, cutter.OWN_SLACK, cutter.OWN_BY_ROWS]] = column, slack, by_rows
         if node.relation.stream is not None and node.relation.stream.by is not None:
-            # what holds for all values of PUNCTUATE BY
+            # The watermark of all values of PUNCTUATE BY.
             behind = max_skew(node.relation, progress)
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None
         words[[cutter.SLACK, cutter.BY_ROWS]] = slack, by_rows
@@ -59,15 +59,15 @@ class Attribute:
 
     @property
     def highest(self) -> int:
-        """The highest event time so far, NEVER before any; of the first row, before the second
-        one confirms it."""
+        """The highest event time so far; NEVER before the first row. The first row counts even
+        before the second row confirms it."""
         if self.words[cutter.HIGHEST] == NEVER and self.words[cutter.PENDING] > 0:
             return int(self.words[cutter.PENDING_AT])
         return int(self.words[cutter.HIGHEST])
 
     @property
     def last(self) -> int:
-        """How far the input has come when it ends: no row waits to be confirmed any more."""
+        """The final watermark of an ended input: unconfirmed rows count, too."""
         return int(max(self.words[[cutter.HIGHEST, cutter.FLOOR, cutter.FURTHEST]]))
 
     def watermark(self) -> int:
@@ -78,7 +78,7 @@ class Attribute:
         return max(floor, highest - slack)
 
     def promise(self, value: int) -> None:
-        """No later row lies below ``value``: said by a timer."""
+        """Raises the watermark to ``value`` for a timer: no later row lies below it."""
         self.words[cutter.FLOOR] = max(int(self.words[cutter.FLOOR]), value)
 
     @property
@@ -87,36 +87,36 @@ class Attribute:
 
     @property
     def max_lateness(self) -> int:
-        """How far below its row watermark a row was at the most."""
+        """The largest distance of a row below its row watermark."""
         return int(self.words[cutter.MAX_LATENESS])
 
     @property
     def far_rows(self) -> int:
-        """Rows that were further ahead than MAX ADVANCE when they came."""
+        """Rows that were further ahead than MAX ADVANCE on arrival."""
         return int(self.words[cutter.FAR])
 
     @property
     def unbelieved(self) -> int:
-        """Of the ``far_rows`` those that no further ones have confirmed."""
+        """The ``far_rows`` that no further rows have confirmed."""
         return int(self.words[cutter.FAR] - self.words[cutter.CONFIRMED])
 
     @property
     def kept(self) -> tuple[int, int]:
-        """How many rows would have been late without MAX ADVANCE, and the largest advance that was
-        not believed meanwhile."""
+        """The number of rows that MAX ADVANCE kept from being late, and the largest unconfirmed
+        advance meanwhile."""
         return int(self.words[cutter.KEPT]), int(self.words[cutter.KEPT_BY])
 
     @property
     def jumped(self) -> tuple[int, int]:
-        """How many rows were late only because one row far ahead was believed, and how far that
-        took the event time at once; of the largest such advance."""
+        """The number of rows that are late only because of the largest confirmed advance of event
+        time, and the length of that advance."""
         return int(self.words[cutter.JUMPED]), int(self.words[cutter.JUMP])
 
 
 def slack_for(behind: Words, rows: int, share: float) -> int:
-    """A slack with which at most ``share`` of the ``rows`` so far would have been late, ``behind``
-    being their counts by distance (``kernels.ingest.cutter.bucket_of``). Rounded up by an eighth at
-    the most, as the counts are; exact for none."""
+    """The slack with which at most ``share`` of the ``rows`` so far would have been late.
+    ``behind`` counts the rows by distance (``kernels.ingest.cutter.bucket_of``), so the slack is
+    rounded up by at most an eighth; 0 is exact."""
     allowed = int(rows * share)
     late = 0
     for bucket in range(cutter.BUCKETS - 1, 0, -1):
@@ -127,7 +127,7 @@ def slack_for(behind: Words, rows: int, share: float) -> int:
 
 
 def highest_in(bucket: int) -> int:
-    """The largest distance that ``kernels.ingest.cutter.bucket_of`` puts there."""
+    """The largest distance in a bucket of ``kernels.ingest.cutter.bucket_of``."""
     if bucket < 8:
         return bucket
     power, part = bucket // 8 + 2, bucket % 8

@@ -1,5 +1,5 @@
-"""Which of several inputs holds time back: the one with the least progress, where progress is a
-minimum."""
+"""Backpressure report: the input with the lowest watermark holds back the operators that take the
+minimum over their inputs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cql.planner.lower.choose import duration
 
 @dataclass(slots=True)
 class Held:
-    """``seconds`` for which an input was the one furthest behind, and by how much of event time at
-    the most behind the one furthest ahead."""
+    """``seconds`` for which an input was furthest behind, and the most by which it was ``behind``
+    the input furthest ahead, in units of event time."""
 
     seconds: float = 0.0
     behind: int = 0
 
 
 class Holding:
-    """Looks on while a query runs."""
+    """Samples the watermarks of the inputs while a query runs."""
 
     def __init__(self, feeds: Sequence[Feed], clock: Callable[[], float]) -> None:
         self._feeds = feeds
@@ -35,8 +35,8 @@ class Holding:
         self.held = [Held() for _ in feeds]
 
     def note(self, counted: Set[int]) -> None:
-        """What has passed since the last call counts for who held time back then; ``counted`` are
-        the inputs that are neither idle nor over."""
+        """Charges the time since the last call to the input that was furthest behind then.
+        ``counted`` are the inputs that are neither idle nor ended."""
         now = self._clock()
         self.seconds += now - self._since
         if self._last is not None:
@@ -48,20 +48,20 @@ class Holding:
             self._last = None
             return
         first, last = min(times.values()), max(times.values())
-        # a tie holds nobody back
+        # In a tie no input holds back another.
         self._last = None if first == last else min(times, key=lambda k: times[k])
         if self._last is not None and first > NEVER:
             held = self.held[self._last]
             held.behind = max(held.behind, last - first)
 
     def worst(self) -> int | None:
-        """The input that held time back the longest, if one did."""
+        """The input that was furthest behind for the longest time; None if none was."""
         longest = max(range(len(self.held)), key=lambda k: self.held[k].seconds, default=None)
         return longest if longest is not None and self.held[longest].seconds > 0 else None
 
 
 def value_behind(feed: Feed) -> str | None:
-    """Which value of PUNCTUATE BY is furthest behind the others now, as a sentence."""
+    """A sentence about the value of PUNCTUATE BY that is furthest behind now; None if none is."""
     found = None if feed.values is None else feed.values.furthest_behind()
     if feed.values is None or found is None:
         return None

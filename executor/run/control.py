@@ -1,6 +1,5 @@
-"""What is asked of a running query from outside: to pause, to share its work among more or fewer
-workers, to let nothing be inside at a certain point. The thread that drives the query attends to it
-between two morsels."""
+"""Requests to a running query from outside: pause, use more or fewer workers, quiesce at a certain
+serial number. The thread that drives the query serves them between two morsels."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from cql.executor.runtimes.protocol import Runtime
 
 
 class Control:
-    """``workers`` share the work of the query; ``finds``: to begin with, it finds out how many.
-    Requests are safe from any thread and from signal handlers; the rest is for the thread that
-    drives the query."""
+    """``workers`` share the work of the query; ``finds`` makes the run search for their best
+    number. Requests are safe from any thread and from signal handlers; all other methods belong to
+    the thread that drives the query."""
 
     def __init__(
         self, driver: str, workers: int, clock: Callable[[], float], *, finds: bool = False
@@ -27,10 +26,10 @@ class Control:
         self._scaling = Scaling(cores(), workers) if finds else None
         self.workers = workers
         self._clock = clock
-        self._idle = 0.0  # seconds in which somebody else kept the driver
-        self._paused = self._halted = False  # halted: threads were told to leave
+        self._idle = 0.0  # seconds in which the driver did not drive: paused, or away
+        self._paused = self._halted = False  # halted: threads were requested to leave
         self._stop = False
-        self._bell: SimpleQueue[None] = SimpleQueue()  # its put may interrupt itself
+        self._bell: SimpleQueue[None] = SimpleQueue()  # a signal handler may interrupt its put
         self._cut: tuple[int, Callable[[], None]] | None = None
         self._runtime: Runtime | None = None
         self._scheduler: InputScheduler | None = None
@@ -59,8 +58,8 @@ class Control:
         self._ask()
 
     def share(self, workers: int) -> None:
-        """So many workers from now on; 0: as many as raise throughput. RunError if only one thread
-        can be at work."""
+        """Uses ``workers`` workers from now on; 0 searches for the best number. Raises RunError if
+        the runtime has only one thread."""
         if self._driver != "ordered":
             raise RunError(
                 f"this query runs {self._driver.replace('_', ' ')}, in one thread",
@@ -71,7 +70,8 @@ class Control:
         self._ask()
 
     def told(self) -> str | None:
-        """How many workers it came to, and why, if that was found out; or why it has one."""
+        """The number of workers found and the reason, or the reason for having one worker; None if
+        there is nothing to report."""
         if self._alone is not None:
             return f"it ran depth first: {self._alone}"
         return self._scaling.told() if self._scaling is not None else None
@@ -83,14 +83,14 @@ class Control:
     # -- of the driver -----------------------------------------------------------------------------
 
     def begin(self, runtime: Runtime, scheduler: InputScheduler) -> None:
-        """The run begins; what was asked before is attended to first."""
+        """Starts the run; earlier requests are served first."""
         self._scheduler, self._runtime = scheduler, runtime
         if self._cut is not None:
             scheduler.hold(self._cut[0])
         self.attend()
 
     def alone(self, why: str) -> None:
-        """It runs depth first, whatever was asked for."""
+        """Falls back to depth first, whatever was requested."""
         self._driver, self._alone = "depth_first", why
         self._scaling, self.workers = None, 1
 
@@ -98,15 +98,15 @@ class Control:
         self._runtime = self._scheduler = None
 
     def quiesce_at(self, serial: int, then: Callable[[], None]) -> None:
-        """Calls ``then`` when all morsels below that serial number have left and none has been
-        admitted since: what state and results are then is what depth first has after as many
-        morsels, whoever is at work (a consistent cut)."""
+        """Calls ``then`` when all morsels below ``serial`` have left and no later one has been
+        admitted. State and results are then those of depth first after the same number of morsels,
+        under any number of workers (a consistent cut)."""
         self._cut = serial, then
         if self._scheduler is not None:
             self._scheduler.hold(serial)
 
     def reach(self) -> None:
-        """Before a morsel is admitted: whether the point of ``quiesce_at`` has come."""
+        """Called before a morsel is admitted: serves ``quiesce_at`` if its point is reached."""
         if self._cut is None or self._scheduler is None or self._scheduler.serial < self._cut[0]:
             return
         assert self._runtime is not None
@@ -116,11 +116,11 @@ class Control:
         then()
 
     def away(self, seconds: float) -> None:
-        """The driver was kept by somebody who takes results."""
+        """Excludes ``seconds`` in which the consumer of results kept the driver."""
         self._idle += seconds
 
     def attend(self) -> None:
-        """Between two morsels."""
+        """Serves pauses and changes of the number of workers, between two morsels."""
         runtime = self._runtime
         assert runtime is not None
         if self._halted:

@@ -1,4 +1,4 @@
-"""A running query: feeds, operators, and the runtime that drives them."""
+"""A running query: its feeds, its operators, and the runtime that drives them."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
 
-#: Waiting for an unbounded source never delays a stop request by more than this (seconds).
+#: The longest wait for an unbounded source, and so the longest delay of a stop request (seconds).
 _POLL = 0.05
-#: Blocks of an input that the ordered runtime reads at once.
+#: Blocks of an input that are readable at once under the ordered runtime.
 _BLOCKS_INSIDE = 3
 
 
 class Execution:
-    """Runs a physical plan once, or those of several queries ``QuerySetPlan``. ``results`` is the
-    only thing that moves it.
+    """Runs a physical plan once, or the plans of a query set (``QuerySetPlan``). Only the iteration
+    over ``results`` drives the run.
 
-    ``settings`` is read for what a run has once (``cql.session.applied.OF_RUN``).
-    ``clock`` gives seconds that only go forward. ``observer`` looks at what the ordered runtime
-    does, if that drives it."""
+    ``settings`` has the settings of a run (``cql.session.applied.OF_RUN``). ``clock`` returns
+    monotonic seconds. ``observer`` observes the ordered runtime, if that runtime drives the
+    run."""
 
     def __init__(
         self,
@@ -91,20 +91,20 @@ class Execution:
         self._runtime: Runtime | None = None
         self._results: deque[tuple[int, pa.RecordBatch]] = deque()
         self._egress: dict[int, tuple[int, Egress]] = {}  # by the sink's operator
-        self.users: list[set[int]] = []  # of each operator
+        self.users: list[set[int]] = []  # queries of each operator
         self._scheduler: InputScheduler | None = None
         self.bad = BadRows(self.plans)
         self.rows_out = [0 for _ in self.plans]
         finds = self._driver == "ordered" and not settings["workers"]
         self.control = Control(self._driver, self._chosen.workers, clock, finds=finds)
-        self.timed = False  # whether the time of operators is taken, by runs from now on
+        self.timed = False  # whether later runs measure the time of operators
         self.responses: Responses | None = None
         self.started: float | None = None
         self.prepared: float | None = None
         self.finished: float | None = None
         self._readers: list[Reader] = []
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
-        self._looks_up = False  # whether kernels have tables or ranks of texts
+        self._looks_up = False  # whether kernels have dictionary tables or ranks of texts
         self._clock = clock
         self._observer = observer
         self.timers = Timers((), clock)
@@ -112,13 +112,13 @@ class Execution:
         self.rereading = Rereading()
         self._limits: Limits | None = None
         self._silent: set[int] = set()
-        self._told: set[str] = set()  # inputs of which a notice was given
+        self._told: set[str] = set()  # inputs that have had their notice
 
     # -- running ---------------------------------------------------------------------------------
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch]]:
-        """Results as soon as they exist, each with the number of its query. Closing the iterator
-        releases everything."""
+        """Yields results as soon as they exist, each with the number of its query. Closing the
+        iterator releases everything."""
         return stepped(self.control, self._through_all())
 
     def _through_all(self) -> Generator[tuple[int, pa.RecordBatch]]:
@@ -140,26 +140,27 @@ class Execution:
             self._note_responses()
             yield from self._take_results()
         except StoppedError:
-            return  # while a kernel was compiled
+            return  # stopped while a kernel was compiled
         except Exception:
-            yield from self._take_results()  # of what was before that which failed
+            yield from self._take_results()  # the results of rows before the failed one
             raise
         finally:
             self.finished = time.monotonic()
             self.control.end()
             if os.getpid() == self._process:
-                self._close()  # in a forked process all of it is the parent's
+                self._close()  # a forked process owns none of it
 
     def _close(self) -> None:
         with contextlib.ExitStack() as closing:
             for reader in self._readers:
                 closing.callback(reader.close)
             if self._runtime is not None:
-                self._runtime.close()  # what follows takes away what its threads use
+                self._runtime.close()  # its threads end before their data is released
             self._release()
 
     def _release(self) -> None:
-        """A session remembers its latest queries; of their runs only what can be asked is kept."""
+        """Releases the run, except for the answers of its reports: a session keeps its latest
+        queries."""
         for query in self.queries:
             query.freeze()
         for operator in self.graph.running() if self.graph else ():
@@ -171,7 +172,7 @@ class Execution:
         self.bad.end()
         self._results.clear()
         self._egress = {}
-        vars(self).pop("workspace", None)  # not there when the run failed to begin
+        vars(self).pop("workspace", None)  # missing if the run failed to begin
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
@@ -234,8 +235,8 @@ class Execution:
         self.control.begin(self._runtime, self._scheduler)
 
     def _open_sources(self, encoded: Collection[tuple[int, int]]) -> list[Source]:
-        """What the inputs are read from, and a feed of each. ``encoded``: columns of texts (input,
-        column) that have codes."""
+        """Opens the sources and adds a feed for each; returns the sources. ``encoded`` has the text
+        columns (input, column) to encode."""
         nodes = sources(*self._roots)
         found: list[Source] = []
         for node in nodes:
@@ -267,7 +268,8 @@ class Execution:
         return found
 
     def _build(self, nulls: list[set[int]]) -> Graph:
-        """The operators; ordered ones run depth first where that alone keeps the order."""
+        """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the
+        order of results."""
         fuse = bool(self._settings["fuse"])
         make = partial(build, self._roots, self.workspace, fuse=fuse, nulls=nulls)
         if self._driver == "ordered":
@@ -295,7 +297,7 @@ class Execution:
         return make()
 
     def _measured(self) -> dict[int, partition_sizing.Measured]:
-        """Into how many partitions aggregates are split where no setting says it."""
+        """The number of partitions of aggregates, measured where no setting says it."""
         if not self._chosen.split or self.control.must_stop:
             return {}
         workers, split = self._chosen.workers, self._chosen.split
@@ -359,7 +361,7 @@ class Execution:
             self.responses.note(self._scheduler, self._runtime, idle)
 
     def times(self) -> Times | None:
-        """What the runtime has measured; None unless it was ``timed``."""
+        """The runtime's measurements; None unless the run is ``timed``."""
         runtime = self._runtime
         return runtime.times() if runtime is not None else None
 
@@ -369,18 +371,18 @@ class Execution:
 
     @property
     def _is_live(self) -> bool:
-        """Whether somebody waits for each result: an input has no end, or follows a clock."""
+        """Whether a consumer waits for each result: an input is unbounded or follows a clock."""
         return self._paced or not all(f.source.relation.bounded for f in self.feeds)
 
     def _read_early(self) -> set[int]:
-        """Inputs of which a block may be read before the one before it is used up: nobody waits for
-        what is left of that, and no state of the input changes by it."""
+        """Inputs whose next block may be read before the current one is used up: no consumer waits
+        for the rest of the current block, and reading changes no state of the input."""
         if self._is_live:
             return set()
         return {k for k, f in enumerate(self.feeds) if not f.lag and f.values is None}
 
     def _admissions(self) -> Iterator[None]:
-        """Admits morsels until every input has ended; yields after each."""
+        """Admits morsels until every input has ended; yields after each morsel."""
         assert self._runtime is not None
         for feed in self.feeds:
             if feed.lag:
@@ -392,7 +394,8 @@ class Execution:
             yield from self._read({k for k, f in enumerate(self.feeds) if f.source.ahead == ahead})
 
     def _ahead(self) -> list[int]:
-        """What subqueries ask is read before what asks them."""
+        """The reading phases in order: inputs of subqueries are read before the inputs of the
+        queries around them."""
         assert self.graph is not None
         ahead = {f.source.ahead for f in self.feeds}
         return sorted(ahead | {node.ahead for node, _ in self.graph.constants}, reverse=True)
@@ -410,8 +413,8 @@ class Execution:
                 yield from self._through()
 
     def _read(self, alive: set[int]) -> Iterator[None]:
-        """Admits what the inputs ``alive`` give, until they have ended. Silence counts from now
-        on."""
+        """Admits the morsels of the inputs ``alive`` until these have ended. Idle times start
+        now."""
         runtime, scheduler = self._runtime, self._scheduler
         assert runtime is not None
         assert scheduler is not None
@@ -435,7 +438,7 @@ class Execution:
             for silent in self._silent:
                 yield from self._in_silence(silent)
             if k is None:
-                runtime.drain()  # nothing waits inside while the inputs are silent
+                runtime.drain()  # delivers everything inside while the inputs are silent
                 yield
                 continue
             feed = self.feeds[k]
@@ -449,12 +452,12 @@ class Execution:
                 if timers.heard(k):
                     told = told_idle(feed, scheduler.serial, scheduler.sequence, idle=False)
                     yield from self._admit(k, told)
-                self._tell_notices(feed)  # of where the source begins, before its first rows
+                self._tell_notices(feed)  # those of opening the source, before its first rows
                 yield from self._open(k)
             yield from self._morsels()
 
     def _leave(self, alive: set[int]) -> Iterator[None]:
-        """Inputs that only feed a LIMIT that is over are read no further."""
+        """Ends the inputs that lead only to exhausted LIMITs."""
         assert self._runtime is not None
         assert self._scheduler is not None
         scheduler, limits = self._scheduler, self._limits
@@ -472,7 +475,7 @@ class Execution:
         yield
 
     def _read_again(self, k: int, source: Source) -> Iterator[None]:
-        """Reads a table anew, between two turns of the stream that is joined with it."""
+        """Refreshes a table, between two turns of the stream that it is joined with."""
         assert self._runtime is not None
         assert self._scheduler is not None
         feed, scheduler = self.feeds[k], self._scheduler
@@ -482,7 +485,7 @@ class Execution:
         self._readers.append(feed.reader)
         scheduler.among({k})
         while not (feed.ended or self.control.must_stop):
-            scheduler.go_on()  # a table is read to its end, whether a LIMIT is over or not
+            scheduler.go_on()  # a table is read to its end even if a LIMIT is exhausted
             if self._has_come(k, _POLL):
                 if feed.pending is not None:
                     yield from self._open(k)
@@ -493,7 +496,7 @@ class Execution:
         yield
 
     def _morsels(self) -> Iterator[None]:
-        """Admits the morsels of the blocks that are open, until one is needed that is not."""
+        """Admits the morsels of the open blocks until an input without an open block is due."""
         assert self._runtime is not None
         assert self._scheduler is not None
         limits, control = self._limits, self.control
@@ -511,7 +514,7 @@ class Execution:
             self._tell_notices(self.feeds[k])
 
     def _admit(self, k: int, morsel: Morsel) -> Iterator[None]:
-        """A morsel of input ``k`` without rows."""
+        """Admits a morsel of input ``k`` without rows."""
         assert self._runtime is not None
         assert self._scheduler is not None
         self.control.reach()
@@ -520,14 +523,14 @@ class Execution:
         self._scheduler.passed()
 
     def _through(self, serial: int = INFINITY) -> Iterator[None]:
-        """What was admitted, up to a serial number, goes on to its end."""
+        """Drives the admitted morsels up to serial number ``serial`` through all operators."""
         assert self._runtime is not None
         while self._runtime.go_on(serial):
             yield
         yield
 
     def _in_silence(self, k: int) -> Iterator[None]:
-        """Input ``k`` had nothing to give: it may be idle now, its heartbeat may be due."""
+        """Handles input ``k``, which has no rows to give: idleness and heartbeat."""
         feed, scheduler = self.feeds[k], self._scheduler
         assert scheduler is not None
         if self.timers.falls_idle(k):
@@ -537,15 +540,15 @@ class Execution:
             yield from self._admit(k, feed.promised(scheduler.serial, scheduler.sequence))
 
     def _tell_notices(self, feed: Feed) -> None:
-        """Shows what the source has noticed about its data."""
+        """Shows the notices of the source about its data."""
         notices: list[str] = getattr(feed.reader, "notices", [])
         while notices:
             self.queries[0].on_notice(notices.pop(0))
 
     def _tell_far(self, feed: Feed) -> None:
-        """Says once of an input that MAX ADVANCE was right to wait: rows came behind one that was
-        further ahead, and would have been late. Distances alone tell nothing: where a row a day is
-        the rule, each is far ahead of the one before."""
+        """Reports, once per input, rows that MAX ADVANCE kept from being late: they came behind an
+        unconfirmed row far ahead. Distances alone prove nothing: with one row a day, each row is
+        far ahead of the previous one."""
         for attribute in feed.attributes if feed.source.name not in self._told else ():
             if attribute.kept[0]:
                 self._told.add(feed.source.name)
@@ -556,9 +559,8 @@ class Execution:
                 )
 
     def _next_feed(self, alive: set[int]) -> int | None:
-        """The input that is furthest behind in event time; on unbounded inputs, one that has
-        something to read. None if nothing has come yet. Those that were asked and had nothing are
-        ``_silent``."""
+        """The input that is furthest behind in event time; among unbounded inputs, one with rows
+        to read. None if none has rows yet. ``_silent`` collects the inputs without rows."""
         scheduler = self._scheduler
         assert scheduler is not None
         self._silent.clear()
@@ -567,7 +569,7 @@ class Execution:
             if self._paced and not self._has_come(k, 0.0) and self._delivers():
                 return None
             return k if self._has_come(k, _POLL) else None
-        # One that is idle is asked first: it must not find that others have passed it meanwhile.
+        # Idle inputs are asked first, before the watermark passes them.
         order = sorted(scheduler.in_order(alive), key=lambda k: not self.timers.is_idle(k))
         for timeout in (0.0, _POLL / len(order)):
             if timeout and self._delivers():
@@ -578,14 +580,14 @@ class Execution:
         return None
 
     def _delivers(self) -> bool:
-        """What is inside comes out before anything is waited for; whether there is something to be
-        read now."""
+        """Delivers everything inside before the driver waits for an input; returns whether there
+        are results to read now."""
         assert self._runtime is not None
         self._runtime.drain()
         return bool(self._results)
 
     def _has_come(self, k: int, timeout: float) -> bool:
-        """Whether input ``k`` has something to read, or has ended."""
+        """Whether input ``k`` has rows to read or has ended; waits up to ``timeout`` seconds."""
         feed = self.feeds[k]
         assert self._scheduler is not None
         with self._reading(k):
@@ -598,8 +600,8 @@ class Execution:
 
     @contextlib.contextmanager
     def _reading(self, k: int) -> Iterator[None]:
-        """What a source has to say comes after what is wrong with rows that it gave before, and not
-        at all where the query needs no more of it."""
+        """Orders errors: an error of the source comes after the failures of rows that the source
+        gave before. It is dropped if the query needs no more of the source."""
         try:
             with told_at(self.feeds[k].source):
                 yield
@@ -612,9 +614,9 @@ class Execution:
                 raise
 
     def _open(self, k: int) -> Iterator[None]:
-        """The pending block of input ``k`` is read from now on. What was cut off the block that is
-        let go for it, and shows its columns, goes through; if kernels or what they look texts up in
-        change, all that is inside."""
+        """Opens the pending block of input ``k``. First, morsels that show the columns of the block
+        dropped for it go through all operators; if kernels or dictionary tables change, all
+        admitted morsels do."""
         graph, runtime, scheduler, feed = self.graph, self._runtime, self._scheduler, self.feeds[k]
         assert graph is not None
         assert runtime is not None
@@ -648,7 +650,8 @@ class Execution:
         return edge
 
     def _compact(self) -> None:
-        """Between two morsels: nothing but state, and blocks that are read, refers to texts."""
+        """Compacts the dictionary between two morsels, when only operator state and read blocks
+        refer to texts."""
         assert self.graph is not None
         assert self._runtime is not None
         self._runtime.drain()
@@ -658,14 +661,14 @@ class Execution:
         self._refresh()
 
     def _refreshing(self) -> Iterator[StageOperator | SlabOperator]:
-        """The operators that look texts up."""
+        """The operators that look up texts."""
         assert self.graph is not None
         for operator in self.graph.running():
             if isinstance(operator, StageOperator | SlabOperator) and operator.needs_refresh:
                 yield operator
 
     def _refresh(self) -> None:
-        """Dictionary tables cover the codes of the block that comes next."""
+        """Extends the dictionary tables to the codes of the next block."""
         for operator in self._refreshing() if self._looks_up else ():
             with at_work(operator.name):
                 operator.refresh()
@@ -683,8 +686,8 @@ class Execution:
         self.rows_out[query] += n
 
     def failed(self, failure: Failure) -> None:
-        """Raises, or returns to leave the row out (``runtimes.protocol.Handler``). A row that
-        nobody asks for, behind a LIMIT that is over, is not counted."""
+        """Raises the failure, or returns to leave the row out (``runtimes.protocol.Handler``). A
+        row behind an exhausted LIMIT is neither counted nor raised."""
         limits = self._limits
         assert limits is not None
         if limits.hides(failure):

@@ -1,9 +1,8 @@
-"""Whose turn it is among the inputs of a running query, and the numbers of what they give.
+"""The input scheduler: which input gives the next morsels, and their serial numbers.
 
-Where rows of one input wait for those of another (a join), turns are short, so that no more waits
-than time asks for; where progress is deduced from the order of arrival, bounded inputs are read in
-the order of their times; otherwise an input gives whole blocks. Turns never depend on the size of
-morsels.
+If rows of one input wait for those of another (a join), turns are short, so that few rows wait. If
+watermarks are deduced from the order of arrival, bounded inputs are read in event-time order.
+Otherwise an input gives whole blocks. Turns never depend on the morsel size.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ SHORT = 1 << 11
 
 
 class InputScheduler:
-    """``words`` is the table that kernels read (``kernels.ingest.input_scheduler``). ``most``
-    blocks of an input may be read at once, by workers that are ahead and others that are behind; of
-    the inputs ``ahead`` the runtime may have one more read (``read_ahead``). ``by_time``: inputs
-    that have an end are read in the order of their times (out-of-order paper §2, option 2)."""
+    """``words`` is the table that kernels read (``kernels.ingest.input_scheduler``). At most
+    ``most`` blocks of an input stay readable at once, because some workers are ahead of others. The
+    runtime may read one more block of the inputs ``ahead`` (``read_ahead``). ``by_time``: bounded
+    inputs are read in event-time order (out-of-order paper §2, option 2)."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class InputScheduler:
         self.words[input_scheduler.UNTIL] = INFINITY
         self.words[input_scheduler.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
         self._most, self._ahead, self._by_time = most, ahead, by_time
-        #: Of each input the blocks that may be read, and the first serial number of each.
+        #: Per input: its readable blocks, each with the serial number of its first morsel.
         self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
             record = self._record(k)
@@ -66,8 +65,8 @@ class InputScheduler:
         return self.words[first : first + input_scheduler.INPUT]
 
     def among(self, alive: set[int]) -> None:
-        """These inputs take turns from now on. One without a block is waited for, unless some have
-        no end."""
+        """Restricts turns to the inputs ``alive``. The scheduler waits for an input without a
+        block, unless one of the inputs is unbounded."""
         for k in range(len(self.feeds)):
             self._record(k)[input_scheduler.ALIVE] = k in alive
         endless = not all(self.feeds[k].source.relation.bounded for k in alive)
@@ -75,12 +74,14 @@ class InputScheduler:
         self.words[input_scheduler.BY_TIME] = self._by_time and not endless and len(alive) > 1
 
     def give_up(self, alive: set[int]) -> None:
-        """The turn at hand ends, and only these inputs have any from now on; nothing is inside."""
+        """Ends the current turn and restricts turns to the inputs ``alive``. Call it while no
+        morsel is inside."""
         self.words[[input_scheduler.LEFT, input_scheduler.STOPPED]] = 0
         self.among(alive)
 
     def open(self, k: int) -> Loaded:
-        """The pending block of an input is cut from now on; what ``leaving`` tells is through."""
+        """Starts to cut the pending block of input ``k``. Call it when the morsels up to
+        ``leaving(k)`` are through."""
         blocks, loaded = self._blocks[k], self.feeds[k].begin()
         blocks.append((self.serial, loaded))
         del blocks[: -self._most]
@@ -91,21 +92,21 @@ class InputScheduler:
         return loaded
 
     def read_ahead(self) -> None:
-        """The next block of an input is read while workers are busy with the one that is open."""
+        """Reads the next block of an input while workers process its open block."""
         self.feeds[int(self.words[input_scheduler.READS])].read_ahead()
 
     def leaving(self, k: int) -> int:
-        """The last serial number of the block that is let go when input ``k`` opens another; -1:
-        there is none. (Where a single one may be read, all has to be through.)"""
+        """The last serial number of the block that input ``k`` drops when it opens another; -1 if
+        it drops none. (If ``most`` is 1, all morsels must be through.)"""
         blocks = self._blocks[k]
         return blocks[1][0] - 1 if len(blocks) == self._most else -1
 
     def hold(self, serial: int) -> None:
-        """No morsel is cut that would have that serial number."""
+        """Cuts no morsel with this serial number or a later one."""
         self.words[input_scheduler.UNTIL] = serial
 
     def stop(self) -> None:
-        """No morsel is cut until ``go_on`` or ``give_up``."""
+        """Cuts no morsel until ``go_on`` or ``give_up``."""
         self.words[input_scheduler.STOPPED] = 1
 
     def go_on(self) -> None:
@@ -121,13 +122,13 @@ class InputScheduler:
         return bool(self._record(k)[input_scheduler.OPEN])
 
     def in_order(self, alive: set[int]) -> list[int]:
-        """The inputs, those that are furthest behind first."""
+        """The inputs in ascending order of their positions in event time."""
         return sorted(
             alive, key=lambda k: (input_scheduler.position(self.feeds[k].cutter.ctypes.data), k)
         )
 
     def whose(self) -> int:
-        """Whose turn it is; -1: there is none."""
+        """The input whose turn it is; -1 if none."""
         return int(input_scheduler.whose(self.words.ctypes.data))
 
     def take(self) -> bool:
@@ -146,8 +147,8 @@ class InputScheduler:
         return k if k >= 0 else None
 
     def block_of(self, k: int | None, serial: int) -> tuple[int, Loaded | None]:
-        """Input ``k``, and the block of it that the morsel of that number was cut off (None: the
-        latest morsel); rows that stand in the query have none."""
+        """Input ``k`` (None: the input of the latest morsel) and the block from which the morsel
+        with this serial number was cut; constant rows of the query have no block."""
         if k is None:
             k, serial = self.current, INFINITY
         if k is None or k >= len(self._blocks):
@@ -157,7 +158,7 @@ class InputScheduler:
 
     @property
     def first(self) -> int:
-        """Stream position of the first row of the block, had it been read at once."""
+        """Stream position of the block's first row, as if the block had been read without turns."""
         return int(self.feeds[int(self.words[input_scheduler.CURRENT])].cutter[cutter.FIRST])
 
     @property
@@ -174,7 +175,7 @@ class InputScheduler:
         return int(self.words[input_scheduler.SEQUENCE])
 
     def passed(self) -> None:
-        """A morsel without rows has taken a number."""
+        """Counts a morsel without rows, which takes a serial number, too."""
         self.words[input_scheduler.SERIAL] += 1
 
     @property
@@ -184,14 +185,14 @@ class InputScheduler:
 
     @property
     def edge(self) -> Edge:
-        """Who takes it."""
+        """The edge of the latest morsel."""
         edge = self.entries[int(self.words[input_scheduler.CURRENT])]
         assert edge is not None
         return edge
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Changes the codes of texts in the blocks that are open or pending; nothing else is
-        inside."""
+        """Applies ``change`` to the text codes in the open and pending blocks. Call it while no
+        morsel is inside."""
         for k, (feed, blocks) in enumerate(zip(self.feeds, self._blocks, strict=True)):
             if feed.pending is not None:
                 feed.map_codes(feed.pending, change)

@@ -1,5 +1,5 @@
-"""What the LIMITs of a running query mean for the rest of it: inputs that only they ask for are
-read no further, and a row that fails fails the query only where it stands before their last rows.
+"""Effects of LIMIT on the rest of a running query. Inputs that lead only to exhausted LIMITs are
+read no further, and a failing row fails the query only if it comes before their last rows.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 
 
 class Limits:
-    """Of a graph whose inputs are ``feeds``. False if it has none.
+    """The LIMITs of a graph with inputs ``feeds``; False if it has none.
 
-    A failure that only LIMITs could hide is not raised at once: the morsel ends before the row that
-    failed, nothing behind it passes the LIMITs, nothing more is cut, and when all that is inside
-    has come (``judge``), either they are over or it is the query's."""
+    A failure that an exhausted LIMIT would hide is postponed. The morsel ends before the failed
+    row, nothing behind the row passes the LIMITs, and no more morsels are cut. When all admitted
+    morsels are through, ``judge`` decides: either the LIMITs are exhausted or the query fails."""
 
     def __init__(self, graph: Graph, feeds: Sequence[Feed], scheduler: InputScheduler) -> None:
         self._graph, self._feeds, self._scheduler = graph, feeds, scheduler
         self._limits = graph.limits()
-        self._over = 0  # of these, when inputs were last looked at
-        #: Each with its place, and the LIMITs that may make it one that nobody came to.
+        self._over = 0  # number of exhausted LIMITs at the last ``leave``
+        #: Each failure with its place, and the LIMITs that hide it if they are exhausted.
         self._failures: list[tuple[tuple[int, ...], CqlError, list[LimitOperator]]] = []
-        self._unread: dict[int, CqlError] = {}  # by input: behind the rows of its open block
+        self._unread: dict[int, CqlError] = {}  # by input: error behind the rows of its open block
         self._guards: dict[int, list[LimitOperator]] = {}
         for limit in self._limits:
             limit.stops(scheduler.stopped)
@@ -70,34 +70,35 @@ class Limits:
 
     @property
     def reached(self) -> bool:
-        """Whether one is over since ``leave``."""
+        """Whether another LIMIT has been exhausted since the last ``leave``."""
         return self._is_over() > self._over
 
     def _is_over(self) -> int:
         return sum(limit.is_over for limit in self._limits)
 
     def leave(self, alive: Collection[int]) -> list[int]:
-        """The inputs that only feed LIMITs that are over. All that was admitted is through."""
+        """The inputs that lead only to exhausted LIMITs. Call it when all admitted morsels are
+        through."""
         self._over = self._is_over()
         return sorted(set(alive) - self._graph.asked())
 
     @property
     def have_ended(self) -> bool:
-        """Whether those that are over have all said so: LIMIT 0 may have seen no morsel in which it
-        could."""
+        """Whether every exhausted LIMIT has sent its end of input; LIMIT 0 may have received no
+        morsel yet."""
         return all(limit.has_ended for limit in self._limits if limit.is_over)
 
     # -- failures ----------------------------------------------------------------------------------
 
     def hides(self, failure: Failure) -> bool:
-        """Whether the row that failed is behind the last ones that anybody asks for."""
+        """Whether the failed row comes after the last row of every LIMIT that it leads to."""
         if not self._limits:
             return False
         guards = self._guards_of(self._index(failure.operator))
         return bool(guards) and all(limit.is_over for limit in guards)
 
     def postpones(self, failure: Failure, error: CqlError) -> bool:
-        """Whether ``judge`` will say if the query fails with ``error``."""
+        """Whether the failure is postponed: ``judge`` then raises ``error`` or drops it."""
         operator = self._index(failure.operator) if self._limits else SINK
         guards = self._guards_of(operator)
         if not guards or not self._is_alone(operator):
@@ -110,8 +111,8 @@ class Limits:
         return True
 
     def judge(self, quiesce: Callable[[], None]) -> None:
-        """Raises the first of the failures that came before the last row of a LIMIT. ``quiesce``
-        returns when all that was admitted is through."""
+        """Raises the first postponed failure that comes before the last row of a LIMIT. ``quiesce``
+        returns when all admitted morsels are through."""
         if not self._failures:
             return
         quiesce()
@@ -130,7 +131,8 @@ class Limits:
         return self._guards[operator]
 
     def _is_alone(self, operator: int) -> bool:
-        """Whether its morsels may end earlier: nobody else reads them but for LIMITs."""
+        """Whether the morsels of ``operator``'s input may be cut short: all their other readers
+        lead to LIMITs, too."""
         for edges in self._graph.edges:
             targets = {edge.target for edge in edges}
             if operator in targets and not all(self._guards_of(k) for k in targets):
@@ -138,9 +140,9 @@ class Limits:
         return True
 
     def _end_before(self, failure: Failure, operator: int) -> tuple[int, ...]:
-        """Ends the morsel before the row that failed, if that can be said of it; returns what may
-        pass the LIMITs (``LimitOperator.close_behind``): all of it, its results up to a number, or
-        only what is of morsels before it."""
+        """Ends the morsel before the failed row, if possible. Returns the arguments for
+        ``LimitOperator.close_behind``: they let pass the whole morsel, its results up to a sequence
+        number, or only earlier morsels."""
         morsel, serial = failure.morsel, int(failure.morsel.words[SERIAL])
         stage = first_of(self._graph.operators[operator])
         if not isinstance(stage, StageOperator) or morsel.words[CHOSEN]:
@@ -159,7 +161,7 @@ class Limits:
         return isinstance(self._graph.operators[edge.target], LimitOperator)
 
     def _cut_off(self, failure: Failure, operator: int, row: int) -> None:
-        """The morsel has the rows before ``row``, and promises what these say."""
+        """Cuts the morsel to the rows before ``row``, with the punctuation that these rows make."""
         words = failure.morsel.words
         words[ROWS] = row
         count = LATE_ROW_WORDS * int(words[LATE_ROWS])
@@ -180,8 +182,8 @@ class Limits:
     # -- inputs ------------------------------------------------------------------------------------
 
     def cuts_off(self, k: int, loaded: Loaded, error: CqlError) -> bool:
-        """Whether the rows before the first one of a block that could not be read come first, and
-        then ``error`` (``check``)."""
+        """Whether the rows before the first unreadable row of a block are cut first; ``check``
+        then raises ``error``."""
         if (
             not self._guards_of_feed(k)
             or loaded.separated.count
@@ -193,12 +195,13 @@ class Limits:
         return True
 
     def check(self, k: int) -> None:
-        """Raises what was wrong behind the rows of an input that have been cut."""
+        """Raises the error behind the rows of input ``k``, once these rows have been cut."""
         if k in self._unread and not self._scheduler.is_open(k):
             raise self._unread[k]
 
     def hides_rest_of(self, k: int) -> bool:
-        """Whether nobody asks for what follows of an input. All that was admitted is through."""
+        """Whether no result needs the rest of input ``k``. Call it when all admitted morsels are
+        through."""
         guards = self._guards_of_feed(k)
         return bool(guards) and all(limit.is_over for limit in guards)
 
@@ -208,8 +211,8 @@ class Limits:
 
 
 def fails_in_parts(graph: Graph) -> bool:
-    """Whether an expression or a sum can fail below a LIMIT in an operator that is split into
-    partitions: others then are further in the morsel than the one with the row that failed."""
+    """Whether an expression or a sum below a LIMIT can fail in an operator that is split into
+    partitions. The other partitions are then ahead of the failed row in the morsel."""
     for k, operator in enumerate(graph.operators):
         stage = first_of(operator)
         if not (isinstance(operator, PartedOperator) and isinstance(stage, StageOperator)):
@@ -221,7 +224,8 @@ def fails_in_parts(graph: Graph) -> bool:
 
 
 def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
-    """The LIMITs that all of an operator's results come to first; none: some do not."""
+    """The first LIMITs behind an operator; empty if some of its results reach a sink without
+    one."""
     found: list[LimitOperator] = []
     seen, waiting = {operator}, [operator]
     while waiting:
@@ -238,8 +242,8 @@ def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
 
 
 def _promises(feed: Feed, morsel: Morsel, row: int, told: Words) -> list[tuple[int, int]]:
-    """The progress that the rows before ``row`` of a morsel of a feed make, at most what the morsel
-    promises (``told``): attribute and value. Less is always right."""
+    """The punctuation that the rows before ``row`` of a feed's morsel make, as (attribute, value),
+    bounded by the morsel's own punctuation ``told``. A lower watermark is always correct."""
     found = []
     records = told.reshape(-1, PUNCTUATION_WORDS)
     for attribute in feed.attributes:

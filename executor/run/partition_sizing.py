@@ -1,6 +1,6 @@
-"""Into how many partitions groups are split where nobody says it: as few as give each worker its
-share of the rows, by a sample of keys (ordered-multicore paper, §4: finer partitions even out skew,
-but no partition is smaller than its heaviest key)."""
+"""The default number of partitions: the smallest number that gives each worker its share of the
+rows, measured on a sample of keys (ordered-multicore paper, §4: finer partitions even out skew, but
+no partition is smaller than its heaviest key)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
 from cql.planner.placement.partitioning import origins
 
-#: Rows of the first block of an input that are looked at; less say little.
+#: Rows sampled from the first block of an input, and the least sample that is used.
 SAMPLE, LEAST = 1 << 14, 1 << 10
-#: The largest partition may have so many times the share of a worker; and partitions in all.
+#: Bound on the largest partition, relative to a worker's share; the most partitions.
 EVEN, MOST = 1.2, 64
-#: Finer partitions that take less than this off the largest one are not worth it.
+#: A finer split is worthwhile only if it shrinks the largest partition below this factor.
 _BETTER = 0.95
 
 _Words = npt.NDArray[np.uint64]
@@ -30,7 +30,7 @@ _Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``parts``, the largest of which had the share ``largest`` of a sample of ``rows``."""
+    """``parts`` partitions; the largest held the share ``largest`` of a sample of ``rows`` rows."""
 
     parts: int
     largest: float
@@ -43,10 +43,11 @@ class Measured:
 
 
 def partitions(counts: Sequence[int], workers: int) -> Measured:
-    """By the rows of a sample in each of ``workers`` · 2ⁿ partitions by hash, the finest that there
-    may be: two neighbours are one of the next coarser. The fewest of which the largest has at most
-    ``EVEN`` times the share of a worker; where a few keys are too heavy for that, the fewest that
-    are about as even as any."""
+    """Chooses the number of partitions. ``counts`` has the sampled rows per partition for the
+    finest split, into ``workers`` · 2ⁿ partitions by hash; merging two neighbours gives the next
+    coarser split. Chooses the smallest number whose largest partition has at most ``EVEN`` times a
+    worker's share. If heavy keys prevent that, chooses the smallest number whose largest partition
+    is within ``_BETTER`` of the best."""
     rows = max(sum(counts), 1)
     found = []
     while len(counts) >= workers:
@@ -69,8 +70,8 @@ def measure(
     workers: int,
     split: frozenset[int],
 ) -> dict[int, Measured]:
-    """By the id of an aggregate: into how many partitions it is ``split``. Not those whose keys
-    come from an input that has no block yet, or are computed."""
+    """The number of partitions per aggregate in ``split``, by node id. Aggregates with computed
+    keys, or with keys from an input without a block yet, are left out."""
     nodes = {id(n): n for root in roots for n in walk(root) if id(n) in split}.values()
     asked = [n for n in nodes if isinstance(n, WidAggregateExec) and not n.partitioning]
     _load(asked, feeds)
@@ -84,8 +85,8 @@ def measure(
 
 
 def _load(asked: Sequence[WidAggregateExec], feeds: Sequence[Feed]) -> None:
-    """The first blocks of inputs that keys come from and that have an end: nobody waits for
-    these."""
+    """Loads the first blocks of the bounded inputs that keys come from; no consumer waits for
+    their results row by row."""
     wanted = {id(s) for n in asked for key in n.keys for s, _ in origins(n.input, key)}
     for feed in feeds:
         source = feed.source
@@ -104,7 +105,7 @@ def _finest(workers: int) -> int:
 def _counts(
     node: WidAggregateExec, feeds: dict[int, Feed], dictionary: Dictionary, parts: int
 ) -> npt.NDArray[np.int64] | None:
-    """The rows of a sample in each of the partitions."""
+    """Sampled rows per partition; None if keys are computed or their block is missing."""
     keys = [origins(node.input, key) for key in node.keys]
     if not all(keys) or len({len(places) for places in keys}) > 1:
         return None
@@ -124,7 +125,7 @@ def _counts(
 def hash_of(
     columns: Sequence[tuple[Array, Array | None]], types: Sequence[DataType], dictionary: Dictionary
 ) -> _Words:
-    """The hashes of keys, as the kernel of a split computes them (``join_keys.spread``)."""
+    """The hashes of keys, equal to those of the split kernel (``joins.key_index.spread``)."""
     layout, count = spread_keys(types)
     words = [np.zeros(len(columns[0][0]), np.uint64) for _ in range(count)]
     for (data, mask), kind, part in zip(columns, types, layout, strict=True):

@@ -1,4 +1,4 @@
-"""What can be asked about a run: for each query of an execution, how far it is, and its ledgers."""
+"""Reports on a run: for each query of an execution, its progress and its ledgers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a query is. ``event_time`` is the least progress of its inputs, in units of their
-    window attribute; ``total_rows`` is known for bounded inputs with statistics."""
+    """Progress of a query. ``event_time`` is the lowest watermark of its inputs, in units of their
+    window attribute. ``total_rows`` is known for bounded inputs with statistics. ``elapsed`` is in
+    seconds."""
 
     rows_in: int
     rows_out: int
@@ -44,9 +45,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that a run was prepared for (its kernels made, its inputs opened), and that it took
-    from then on; what its workers did meanwhile (none where it has only the one that reads), and
-    how long markers took through the operators (None where it has no workers)."""
+    """``prepared``: seconds to compile kernels and open inputs. ``ran``: seconds from then on.
+    ``workers``: the times of each worker (empty if only the driving thread works). ``markers``: the
+    times of markers through the operators (None without workers)."""
 
     prepared: float
     ran: float
@@ -56,7 +57,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """What can be asked about a run that is over."""
+    """The answers of a finished run."""
 
     progress: Progress
     metrics: list[dict[str, Any]]
@@ -68,8 +69,8 @@ class _Over:
 
 
 class QueryRun:
-    """Query ``number`` of an execution; where that has no other, reading its ``batches`` moves it.
-    ``on_notice`` is told what may be not meant, ``on_late`` gets the rows of LATE OUTPUT."""
+    """Query ``number`` of an execution. If it is the only one, reading its ``batches`` drives the
+    execution. ``on_notice`` receives notices for the user, ``on_late`` the rows of LATE OUTPUT."""
 
     def __init__(self, execution: Execution, number: int) -> None:
         self.on_notice: Callable[[str], None] = lambda message: None
@@ -80,7 +81,7 @@ class QueryRun:
         self._over: _Over | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Results as soon as they exist. Closing the iterator releases everything."""
+        """Yields results as soon as they exist. Closing the iterator releases everything."""
         assert len(self._execution.plans) == 1
         results = self._execution.results()
         try:
@@ -91,11 +92,12 @@ class QueryRun:
 
     @property
     def control(self) -> Control:
-        """Pauses it, and changes how many workers it has; the whole execution's."""
+        """The control of the whole execution: pauses it and changes its number of workers."""
         return self._execution.control
 
     def sharing(self) -> str | None:
-        """How many workers it came to, and why, if it found that out; or why it has one."""
+        """The number of workers found and the reason, or the reason for having one worker; None if
+        there is nothing to report."""
         return self._execution.control.told()
 
     def request_stop(self) -> None:
@@ -103,7 +105,7 @@ class QueryRun:
         self._execution.request_stop()
 
     def freeze(self) -> None:
-        """Keeps the answers: what they are made of is let go."""
+        """Keeps the answers of this report, so that the run can be released."""
         self._over = _Over(
             self.progress(),
             self.metrics(),
@@ -116,7 +118,7 @@ class QueryRun:
 
     @property
     def timed(self) -> bool:
-        """Whether ``metrics`` and ``timing`` say how long operators take; to be set before it
+        """Whether ``metrics`` and ``timing`` include the times of operators; set it before the run
         begins."""
         return self._execution.timed
 
@@ -126,8 +128,8 @@ class QueryRun:
 
     @property
     def last_instant(self) -> int | None:
-        """The latest instant to which the inputs of windows have come so far; INFINITY where there
-        are no windows that a row could leave."""
+        """The latest instant that the inputs of windows have reached; INFINITY if the query has no
+        windows that a row could leave."""
         if self._over is not None:
             return self._over.last_instant
         relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
@@ -156,12 +158,12 @@ class QueryRun:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Per operator: rows in and out, and where the others went (``executor.ledgers.metrics``);
-        bytes of state; its ``partitions``, with the share of the rows that the ``largest`` had. Of
-        a run that is ``timed``, ``nanoseconds`` at it (of an input: reading it), of an input the
-        mean ``response`` time of its rows in nanoseconds (``responses``), of an operator the
-        punctuation that it took and passed on, and of the ordered runtime what ``OperatorTime``
-        says."""
+        """Per operator: rows in and out, and the other outcomes of rows
+        (``executor.ledgers.metrics``); bytes of state; its ``partitions``, with the share of the
+        rows in the ``largest`` one. A ``timed`` run adds ``nanoseconds`` spent (for an input:
+        reading it), the mean ``response`` time of an input's rows in nanoseconds
+        (``response_times``), the punctuation that an operator received and passed on, and, under
+        the ordered runtime, the fields of ``OperatorTime``."""
         if self._over is not None:
             return self._over.metrics
         run = self._execution
@@ -204,7 +206,8 @@ class QueryRun:
         return Timing(run.prepared - run.started, end - run.prepared, times.workers, times.markers)
 
     def held_back(self) -> str | None:
-        """Which of several inputs was furthest behind for longest, as a sentence."""
+        """A sentence about the input that was furthest behind for the longest time, or about the
+        value of PUNCTUATE BY that is furthest behind; None if none is."""
         if self._over is not None:
             return self._over.held_back
         run = self._execution
@@ -220,8 +223,8 @@ class QueryRun:
         return f"time was held back by {name}: furthest behind for {share:.0%} of the run{most}"
 
     def late(self) -> pa.Table:
-        """The ledger of lateness (``lateness.entries`` says what its kinds are). Lengths of time
-        are durations; where an event time is no timestamp, numbers of its units."""
+        """The ledger of lateness (``late_rows.entries`` lists its kinds). Lengths of time are
+        durations, or integers in the unit of the event time if that is no timestamp."""
         found = self._late() if self._over is None else self._over.late
         nodes = [(n.schema, n.relation.stream) for n in self._sources]
         timed = all(
@@ -236,7 +239,7 @@ class QueryRun:
         return late_rows.entries(list(self._feeds().values()), self._operators(), self._windows())
 
     def _windows(self) -> dict[str, list[int]]:
-        """Of each operator with the windows of several queries: which are this one's."""
+        """This query's window numbers, per operator with the windows of several queries."""
         wanted = own_windows(self._execution.plans[self._number].root)
         return {
             op.name: wanted[id(op.spec.aggregate)]
@@ -245,7 +248,7 @@ class QueryRun:
         }
 
     def bad_rows(self) -> pa.Table:
-        """The ledger of bad rows (``bad_rows``; ``progress().bad`` counts all)."""
+        """The ledger of bad rows (``ledgers.bad_rows``); ``progress().bad`` counts all of them."""
         bad = self._execution.bad.of_query(self._number)
         return pa.table(
             {
@@ -268,13 +271,13 @@ class QueryRun:
     # -- its part of the execution ---------------------------------------------------------------
 
     def _feeds(self) -> dict[int, Feed]:
-        """Its inputs, by their numbers."""
+        """The query's inputs, by number."""
         mine = {id(s) for s in self._sources}
         feeds = enumerate(list(self._execution.feeds))
         return {k: f for k, f in feeds if id(f.source) in mine}
 
     def _operators(self) -> list[Operator]:
-        """Those that its results come through."""
+        """The operators that the query's results come through."""
         return [op for _, op in self._numbered()]
 
     def _numbered(self) -> list[tuple[int, Operator]]:

@@ -1,8 +1,8 @@
-"""Tables that are read again on a schedule, while a stream without an end looks rows up in them.
+"""Table refresh: tables that an endless stream looks up are read again on a schedule.
 
-A table changes for the stream between two turns: the rows that were admitted before see its old
-version, those after it the new one. Where a source can tell its version, it is read again only when
-that has changed.
+A table changes for the stream between two turns: rows admitted before the change see the old
+version, later rows the new one. If a source has versions, it is read again only when its version
+has changed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.protocols import Source
 from cql.executor.run.timers import Clock
 
-#: Of so many reads it is known from which row on the stream saw them.
+#: The number of refreshes whose stream positions are kept.
 _REMEMBERED = 1_000
 
 
 @dataclass(slots=True)
 class _State:
-    """``due``: when it is looked at again, in seconds of the clock; ``version``: what was read
-    (None: its source cannot tell)."""
+    """``due``: time of the next check, in seconds of the clock. ``version``: the version read last
+    (None: the source has no versions)."""
 
     due: float
     version: Any
 
 
 class Rereading:
-    """``switches``: (table, stream position of the first row that can see it) of each version but
-    the first."""
+    """The refreshed tables of a run. ``switches`` has (table, stream position of the first row that
+    sees the new version), without the first version of each table."""
 
     def __init__(
         self, feeds: Sequence[Feed] = (), sources: Sequence[Source] = (), clock: Clock | None = None
@@ -46,7 +46,7 @@ class Rereading:
         }
 
     def due(self) -> list[tuple[int, Source]]:
-        """The tables that are to be read now, and what gives their rows."""
+        """The tables to read now, each with its new source."""
         found = []
         for k, state in self._states.items():
             assert self._clock is not None
@@ -63,11 +63,11 @@ class Rereading:
         return found
 
     def end(self) -> None:
-        """The run is over: nothing is read any more."""
+        """Stops all refreshes at the end of the run."""
         self._feeds, self._states = (), {}
 
 
 def version_of(source: Source) -> Any:
-    """What differs when the rows of a source do; None where it cannot tell."""
+    """A value that changes with the rows of a source; None if the source has no versions."""
     version = getattr(source, "version", None)
     return None if version is None else version()

@@ -1,6 +1,5 @@
-"""What the clock says of inputs without an end: which are idle, and how far a heartbeat carries
-(out-of-order paper §5.1 and A.1.1). It is only asked after a source had nothing to give, so that a
-replay, however long it takes, is never hurried."""
+"""Timers of unbounded inputs: idleness and heartbeats (out-of-order paper §5.1 and A.1.1). They run
+only after a source had no rows to give, so a replay of any duration is never affected."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Morsel
 
 Clock = Callable[[], float]
-#: IDLE AFTER, where it is not declared, in seconds.
+#: Seconds of IDLE AFTER, unless declared.
 IDLE_AFTER = 5.0
 
 
 @dataclass(slots=True)
 class _State:
-    """``heard``: when data came last, in seconds of the clock; ``times``: the highest event times
-    then; ``beats``: of the heartbeat since."""
+    """``heard``: when data came last, in seconds of the clock. ``times``: the highest event times
+    then. ``beats``: heartbeats since."""
 
     heard: float
     times: list[int]
@@ -28,7 +27,7 @@ class _State:
 
 
 class Timers:
-    """``feeds`` are all inputs of a query; those that have an end are never asked about."""
+    """The timers of a query with inputs ``feeds``; bounded inputs have none."""
 
     def __init__(self, feeds: Sequence[Feed], clock: Clock) -> None:
         self._feeds = feeds
@@ -45,7 +44,7 @@ class Timers:
         return state is not None and state.idle
 
     def heard(self, k: int) -> bool:
-        """A block of input ``k`` has come; returns whether that wakes it."""
+        """Notes a new block of input ``k``; returns whether the input was idle before."""
         state = self._states.get(k)
         if state is None:
             return False
@@ -54,13 +53,14 @@ class Timers:
         return woken
 
     def taken(self, k: int) -> None:
-        """The block has gone into the plan."""
+        """Notes that the block of input ``k`` has been admitted entirely."""
         if k in self._states:
             self._states[k].times = [a.highest for a in self._feeds[k].attributes]
 
     def falls_idle(self, k: int) -> bool:
-        """Whether input ``k``, which had nothing to give, becomes idle now. A single input holds
-        nobody back; one with a heartbeat makes progress in silence, and is idle only on demand."""
+        """Whether input ``k``, which has no rows to give, becomes idle now. A single input never
+        does, and an input with a heartbeat only if IDLE AFTER is declared: the heartbeat advances
+        its watermark in silence."""
         state, feed = self._states.get(k), self._feeds[k]
         if state is None or state.idle or len(self._feeds) < 2:
             return False
@@ -76,8 +76,8 @@ class Timers:
         return None if spec is not None and spec.heartbeat is not None else IDLE_AFTER
 
     def beat(self, k: int) -> bool:
-        """Promises what the heartbeat of input ``k`` allows: last data time + elapsed - slack;
-        returns whether it was due."""
+        """Raises the watermark of input ``k`` to last data time + elapsed - slack, if its heartbeat
+        is due; returns whether it was due."""
         state, feed = self._states.get(k), self._feeds[k]
         spec = feed.source.relation.stream
         if state is None or spec is None or spec.heartbeat is None:
@@ -93,7 +93,7 @@ class Timers:
 
 
 def told_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Morsel:
-    """The morsel without rows that says that an input stops (or begins again) to count."""
+    """A morsel without rows whose punctuation reports input idle or active again."""
     morsel = feed.empty_morsel(serial, sequence)
     morsel.words[PUNCTUATIONS] = 1
     morsel.punctuations[:3] = IDLE, int(idle), -1

@@ -1,4 +1,4 @@
-"""Rows that stand in the query itself, as morsels."""
+"""Constant rows of a query (VALUES) as morsels."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""How many workers a query has: as many as raise its throughput (ordered-multicore paper, section
-7.1, leaves the break-even point to others).
+"""The number of workers of a query: raised as long as its throughput rises (ordered-multicore
+paper, section 7.1, leaves the break-even point open).
 
-Hill climbing: twice as many are tried while that pays, then what lies between; with hysteresis:
-more must bring a good part of what they would bring at best, fewer must lose next to nothing. What
-was found is tried again ever less often, unless the throughput changes much.
+Hill climbing: the number doubles while that pays, then a binary search follows. Hysteresis: more
+workers must bring a share GAIN of the ideal gain, fewer workers may lose a share LOSS of the ideal
+loss. Neighbours of the best number are tried again at growing intervals, or at once when the
+throughput changes much.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-#: Of what more workers would bring if they shared the work without loss, they must bring this much;
-#: fewer may lose as much of it.
+#: The share of the ideal gain that more workers must bring, and the share of the ideal loss that
+#: fewer workers may cost; ideal is throughput proportional to workers.
 GAIN, LOSS = 0.2, 0.1
-#: A throughput that differs by so much from what it was is another load.
+#: A relative change of throughput that counts as another load.
 CHANGE = 0.4
 #: Periods before a neighbour is tried again: at first, and at most.
 PATIENCE, MOST_PATIENCE = 16, 512
-#: Seconds that a throughput is measured for, and for how long it is not, after a change.
+#: Seconds of a measurement, and seconds without measurement after a change.
 PERIOD, SETTLE = 0.05, 0.01
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -31,8 +32,9 @@ def cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """``workers`` are at work; ``best`` gave ``rate``, the best so far. ``above`` is the least
-    number that did not pay. ``wait`` periods are left until more and fewer are tried again."""
+    """State of the hill climbing. ``workers`` are at work. ``best`` workers gave the best
+    throughput so far, ``rate`` rows per second. ``above`` is the least number that did not pay.
+    ``wait`` periods remain until more and fewer workers are tried again."""
 
     most: int
     workers: int = 1
@@ -43,17 +45,17 @@ class Climb:
     patience: int = PATIENCE
 
     def next(self, rate: float) -> Climb:
-        """``workers`` had that throughput for a period."""
+        """The state after a period in which ``workers`` had throughput ``rate``."""
         if self.workers > self.best:
             return self._tried_more(rate)
         if self.workers < self.best:
             return self._tried_fewer(rate)
         if self.rate is None or abs(rate - self.rate) > CHANGE * self.rate:
-            # nothing is known, or what is known is of another load
+            # No throughput is known, or the known one belongs to another load.
             known = replace(self, rate=rate, above=None, wait=1, patience=PATIENCE)
             if self.rate is not None:
                 return known
-            # more than one were chosen with a reason
+            # A start with more than one worker was chosen for a reason: keep it for a while.
             return known._try_more() if self.best == 1 else replace(known, wait=PATIENCE)
         known = replace(self, rate=(3 * self.rate + rate) / 4)
         return replace(known, wait=self.wait - 1) if self.wait > 0 else known._try_more()
@@ -66,7 +68,7 @@ class Climb:
         return replace(self, above=self.workers)._try_more()
 
     def _try_more(self) -> Climb:
-        """Twice as many; below what did not pay, half of the way there; then fewer."""
+        """Tries twice as many, or the midpoint below ``above``; if none is left, fewer."""
         least_bad = self.above if self.above is not None else self.most + 1
         to = min(2 * self.best, self.most)
         if to >= least_bad:
@@ -86,7 +88,7 @@ class Climb:
         return replace(self, workers=fewer) if fewer >= 1 else self._stay()
 
     def _stay(self) -> Climb:
-        """For a while; then nothing is held against more."""
+        """Keeps ``best`` for ``patience`` periods; afterwards all larger numbers are open again."""
         return replace(
             self,
             workers=self.best,
@@ -97,17 +99,18 @@ class Climb:
 
 
 class Scaling:
-    """Measures for a ``Climb``: told of rows and seconds, it says how many workers to have."""
+    """Feeds a ``Climb`` with measurements of rows and seconds; returns the number of workers."""
 
     def __init__(self, most: int, workers: int = 1) -> None:
         workers = min(workers, most)
         self.climb = Climb(most, workers, workers)
-        self.rates: dict[int, float] = {}  # the latest of each number of workers
+        self.rates: dict[int, float] = {}  # latest rows per second, by number of workers
         self._since: tuple[int, float] | None = None
         self._settling = SETTLE
 
     def note(self, rows: int, seconds: float) -> int:
-        """``rows`` have been admitted in so many ``seconds``, since the beginning."""
+        """Takes the totals of admitted ``rows`` and ``seconds`` since the beginning; returns the
+        number of workers from now on."""
         workers = self.climb.workers
         if self._since is None:
             self._since = rows, seconds
@@ -126,7 +129,8 @@ class Scaling:
         return self.climb.workers
 
     def told(self) -> str | None:
-        """What it came to, and why; None: it has tried nothing else."""
+        """The number of workers found, and the throughputs measured; None if only one number was
+        tried."""
         climb = self.climb
         if len(self.rates) < 2:
             return None

@@ -1,8 +1,9 @@
-"""Arrays as entries of the dictionary: a column of arrays holds codes, like one of texts.
+"""Arrays as entries of the dictionary: a column of arrays holds codes, like a column of texts.
 
-An entry is the bytes of the array's elements, one after the other, in the storage of their type (a
-boolean is a byte; NaN is one NaN and -0.0 is 0.0, so that equal arrays are one entry). Of texts it
-is their number, the length of each (both int32), then their bytes. Elements are never NULL.
+An entry is the bytes of the array's elements, one after the other, in the storage of their type. A
+boolean is one byte; all NaNs are one NaN and -0.0 is 0.0, so that equal arrays share one entry. An
+entry of texts has their number, the length of each (both int32), then their bytes. Elements are
+never NULL.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LENGTH = np.dtype(np.int32)
 
 
 def width(element: DataType) -> int:
-    """Bytes of an element in an entry; 0 if they differ (texts)."""
+    """Bytes of one element in an entry; 0 for texts, whose lengths differ."""
     return 0 if element.is_text else element_dtype(element).itemsize
 
 
@@ -31,14 +32,14 @@ def element_dtype(element: DataType) -> np.dtype[Any]:
 
 
 def entries_of(values: Array, counts: Array, element: DataType) -> pa.Array:
-    """Binary entries for arrays of ``counts`` elements each; ``values`` are all elements in order,
-    in storage form."""
+    """Binary entries for arrays: ``counts`` has the number of elements per array, ``values`` all
+    elements in order, in storage form."""
     data = np.ascontiguousarray(values.astype(element_dtype(element), copy=False))
     return _binary(data.view(_BYTES), counts * data.itemsize)
 
 
 def entries_of_texts(texts: pa.Array, counts: Array) -> pa.Array:
-    """The same for arrays of texts (strings or binaries without NULL)."""
+    """Binary entries for arrays of texts (strings or binaries without NULL)."""
     lengths, data = text_lengths(texts)
     before = _starts(counts)
     bytes_before = np.concatenate([[0], np.cumsum(lengths)])
@@ -53,13 +54,13 @@ def entries_of_texts(texts: pa.Array, counts: Array) -> pa.Array:
 
 
 def lists_of(entries: pa.Array, element: DataType) -> tuple[Array, Array]:
-    """The elements of fixed width of all entries in storage form, and how many each has."""
+    """All elements (of fixed width) of the entries in storage form, and their number per entry."""
     lengths, data = text_lengths(entries)
     return data.view(element_dtype(element)), lengths // width(element)
 
 
 def lists_of_texts(entries: pa.Array) -> tuple[pa.Array, Array]:
-    """The elements of all entries, as binaries, and how many each has."""
+    """All elements of the entries as binaries, and their number per entry."""
     lengths, data = text_lengths(entries)
     starts = _starts(lengths)[:-1]
     four = np.full(starts.size, _LENGTH.itemsize)
@@ -70,12 +71,12 @@ def lists_of_texts(entries: pa.Array) -> tuple[pa.Array, Array]:
 
 
 def offsets_of(counts: Array) -> Array:
-    """Where each list begins, and the end."""
+    """Arrow list offsets: the start of each list, then the end of the last."""
     return _starts(counts).astype(np.int32)
 
 
 def text_lengths(array: pa.Array) -> tuple[Array, Array]:
-    """The length of each string or binary, and their bytes one after the other."""
+    """The length of each string or binary in bytes, and all bytes, concatenated."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     kind = np.dtype(np.int64 if large else np.int32)
     _, offsets, data = array.buffers()
@@ -97,6 +98,6 @@ def _starts(lengths: Array) -> Array:
 
 
 def _places(starts: Array, lengths: Array) -> Array:
-    """The places ``start … start + length`` of each, one after the other."""
+    """The indices of all ranges ``start … start + length``, concatenated."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))

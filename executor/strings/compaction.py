@@ -1,10 +1,10 @@
 """Compaction of a query's dictionary: over an endless stream most texts die with their windows.
 
-At a moment when no morsel is inside the plan, the codes that matter are those in the operators'
-state, constants included; each operator declares its places once (``Operator.map_codes``). Results
-that a table keeps for such a text stay too, so that nothing is computed twice. All other texts are
-forgotten and the rest is renumbered, in the same order. The cost is that of the texts added since
-the last time and of those that stay.
+Compaction runs while no morsel is inside the plan. Then the live codes are those in the operators'
+state, constants included; each operator enumerates them (``Operator.map_codes``). Results that a
+dictionary table keeps for a live text stay live, so that no result is computed twice. All other
+texts are forgotten, and the live ones are renumbered in the same order. The cost is linear in the
+texts added since the last compaction and the live texts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
 from cql.executor.run.input_scheduler import InputScheduler
 
-#: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at
-#: most this part of max_state.
+#: A compaction is due when the dictionary has grown by as many bytes as the last compaction kept,
+#: but by at least LEAST bytes, and at most by max_state / PART.
 LEAST = 8 << 20
 PART = 8
 
@@ -34,8 +34,8 @@ def compact(
     operators: Sequence[Operator],
     others: Sequence[Values | InputScheduler] = (),
 ) -> None:
-    """Forgets every text to which no operator refers, nor one of ``others``; ``operators`` are all
-    that run, instances each by itself. Only while no morsel is inside."""
+    """Forgets every text that neither ``operators`` nor ``others`` refer to. ``operators`` are all
+    running operators, each instance separately. Call it only while no morsel is inside."""
     dictionary = workspace.dictionary
     live = np.zeros(len(dictionary), bool)
     live[0] = True
@@ -49,7 +49,7 @@ def compact(
         state.map_codes(keep)
     held = live.copy()
     stages = [op for op in operators if isinstance(op, StageOperator)]
-    tables = list(dict.fromkeys(op.tables for op in stages))  # instances may share them
+    tables = list(dict.fromkeys(op.tables for op in stages))  # instances may share tables
     for table in tables:
         live[table.results(held)] = True
     renumbered = dictionary.compact(live)

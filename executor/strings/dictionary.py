@@ -1,15 +1,15 @@
-"""The query's dictionary: every string that a kernel compares, groups by or computes, as a code.
+"""The query's dictionary: a code for every string that a kernel compares, groups by or computes.
 
-Codes are dense, in order of first sight, and never seen outside; they are never compared for order
-(``rank`` gives the order of the bytes, which is that of the code points). One code stands for one
-byte string, be it text or binary.
+Codes are dense, in order of first sight, and never visible outside. They are never compared for
+order: ``rank`` gives the order of the bytes, which is that of the code points. One code stands for
+one byte string, text or binary.
 
-Strings are only added. Over an endless stream most of them die: ``compact`` keeps those that some
+Strings are only added. Over an endless stream most strings die: ``compact`` keeps those that some
 state still refers to and renumbers them (``executor.strings.compaction``).
 
-Threads may add at once, and read meanwhile: an array that becomes too small is replaced by one with
-the same content, and who still has the old one reads the same. Only ``compact`` needs all others to
-be at rest.
+Several threads may add strings while others read. An array that becomes too small is replaced by a
+larger one with the same content; a thread that holds the old array still reads valid data. Only
+``compact`` needs all other threads at rest.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ Account = Callable[[int, int], None]
 
 _NO_MASK = np.zeros(0, np.uint8)
 _CODES, _ARENA = 128, 4096  # room to begin with
-#: The greatest distance of a text from a row; then those of texts that an aggregate made, and of
-#: arrays: no table has them for a neighbour.
+#: The greatest depth of a table's result; then the depths of texts that an aggregate made, and of
+#: arrays, which no result of a table reaches.
 FURTHEST, RESULTS, ARRAYS = 253, 254, 255
 
 
 def _kernel() -> Any:
-    """Most queries never need it."""
+    """The kernel module, loaded on demand: most queries never need it."""
     return load_module("cql.executor.kernels.lib.dictionary")
 
 
 class Dictionary:
-    """Encodes Arrow string or binary arrays, decodes codes; state is four flat arrays.
+    """Encodes Arrow string or binary arrays, decodes codes; the state is flat arrays.
 
-    ``account(before, after)`` is told before these bytes, or others that are kept per code, become
-    more or fewer; it may refuse by raising."""
+    ``account(before, after)`` is called with byte counts before the dictionary, or other data kept
+    per code, grows or shrinks; it may refuse by raising."""
 
     def __init__(self, account: Account = lambda before, after: None) -> None:
         self.account = account
-        self.lock = threading.RLock()  # held by whoever adds
+        self.lock = threading.RLock()  # held while adding
         self.places = np.zeros(2 * _CODES, np.int32)
         self.hashes = np.zeros(_CODES, np.int64)
-        #: The address of ``hashes``: kernels read it, then the hashes of the codes that they have.
+        #: The address of ``hashes``: kernels read it first, then the hashes of their codes.
         self.hashes_at = np.array([self.hashes.ctypes.data], np.int64)
-        self._outgrown: list[npt.NDArray[np.int64]] = []  # a kernel may still be reading these
+        self._outgrown: list[npt.NDArray[np.int64]] = []  # kernels may still read these arrays
         self.starts = np.zeros(_CODES + 1, np.int64)
         self.arena = np.zeros(_ARENA, np.uint8)
-        #: How many tables (``executor.strings.host_functions``) lie between a text that came with a
-        #: row and this one.
+        #: Depth of each text: the number of tables (``executor.strings.host_functions``) between a
+        #: text that came with a row and this text.
         self.depths = np.zeros(_CODES, np.uint8)
-        self.used = 1  # code 0 stands for NULL, whose value nobody looks at
-        self.kept = 0  # content after the last compaction
+        self.used = 1  # code 0 stands for NULL; its value is never read
+        self.kept = 0  # ``content`` after the last compaction
         self._ranked = 0
         self._rank: Codes = np.zeros(0, np.int32)
 
@@ -74,24 +74,23 @@ class Dictionary:
 
     @property
     def content(self) -> int:
-        """Bytes of the strings and of what is kept for each, without the room to grow."""
+        """Bytes of the strings and of the data per code, without spare capacity."""
         return int(self.starts[self.used]) + self.nbytes_of(self.used)
 
     @staticmethod
     def nbytes_of(codes: int) -> int:
-        """Bytes of what is kept for that many codes beside their strings; hashes that were outgrown
-        are as many as those in use."""
+        """Bytes of the data for ``codes`` codes, without their strings. Outgrown hashes take as
+        many bytes as those in use."""
         return codes * (2 * 4 + 2 * 8 + 8 + 1)
 
     def encode(self, array: pa.Array, out: Codes) -> None:
-        """Codes of ``array`` (string, binary or a dictionary of either) into ``out``; a NULL gets
-        code 0. Safe from any thread."""
+        """Writes the codes of ``array`` (string, binary or a dictionary of either) into ``out``;
+        NULL gets code 0. Safe from any thread."""
         with self.lock:
             self._encode(array, out)
 
     def encode_results(self, array: pa.Array, depth: int) -> Codes:
-        """Codes of texts that were computed (or of arrays), so many tables away from a row. Safe
-        from any thread."""
+        """Codes of computed texts (or of arrays) at the given ``depth``. Safe from any thread."""
         codes = np.zeros(len(array), np.int32)
         with self.lock:
             self._encode(array, codes, depth)
@@ -132,7 +131,7 @@ class Dictionary:
                 self.used,
                 out,
             )
-            self.depths[self.used : used] = depth  # before others can see these codes
+            self.depths[self.used : used] = depth  # before other threads can see these codes
             self.used = used
             if done == n:
                 return
@@ -167,8 +166,8 @@ class Dictionary:
             self.arena = _longer(self.arena, size)
 
     def compact(self, live: npt.NDArray[np.bool_]) -> Codes:
-        """Forgets the codes that are not ``live``; returns the new code of each old one. The order
-        of codes stays. The last entry of what is returned is -1, the new code of -1 (none)."""
+        """Forgets the codes that are not ``live`` and returns the new code of each old code; the
+        order of codes stays. A last entry of -1 maps -1 (no code) to itself."""
         kernel = _kernel()
 
         before, last = self.nbytes + self._rank.nbytes, int(self.starts[self.used])
@@ -200,10 +199,10 @@ class Dictionary:
         return self.arena[self.starts[code] : self.starts[code + 1]].tobytes()
 
     def values(self, arrow: pa.DataType) -> pa.Array:
-        """All strings in code order, as the large type of ``arrow``; shares the arena and the
-        offsets, so take from it before the next encode."""
+        """All strings in code order, as the large type of ``arrow``. The result shares the arena
+        and the offsets: use it before the next encode."""
         large = pa.large_string() if arrow == pa.string() else pa.large_binary()
-        used = self.used  # before the arrays: later ones have as many at least
+        used = self.used  # read before the arrays: later arrays cover at least as many codes
         offsets = self.starts[: used + 1]
         data = pa.py_buffer(self.arena[: int(offsets[used])])
         return pa.Array.from_buffers(large, used, [None, pa.py_buffer(offsets), data])
@@ -211,13 +210,13 @@ class Dictionary:
     def decode(
         self, codes: Codes, valid: npt.NDArray[np.uint8] | None, arrow: pa.DataType
     ) -> pa.Array:
-        """Strings of the codes; NULL where ``valid`` is 0. Takes time for them alone, however many
-        strings there are."""
+        """The strings of ``codes``; NULL where ``valid`` is 0. The time depends on the number of
+        ``codes`` only, not on the size of the dictionary."""
         indices = pa.array(codes, mask=None if valid is None else valid == 0)
         return self.values(arrow).take(indices).cast(arrow)
 
     def rank(self) -> Codes:
-        """rank()[code] orders codes as their bytes; made anew when codes were added. Safe from any
+        """rank()[code] orders codes by their bytes; rebuilt when codes were added. Safe from any
         thread."""
         with self.lock:
             return self._ranks()
@@ -240,5 +239,5 @@ def _longer(array: Array, n: int) -> Array:
 
 
 def _room(n: int, least: int) -> int:
-    """A power of two of at least ``n``."""
+    """The least power of two that is at least ``n`` and ``least``."""
     return max(least, 1 << (n - 1).bit_length()) if n else least

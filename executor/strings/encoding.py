@@ -1,8 +1,8 @@
 """Which text columns of the sources must be encoded, and which are only carried to the result.
 
-A carried column travels as row numbers into its source block and is read from there at the end; it
-costs nothing per row. A column that is compared, grouped by, computed on or kept in state is
-encoded in the query's dictionary.
+A carried column travels as row numbers into its source block and is read from the block at the end,
+at no cost per row in the kernels. A column that is compared, grouped by, computed on or kept in
+state is encoded in the query's dictionary.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Place = tuple[int, int]  # (source, column of that source)
 
 @dataclass(frozen=True, slots=True)
 class TextColumns:
-    """``encoded``: places in sources. ``carried``: of each plan, for each carried output column the
-    column of each source that its rows come from."""
+    """``encoded``: the source columns to encode. ``carried``: per plan, for each carried output
+    column, the column of each source that it is read from."""
 
     encoded: frozenset[Place]
     carried: tuple[dict[int, dict[int, int]], ...]
@@ -82,8 +82,8 @@ def analyse(roots: Sequence[Physical]) -> TextColumns:
 
 
 def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | None:
-    """The source columns that an output column passes on unchanged, None if it is computed. At most
-    one column of each source, so that a row's source tells its column."""
+    """The source columns that an output column passes on unchanged; None if it is computed. At most
+    one column per source, so that a row's source determines the column."""
     match node:
         case SourceExec():
             return {(order[id(node)], column)}
@@ -113,7 +113,8 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
 
 
 def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: set[Place]) -> None:
-    """Marks the source columns that ``needed`` output columns, and the operators below, need."""
+    """Adds to ``encoded`` the source columns that the ``needed`` output columns, or the operators
+    below, need as codes."""
     match node:
         case SourceExec():
             encoded |= {(order[id(node)], c) for c in needed}
@@ -136,7 +137,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
-        case OopJoinExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():  # rows wait
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():  # keep rows
             for child in inputs(node):
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
@@ -153,7 +154,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
         case UnnestExec():
             used = {node.array, *(node.columns[c] for c in needed)} - {node.width}
             _demand(node.input, used, order, encoded)
-        case MergeUnionExec():  # rows that wait outlive their block
+        case MergeUnionExec():  # its waiting rows outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)
         case _:  # an operator that keeps whole rows

@@ -1,4 +1,4 @@
-"""What Python computes for the kernels: entries of dictionary tables, and host columns."""
+"""Values that Python computes for the kernels: entries of dictionary tables, and host columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Status = npt.NDArray[np.uint8]
 def _entry(
     expr: Expr, row: Sequence[Value], dictionary: Dictionary, depth: int = 0
 ) -> tuple[Any, int]:
-    """The stored value of one evaluation, and its status; a new text has that ``depth``."""
+    """The stored value of one evaluation and its status; a new text gets the given ``depth``."""
     try:
         value = evaluate(expr, row)
     except HostError:
@@ -45,40 +45,42 @@ def _entry(
 
 
 def text_of(raw: bytes, kind: DataType) -> Value:
-    """Bytes of the dictionary as a value of a text type."""
+    """Converts bytes of the dictionary into a value of the text type ``kind``."""
     return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
 
 
 class DictionaryTables:
-    """Values and status arrays of the tables of one kernel, indexed by dictionary code.
+    """Value and status arrays of the tables of one kernel, indexed by dictionary code.
 
-    ``extend`` fills the codes that came with rows. Results of tables stay unknown until a kernel
-    asks for one with ``fill``, which computes all that are as far from a row: a table that mapped
-    its own results (or those of the next operator's table) unasked would grow texts without end.
+    ``extend`` fills the entries of codes that came with rows. Entries of computed texts stay
+    unknown until a kernel requests one with ``fill``, which computes all entries of that depth. A
+    table that eagerly mapped its own results, or those of the next operator's table, would add
+    texts without end.
 
-    Instances of an operator may share them: ``lock`` is held while entries are computed. Kernels
-    that run meanwhile must not look at the status of these; ``version`` says when some are new."""
+    Instances of an operator may share the tables: ``lock`` is held while entries are computed.
+    Kernels that run meanwhile must not read the status of these entries; ``version`` changes with
+    new entries."""
 
     def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
         self._tables = tuple(tables)
         self._dictionary = dictionary
         self._values = [np.zeros(0, stored_dtype(t.type.storage)) for t in self._tables]
         self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
-        #: For each table and depth of codes: the codes below this one are computed.
+        #: Per table, by depth: all entries below this code are computed.
         self._done: list[dict[int, int]] = [{} for _ in self._tables]
         self.lock = threading.RLock()
         self.version = 0
         self._resize()
 
     def extend(self) -> None:
-        """Computes the entries of every code that rows added since the last call."""
+        """Computes the entries of every code that rows have added since the last call."""
         with self.lock:
             for k in range(len(self._tables)):
                 self._compute_all(k, 0)
             self._resize()
 
     def fill(self, table: int, code: int) -> None:
-        """Computes the entry that a kernel asked for, and those that it will ask for next."""
+        """Computes the entry that a kernel requested, and the other entries of its depth."""
         with self.lock:
             self._compute_all(table, int(self._dictionary.depths[code]))
             self._compute(table, code)
@@ -86,7 +88,7 @@ class DictionaryTables:
 
     def _compute_all(self, k: int, depth: int) -> None:
         first, size = self._done[k].get(depth, 0), len(self._dictionary)
-        self._resize()  # for these codes at the least: other threads add some meanwhile
+        self._resize()  # covers at least these codes: other threads may add more meanwhile
         self._done[k][depth] = size
         fresh = first + np.flatnonzero(self._dictionary.depths[first:size] == depth)
         for code in fresh.tolist():
@@ -100,7 +102,7 @@ class DictionaryTables:
         return sum(a.nbytes for pair in self.arrays() for a in pair)
 
     def results(self, held: npt.NDArray[np.bool_]) -> Codes:
-        """Codes of the texts that the tables keep for the codes ``held``."""
+        """The codes of the texts that the tables keep for the codes ``held``."""
         self._resize()
         found = [np.zeros(0, np.int32)]
         for table, (values, status) in zip(self._tables, self.arrays(), strict=True):
@@ -109,7 +111,7 @@ class DictionaryTables:
         return np.concatenate(found)
 
     def renumber(self, live: npt.NDArray[np.bool_], renumbered: Codes) -> None:
-        """After the dictionary's compaction: entries of the codes that are left."""
+        """Keeps the entries of the codes that a compaction of the dictionary has left."""
         before = self.nbytes
         self.version += 1
         for k, table in enumerate(self._tables):
@@ -117,7 +119,7 @@ class DictionaryTables:
             status = self._status[k][: live.size][live]
             if table.type.is_text:
                 values = renumbered[values]
-                status[values < 0] = UNKNOWN  # the text is gone
+                status[values < 0] = UNKNOWN  # the compaction dropped the text
             self._values[k], self._status[k] = values, status
             self._done[k] = {d: int(live[:n].sum()) for d, n in self._done[k].items()}
         self._dictionary.account(before, self.nbytes)
@@ -132,7 +134,7 @@ class DictionaryTables:
         self.version += 1
 
     def _resize(self) -> None:
-        """Room for every code of the dictionary; new entries are unknown."""
+        """Makes room for every code of the dictionary; new entries are unknown."""
         size = len(self._dictionary)
         for k, (values, status) in enumerate(self.arrays()):
             if status.size < size:
@@ -146,8 +148,8 @@ class DictionaryTables:
 def compute_host_column(
     site: HostSite, arguments: Sequence[tuple[Column, Column]], dictionary: Dictionary
 ) -> tuple[Column, Status]:
-    """Values and status of a host column. ``arguments`` are (values, status) in storage form, where
-    status 2 says that the argument itself failed. Equal rows are computed once."""
+    """The values and status of a host column. ``arguments`` are (values, status) in storage form;
+    status 2 marks an argument that failed. Equal rows are computed once."""
     rows = len(arguments[0][0])
     out, status = np.zeros(rows, stored_dtype(site.type.storage)), np.zeros(rows, np.uint8)
     lists = [(v.tolist(), s.tolist()) for v, s in arguments]
@@ -169,7 +171,7 @@ def compute_host_column(
 
 
 def _bits(values: Column) -> Column:
-    """Values that differ where their texts can: -0.0 is not 0.0 here."""
+    """The bits of floats, so that values with different texts differ: -0.0 is not 0.0 here."""
     return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values
 
 

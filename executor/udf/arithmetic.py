@@ -1,11 +1,12 @@
-"""Python's arithmetic in compiled functions of users: what numba wraps or turns into NaN raises.
+"""Python's arithmetic in compiled user functions: raises where numba wraps or returns NaN.
 
-numba computes in 64-bit words and as C does. A function must not give one answer compiled and
-another in Python: an integer that leaves 64 bits, a conversion of NaN, ``math.sqrt(-1)`` raise here
-as they do in Python (where a long integer would be refused at the end). ``OPERATORS`` and
-``FUNCTIONS`` say what takes the place of what in the code of a user (see ``user_code``).
+numba computes in 64-bit words, as C does. A function must not give one answer compiled and another
+in Python: integer overflow beyond 64 bits, conversion of NaN and ``math.sqrt(-1)`` raise here.
+Python raises for the last two as well; for a longer integer the engine refuses the result.
+``OPERATORS`` and ``FUNCTIONS`` map each replaced operator or function to its replacement
+(``udf.compile``).
 
-(int / int and int against float are computed in doubles, as numba does it: within an ulp.)
+(int / int and int against float are computed in doubles, as in numba: within an ulp.)
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _MIN = -(2**63)
 _BEYOND = 2.0**63
 
 
-#: Of annotated functions: numba would want the same annotations on both sides.
+#: ``overload`` for annotated functions: strict mode would want equal annotations on both sides.
 _overload = partial(overload, strict=False)
 
 
 def _signed(kind: Any) -> bool:
     if isinstance(kind, types.Integer) and not kind.signed and kind.bitwidth == 64:
-        raise TypingError("an integer without a sign")  # with one that has it: a double, to numba
+        raise TypingError("an integer without a sign")  # numba makes unsigned with signed a double
     return isinstance(kind, types.Integer) and kind.signed
 
 
 def _flagged(plain: Callable[[Any, Any], Any], intrinsic: Any) -> Callable[[Any, Any], Any]:
-    """``plain`` on two signed integers; OverflowError where 64 bits do not hold the result."""
+    """``plain`` on two signed integers; raises OverflowError if the result exceeds 64 bits."""
 
     def checked(a: Any, b: Any) -> Any:
         return plain(a, b)
@@ -142,7 +143,7 @@ def checked_pow(a: Any, b: Any) -> Any:
 @_overload(checked_pow)
 def _pow(a: Any, b: Any) -> Any:
     if isinstance(a, types.Integer) and isinstance(b, types.Integer):
-        # Python's has no one type: 2 ** 3 is an int, 2 ** -3 a float.
+        # Python's result has no single type: 2 ** 3 is an int, 2 ** -3 a float.
         raise TypingError("an int to the power of an int that is not a constant")
     if isinstance(a, types.Float | types.Integer) and isinstance(b, types.Float | types.Integer):
 
@@ -161,7 +162,7 @@ def _pow(a: Any, b: Any) -> Any:
 
 
 def checked_power(a: Any, b: Any) -> Any:
-    """``a ** b`` for a constant ``b`` that is not negative."""
+    """``a ** b`` for a non-negative constant ``b``."""
     return a**b
 
 
@@ -227,7 +228,7 @@ def _abs(a: Any) -> Any:
 
 
 def _to_whole(plain: Callable[[Any], Any], rounded: Callable[[float], float]) -> Any:
-    """``plain`` (int, floor, …) of a double that 64 bits hold; it raises for others."""
+    """``plain`` (int, floor, …) of a double; raises OverflowError if 64 bits cannot hold it."""
 
     def checked(a: Any) -> Any:
         return plain(a)
@@ -288,8 +289,8 @@ def _round(a: Any, digits: Any = None) -> Any:
 
 
 def _of_reals(plain: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """A function of ``math``: raises, as in Python, where the result is NaN or infinite and no
-    argument is."""
+    """``plain``, a function of ``math``, that raises as in Python if the result is NaN or infinite
+    and no argument is."""
     if count == 1:
 
         def checked(a: Any) -> Any:
@@ -333,7 +334,7 @@ _ONE = """
 """
 _TWO = "pow fmod hypot"
 
-#: What is called in the place of an operator or a function; the latter by identity.
+#: Replacements of operators, and of functions by identity.
 OPERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
     operator.add: checked_add,
     operator.sub: checked_sub,

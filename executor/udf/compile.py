@@ -1,13 +1,13 @@
-"""How a kernel calls a function of a user: by address, with its arguments in the descriptor.
+"""How a kernel calls a user function: by address, with its arguments in the descriptor.
 
-The text of a kernel says where the address stands, never what the function does, so that the
-kernels on disk stay right whatever a name stands for today. ``int64 f(int64 own, int64 arguments,
-int64 results)`` reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. It is compiled
-by numba where numba can, and otherwise calls Python (``kernels.lib.python_calls``), which finds the
-function by ``own``: the caller cannot tell.
+The text of a kernel contains the place of the address, never the function's code, so that kernels
+on disk stay valid when a name is redefined. ``int64 f(int64 own, int64 arguments, int64 results)``
+reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. numba compiles the function where
+it can; otherwise the address calls Python (``kernels.lib.python_calls``), which finds the function
+by ``own``. The caller cannot tell the difference.
 
-numba fixes what a function captures (globals, closures) when it is compiled, at its first use in a
-query; functions that it calls are compiled with it, with Python's arithmetic (``user_arithmetic``).
+numba fixes captured values (globals, closures) when it compiles, at the first use in a query. It
+compiles called functions along, with Python's arithmetic (``udf.arithmetic``).
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _COMPILED_KINDS = frozenset(
         Kind.DOUBLE,
     )
 )
-_lock = threading.RLock()  # numba compiles one thing at a time anyway
+_lock = threading.RLock()  # numba compiles one function at a time anyway
 
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A function as one operator calls it: at the address ``made.address``, with that of
-    ``python``, the function in Python and what interrupted it (Ctrl-C); ``limits`` has those of its
-    calls that took too long, by thread. The caller raises both."""
+    """A function as one operator calls it, at the address ``made.address``. ``python`` is the
+    Python callback and the list of exceptions that interrupted it (Ctrl-C). ``limits`` has, by
+    thread, the calls that exceeded the time limit. The operator raises both kinds."""
 
     made: _Made
     python: tuple[Callable[[int, int], int], list[BaseException]]
@@ -85,7 +85,8 @@ class UserCode:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """``why`` says why it is not compiled; None where it is. ``keep`` holds the machine code."""
+    """``why`` is the reason for not compiling; None if compiled. ``keep`` holds the machine
+    code."""
 
     address: int
     why: str | None
@@ -96,8 +97,8 @@ _known: weakref.WeakKeyDictionary[Called, _Made] = weakref.WeakKeyDictionary()
 
 
 def code_of(function: Called) -> UserCode:
-    """The code of a function whose arguments and results are no text, which is compiled once, for
-    an operator."""
+    """The code of ``function`` for one operator; compiled once per function. No argument or result
+    may be text."""
     interrupts: list[BaseException] = []
     limits: dict[int, TimeLimitError] = {}
     called = _in_python(function, interrupts, limits)
@@ -122,7 +123,7 @@ def why_in_python(function: Called) -> str | None:
 
 
 def _refusal(function: Called) -> str | None:
-    """What the declaration alone says."""
+    """The reason, from the declaration alone, for not compiling; None if there is none."""
     if function.parallel is False:
         return "parallel=False lets one thread run it at a time"
     if function.sees_null:
@@ -164,12 +165,12 @@ def from_word(word: int, kind: DataType) -> Value:
 def _in_python(
     function: Called, interrupts: list[BaseException], limits: dict[int, TimeLimitError]
 ) -> Callable[[int, int], int]:
-    """What ``call_python`` calls. Behind the arguments of a function that sees NULL stand their
-    flags. Interrupted, it stays so: a kernel gives out the rows before the failing one first, and
-    then tries that again."""
+    """The callback for ``call_python``. The arguments of a function that sees NULL are followed by
+    their validity flags. After an interrupt every call fails: a kernel first delivers the rows
+    before the failing one, then calls again."""
     kinds, results, masked = flat(function.shape), function.results, function.sees_null
     n = len(kinds)
-    own = weakref.ref(function)  # the declaration keeps its code, not the other way round
+    own = weakref.ref(function)  # the declaration owns its code; a strong reference would cycle
 
     def callback(arguments: int, address: int) -> int:
         if interrupts:
@@ -201,8 +202,8 @@ def _in_python(
 
 
 def _compile_or_why(function: Called) -> Any:
-    """The cfunc of ``function``, or the reason why there is none, in a line. Where it raises, the
-    function is called in Python, which has the last word on what is an error."""
+    """The cfunc of ``function``, or a one-line reason why there is none. Where the cfunc raises,
+    Python calls the function again and decides what is an error."""
     try:
         with _lock, deep_stack():
             return _compile(function)
@@ -210,12 +211,12 @@ def _compile_or_why(function: Called) -> Any:
         return str(refused)
     except NumbaError as error:
         return _reason(error)
-    except Exception as error:  # faults of numba, and of objects that the function captures
+    except Exception as error:  # faults of numba, or of objects that the function captures
         return f"in numba: {_first_line(error_text(error))}"
 
 
 class _RefusedError(Exception):
-    """Why a function is not compiled."""
+    """The reason why a function is not compiled."""
 
 
 def _compile(function: Called) -> Any:
@@ -248,7 +249,7 @@ def _compile(function: Called) -> Any:
                 return NULL
             if store(results, value):
                 return VALID
-        except Exception:  # compiled: numba knows no other clause, and Python says it again
+        except Exception:  # numba compiles no narrower clause; Python repeats the call
             pass
         return call_python(own, arguments, results)
 
@@ -256,7 +257,8 @@ def _compile(function: Called) -> Any:
 
 
 def _check_result(made: Any, wanted: DataType) -> None:
-    """numba must have found the declared type: 2.5 is no bigint, compiled or not."""
+    """Refuses a function whose inferred type differs from the declared: 2.5 is no bigint, compiled
+    or not."""
     inner = types.unliteral(made.type if isinstance(made, types.Optional) else made)
     if wanted.kind is Kind.BOOLEAN:
         fits = isinstance(inner, types.Boolean)
@@ -288,7 +290,8 @@ def _numba_type(kind: DataType | tuple[DataType, ...]) -> Any:
 
 
 def _loader(signature: tuple[Any, ...]) -> Any:
-    """``f(address)``: the words there as a tuple of numba's types, in tuples where these are."""
+    """``f(address)``: the words at ``address`` as a tuple of numba's types, nested as the
+    signature."""
     wanted = types.Tuple(signature)
 
     @intrinsic
@@ -316,7 +319,7 @@ def _loader(signature: tuple[Any, ...]) -> Any:
 
 
 def _storer(kind: DataType) -> Any:
-    """``f(address, value)``: stores a result and says whether ``kind`` can hold it."""
+    """``f(address, value)``: stores a result; returns False if ``kind`` cannot hold it."""
     if kind.kind is Kind.FLOAT:
 
         @njit("boolean(int64, float64)")
@@ -346,7 +349,7 @@ def _storer(kind: DataType) -> Any:
 
 
 def _tuple_storer(kinds: Sequence[DataType]) -> Any:
-    """The same for a tuple of results."""
+    """``f(address, values)``: stores a tuple of results; returns False if one does not fit."""
 
     @njit
     def store(results: int, values: Any) -> bool:
@@ -369,8 +372,8 @@ def _first_and_rest(first: Any, rest: Any) -> Any:
 
 
 class _Compiling(threading.local):
-    """What is being compiled, innermost last, under which time limit, and why a function was
-    refused inside numba."""
+    """Per thread: the functions being compiled, innermost last, their time limit, and the reason
+    for which the rewriter refused one inside numba."""
 
     def __init__(self) -> None:
         self.functions: list[object] = []
@@ -379,18 +382,18 @@ class _Compiling(threading.local):
 
 
 _compiling = _Compiling()
-#: Of functions that others call, for each limit.
+#: By called function and time limit: its dispatcher.
 _dispatchers: weakref.WeakKeyDictionary[Any, dict[Limit | None, Any]] = weakref.WeakKeyDictionary()
 
 
 def _refuse(reason: str) -> NoReturn:
-    """Leaves the compilation, out of which numba lets only errors of its own."""
+    """Aborts the compilation; numba lets only its own errors through."""
     _compiling.reason = reason
     raise NumbaError(reason)
 
 
 def _plain(value: object) -> Any:
-    """The Python function behind a declared or an already compiled one."""
+    """The Python function behind a declared or an already compiled function."""
     while True:
         if isinstance(value, UserFunction | UserMethod):
             value = value.function
@@ -406,10 +409,10 @@ def _dispatcher(function: Any) -> Any:
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _PythonArithmetic(FunctionPass):
-    """Puts checked arithmetic in the place of numba's, and compiles the functions that are called.
+    """Replaces numba's arithmetic by checked arithmetic, and compiles called functions.
 
-    A function that calls itself is refused: compiled code would run out of its stack and end the
-    process, where Python raises."""
+    It refuses a recursive function: compiled code would overflow its stack and end the process,
+    where Python raises."""
 
     _name = "cql_python_arithmetic"
 
@@ -431,7 +434,7 @@ class _PythonArithmetic(FunctionPass):
 
 
 def _limit_rounds(function: Any, limit: Limit) -> None:
-    """Each round of a loop counts, so that one that goes on for longer than the limit raises."""
+    """Counts the rounds of every loop, so that a loop over the time limit raises."""
     if function.func_id.func.__code__.co_exceptiontable:
         _refuse("under a time limit what has try or with runs in Python")
     blocks = function.blocks
@@ -454,7 +457,7 @@ def _limit_rounds(function: Any, limit: Limit) -> None:
 class _Rewriter:
     def __init__(self, state: Any) -> None:
         self.state = state
-        self.found: dict[str, Any] = {}  # what variables stand for: modules and constants
+        self.found: dict[str, Any] = {}  # variable → the module or constant that it holds
         self.count = 0
 
     def assign(self, statement: Any, before: list[Any]) -> None:
@@ -484,7 +487,7 @@ class _Rewriter:
             _refuse(f"the constant {value} has more than 64 bits")
 
     def _known(self, statement: Any, value: Any) -> None:
-        """A global: what takes its place, if something does."""
+        """Handles a global: replaces it if it has a checked version or is a Python function."""
         name, loc = statement.target.name, statement.value.loc
         self._constant(value)
         self.found[name] = value
@@ -550,7 +553,7 @@ _SKIPPED = ("Failed in", "File ", "During:", "Invalid use of", "[", "Known signa
 
 
 def _first_line(text: str) -> str:
-    """The line of numba's report that says most."""
+    """The most informative line of numba's report."""
     lines = [" ".join(line.split()) for line in _NOISE.sub("", text).splitlines()]
     causes = [k for k, line in enumerate(lines) if "raised a specific error" in line]
     if causes:

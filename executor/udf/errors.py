@@ -1,4 +1,4 @@
-"""What went wrong in a function of a user's: found out by calling it once more, in Python."""
+"""Explains the failure of a user function by calling the function once more, in Python."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from cql.executor.udf.compile import UserCode
 
 
-#: The kind of a site at which a function ran for too long.
+#: The kind of an error site whose function exceeded the time limit.
 TIME_LIMIT = "time limit"
 
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:
-    """Their codes. (numba's typing is loaded only by queries that call functions of users.)"""
+    """The code of each function. Loads numba's typing only for queries that call user functions."""
     code_of = load_module("cql.executor.udf.compile").code_of
     return [code_of(function) for function in functions]
 
@@ -36,8 +36,8 @@ def explained(
     words: Words,
     dictionary: Dictionary,
 ) -> ErrorSite:
-    """``site`` with what is known of its failure; ``codes`` are the functions that its kernel
-    calls."""
+    """``site`` with the cause of its failure. ``codes`` are the functions that its kernel calls.
+    Raises the interrupt (Ctrl-C) of one of them, if there was one."""
     if site.again is None:
         return site
     try:
@@ -48,7 +48,7 @@ def explained(
 
 
 def raise_interrupt(codes: Sequence[UserCode]) -> None:
-    """Raises what interrupted a function, or a call of this thread, if that is why it failed."""
+    """Raises what interrupted a function: an interrupt, or the time limit of this thread's call."""
     me = threading.get_ident()
     for code in codes:
         if code.interrupts:
@@ -60,7 +60,8 @@ def raise_interrupt(codes: Sequence[UserCode]) -> None:
 def _computed_again(
     site: ErrorSite, again: Again, words: Words, dictionary: Dictionary
 ) -> ErrorSite:
-    """What the evaluation says of the arguments that the kernel left behind."""
+    """Evaluates again with the arguments that the kernel left in ``words``; returns the site with
+    the error found."""
     from cql.executor.udf.compile import from_word
 
     n = len(again.types)

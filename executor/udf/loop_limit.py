@@ -1,9 +1,9 @@
-"""Compiled functions of users under a time limit: every loop looks at the clock now and then.
+"""Time limit of compiled user functions: every loop checks the clock now and then.
 
-Nothing outside can end a compiled loop. A word is counted up at each round; it holds the rounds
-below ``_ROUNDS`` and, above them, the microsecond of the first look at the clock. A function that
-is over its limit raises, and is called once more in Python (``user_code``), where the watch ends it
-(``cql.base.call_timeout``).
+A compiled loop cannot be interrupted from outside. Each round increments a word, which holds the
+rounds in its bits below ``_ROUNDS`` and the microsecond of the first clock check above them. A
+function over its limit raises; Python then calls it once more (``udf.compile``), where the watch
+ends the call (``cql.base.call_timeout``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cql.base.call_timeout import Limit
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.clock import nanoseconds
 
-#: Between two looks at the clock; a power of two.
+#: log2 of the rounds between two clock checks.
 _BITS = 8
 _ROUNDS = 1 << _BITS
 
