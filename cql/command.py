@@ -1,4 +1,4 @@
-"""The console script ``cql``: Ctrl-C also ends it while its modules are imported."""
+"""The console script ``cql``; Ctrl-C ends the process even during the import of its modules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """What ``cql`` and ``python -m cql`` run. Nothing is to be cleaned up while modules are
-    imported, and an exception within one of them may come out as another: an interrupt ends the
-    process at once."""
+    """Runs the commands ``cql`` and ``python -m cql``.
+
+    During the import of the modules, an interrupt ends the process at once: there is nothing to
+    clean up, and a module may turn a KeyboardInterrupt into another exception."""
     usual = (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )  # shells ignore it behind &

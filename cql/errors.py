@@ -1,7 +1,7 @@
-"""The one error family: every refusal says what, where in the query, and what to do.
+"""The errors of the engine: each states the fault, its place in the query, and the remedy.
 
 ``CqlError`` is the root. ``line`` and ``column`` are 1-based and point into the query text when the
-error belongs to a place in it; ``hint`` is the remedy.
+error belongs to a place there; ``hint`` is the remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 from cql.base.foreign import error_text
 
 _LONGEST = 2000
-#: Characters of a name that a hint offers: three of them are shown whole.
+#: Maximal length, in characters, of a name in a hint, so that a hint can show three whole names.
 _LONGEST_NAME = 200
 
 
@@ -31,7 +31,7 @@ class Position:
 
 
 def _cut(text: str) -> str:
-    """A name can have a million characters; a message that shows it has not."""
+    """Shortens a name for a message: a name can have a million characters."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} … {text[-200:]}"
 
 
@@ -65,7 +65,7 @@ class CqlError(Exception):
         return self.position.column if self.position else None
 
     def with_text(self, text: str) -> CqlError:
-        """This error, knowing the query it came from (kept if it already knows one)."""
+        """This error, with ``text`` as its query text unless the error already has one."""
         if self.text is None:
             self.text = text
         return self
@@ -88,17 +88,21 @@ class CqlError(Exception):
 
     @property
     def _render_traceback_(self) -> Callable[[], list[str]]:
-        """What IPython and notebooks show of it (``short_traceback``). Not there, so that they show
-        every frame, where the environment says ``CQL_TRACEBACK=full``."""
+        """The traceback that IPython and notebooks show (``short_traceback``).
+
+        With ``CQL_TRACEBACK=full`` in the environment the attribute does not exist, so that they
+        show every frame."""
         if os.environ.get("CQL_TRACEBACK") == "full":
             raise AttributeError("CQL_TRACEBACK=full")
         return partial(short_traceback, self)
 
 
 def short_traceback(error: BaseException) -> list[str]:
-    """Lines: where the user's code called this engine, what of it the engine called and failed
-    there (functions and generators of the user's), and the message. Frames of this package, of
-    the libraries below it and of IPython are left out; ``__traceback__`` keeps them."""
+    """The lines of a traceback that shows only frames of the user's code, and the message.
+
+    The frames are the user's calls of the engine and the user's functions and generators that the
+    engine called. Frames of this package, of libraries below it and of IPython are left out;
+    ``__traceback__`` keeps them."""
     import traceback
 
     lines: list[str] = []
@@ -117,8 +121,8 @@ def short_traceback(error: BaseException) -> list[str]:
 
 
 def _frames_of_user(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """Frames outside of this package: until the first one of it those that are not IPython's, then
-    those that stand in no library."""
+    """Frames of the user's code. Before the first frame of this package, these are all frames
+    except IPython's; after it, the frames that are in no library."""
     import sysconfig
     import traceback
 
@@ -166,9 +170,11 @@ class SettingError(CqlError):
 def did_you_mean(
     word: str, candidates: Iterable[str], *, what: str = "one of", few: int = 12
 ) -> str | None:
-    """A hint that names the closest candidates of ``word``, or all of them when they are ``few``.
+    """A hint that names the candidates closest to ``word``.
 
-    ``word`` itself, in whatever case, is never among them: it is what was refused.
+    Without a close candidate, the hint lists all candidates if there are at most ``few``; otherwise
+    the result is None. The hint never names ``word`` itself, in upper or lower case: that is the
+    refused word.
     """
     folded = word.lower()
     known = sorted(name for name in set(candidates) if name.lower() != folded)
@@ -183,8 +189,8 @@ def did_you_mean(
 
 
 def _alike(word: str, name: str) -> bool:
-    """Whether one of them is the start of the other, or a third of the longer one's letters, added,
-    left out, changed or swapped with the next one, make it the other."""
+    """Whether one word starts with the other (at least 3 letters), or their edit distance is at
+    most a third of the longer word's length, rounded up."""
     short, long = sorted((word, name), key=len)
     most = (len(long) + 2) // 3
     if len(short) >= 3 and long.startswith(short):
@@ -193,7 +199,8 @@ def _alike(word: str, name: str) -> bool:
 
 
 def _edits(a: str, b: str) -> int:
-    """The distance of two words in letters: added, left out, changed, swapped with the next."""
+    """The edit distance of two words: letters added, left out, changed, or swapped with the next
+    (optimal string alignment)."""
     rows = [list(range(len(b) + 1))]
     for i, letter in enumerate(a, 1):
         above, row = rows[-1], [i]

@@ -1,8 +1,8 @@
-"""Wrappers that hold operators to their contract: after each call, what came out is verified.
+"""Wrappers that check the contract of operators: they verify the output after each call.
 
 ``check_graph`` wraps every operator of a graph that was built without fusion. The wrapped operators
-run under any runtime, which sees operators that Python runs. What breaks the contract raises
-``ContractError``; ``conserve`` balances the counters when the run is over.
+run under any runtime, as operators that run in Python. A breach of the contract raises
+``ContractError``; ``conserve`` balances the counters after the run.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ MOST_NEEDS = 10_000
 
 
 class ContractError(AssertionError):
-    """An operator broke the contract."""
+    """An operator has broken its contract."""
 
 
 @njit("int64(int64, int64, int64)")
@@ -88,7 +88,7 @@ def call_native(address: int, descriptor: int, morsel: int) -> int:
 
 @dataclass(slots=True)
 class StreamCheck:
-    """The morsels that one operator (or source) gives; it may promise on ``attributes``."""
+    """Checks the output morsels of one operator or source, which may punctuate ``attributes``."""
 
     what: str
     schema: Schema
@@ -137,7 +137,7 @@ class StreamCheck:
             self._need(value <= own, f"late row {value} is not below its row watermark {own}")
 
     def _rows(self, morsel: Morsel, late: set[int]) -> None:
-        """No row lies below a promise, unless it is a late row."""
+        """Checks that only late rows lie below a punctuation."""
         for attribute, promise in self.promised.items():
             values = column_data(morsel, attribute, self.schema)
             below = values < promise
@@ -166,8 +166,8 @@ class StreamCheck:
 
 
 class Checked:
-    """An operator that is called through ``call`` and verified. ``pairs`` counts what a window
-    takes in, one per row and window; rows that fail are ``bad``."""
+    """An operator whose calls are verified. ``pairs`` counts the (row, window) pairs that enter a
+    windowed operator; ``bad`` counts the rows that fail."""
 
     address = 0
 
@@ -240,7 +240,8 @@ class Checked:
             self.emitted_pairs += int(column_data(out, at, self.node.schema).sum())
 
     def _pairs_in(self, morsel: Morsel, window: Window) -> int:
-        """Windows of the rows of a morsel; for an aggregate, failed rows are in none."""
+        """The number of (row, window) pairs of a morsel; the failed rows of an aggregate are in no
+        window."""
         assert window.wa is not None
         if window.kind is WindowKind.SESSION:
             return int(morsel.words[ROWS]) - len(self._failed)
@@ -255,7 +256,7 @@ class Checked:
         )
 
     def conserve(self) -> None:
-        """Everything that came in went out, was left out, or is still here."""
+        """Checks that every input row was output, left out or is still held."""
         counted = self.inner.counters()
         filtered = sum(n for name, n in counted.items() if name.startswith("filtered"))
         match self.node:
@@ -300,7 +301,7 @@ class Checked:
 
 
 def counting_column(node: Physical) -> int | None:
-    """The output column of a plain ``count(*)`` over windows, whose sum is that of the pairs."""
+    """The output column of a plain ``count(*)`` over windows; its sum is the number of pairs."""
     if not isinstance(node, WidAggregateExec) or node.window is None:
         return None
     for k, call in enumerate(node.calls):
@@ -325,16 +326,16 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
     for id_ in state["heap"][:opened].tolist():
         slot = find_slot(state["places"], state["window_ids"], mask, id_)
         base, size = int(state["bases"][slot]), int(state["counts"][slot])
-        if slot == operator.scalars()["closing"]:  # some have left
+        if slot == operator.scalars()["closing"]:  # some groups have left
             gone = operator.scalars()["closing_group"]
             base, size = base + gone, size - gone
         times = 1 if node.pane is None else _windows_to_come(node, id_, operator)
         if node.operator is WindowOperator.SUBTRACT and id_ == RUN:
-            times = 0  # its panes are counted themselves
+            times = 0  # the panes of the running window count themselves
         if node.operator is WindowOperator.TWO_STACKS:
             front = operator.scalars()["front"]
             if id_ >= FRONT or (id_ % 2 == 0 and id_ >> 1 <= front):
-                times = 0  # BACK's panes are counted themselves, the front below
+                times = 0  # the panes of BACK count themselves; the front is counted below
         held += times * int(counts[base : base + size].sum())
         if "counts" + BUFFER in state:
             held += times * int(state["counts" + BUFFER][slot])
@@ -346,8 +347,10 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
 
 
 def _held_in_front(operator: StageOperator, node: WidAggregateExec, counts: Any) -> int:
-    """The same over the groups of the front of two stacks: FRONT holds those of the next window, a
-    pane what remains of a group when it leaves."""
+    """The sum of ``count(*)`` over the groups in the front stack of two-stacks.
+
+    FRONT holds the groups of the next window. A pane in the front stack holds the rest of a group
+    after the pane leaves."""
     window, pane, state = node.window, node.pane, operator.state
     assert window is not None
     assert window.slide
@@ -377,8 +380,9 @@ def _held_in_front(operator: StageOperator, node: WidAggregateExec, counts: Any)
 
 
 def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) -> int:
-    """In how many windows that have not left yet the region ``id_`` of an operator in panes is: a
-    window's own region, or a pane (of two stacks: behind the front)."""
+    """The number of open windows that contain the region ``id_`` of an operator with panes.
+
+    The region is a window's own region, or a pane (in two-stacks, a pane after the front)."""
     window, pane = node.window, node.pane
     assert window is not None
     assert window.range
@@ -386,10 +390,10 @@ def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) 
     assert pane
     following, place = operator.scalars()["next_window"], id_ >> 1
     last = place * pane // window.slide
-    if window.kind is WindowKind.CUMULATE:  # panes are steps; what is gathered has the last one's
+    if window.kind is WindowKind.CUMULATE:  # a pane is a step; a merged region has its last step
         steps = window.range // window.slide
         if not id_ % 2 and place < following:
-            return 0  # merged, and kept for its log
+            return 0  # a merged pane, kept only for its log
         return place // steps * steps + steps - (following if id_ % 2 else place)
     if id_ % 2:
         return int(last >= following)
@@ -398,7 +402,7 @@ def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) 
 
 
 def built_nodes(root: Physical) -> list[Physical]:
-    """The nodes of a plan in the order in which ``build`` makes their operators (fuse off)."""
+    """The nodes of a plan in the order in which ``build`` makes their operators without fusion."""
     below = [n for child in inputs(root) for n in built_nodes(child)]
     return below if isinstance(root, SourceExec | ValuesExec) else [*below, root]
 
@@ -408,7 +412,7 @@ def check_graph(graph: Graph, root: Physical) -> list[Checked]:
     nodes = built_nodes(root)
     if isinstance(
         root, UnionExec | SlackExec | SourceExec | LimitExec
-    ):  # ``build`` puts a projection over these
+    ):  # ``build`` adds a projection above these nodes
         columns = (Column(i, f.name, f.type, f.nullable) for i, f in enumerate(root.schema))
         nodes.append(ProjectExec(root, tuple(columns), root.schema.names))
     assert len(nodes) == len(graph.operators), "a fused graph cannot be checked"
@@ -421,7 +425,7 @@ def _windows_holding(window: Window, t: int) -> range:
     """The numbers of the windows that hold ``t``. Window *k* of CUMULATE ends with step *k*."""
     assert window.range is not None
     assert window.slide is not None
-    if window.zone is not None:  # the middle of its day, were all of 24 hours
+    if window.zone is not None:  # ``t`` becomes the middle of its day, with days of 24 hours
         t = days_of(window.zone, window.offset).day(t) * DAY + DAY // 2 + window.offset
     last = (t - window.offset) // window.slide
     if window.kind is WindowKind.CUMULATE:

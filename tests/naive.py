@@ -1,14 +1,14 @@
-"""The reference: what a query means, slowly and obviously, in pure Python.
+"""The reference: the meaning of a query, evaluated slowly and obviously in pure Python.
 
 ``evaluate(plan, inputs)`` runs a logical plan over whole finite inputs: lists of tuples in arrival
-order, values in storage form (see ``naive_values``). Each construct is one function whose docstring
-shows one worked example (run by ``test_naive.py``). Nothing of the executor is used here: it is the
-second answer that the engine's is compared with.
+order, with values in storage form (see ``naive_values``). Each construct is one function whose
+docstring shows one worked example (``test_naive.py`` runs the examples). The reference uses nothing
+of the executor: tests compare the engine's answer with this independent answer.
 
-Own watermark. A row carries, for each progressing column, the progress of its source just before
-it (``naive_progress``): the largest value of that column so far, minus the declared slack, or what
-the source has promised. It is made at the source, before any filter, and depends on nothing else. A
-row below its row watermark is a late row.
+Row watermark. For each progressing column, a row carries the watermark of its source just before
+the row (``naive_progress``): the largest value of the column so far minus the declared slack, or
+the value of the source's last punctuation. The source sets the row watermark before any filter;
+the row watermark depends on nothing else. A row below its row watermark is a late row.
 """
 
 from __future__ import annotations
@@ -58,9 +58,11 @@ from cql.planner.nodes.logical import (
 def evaluate(
     plan: Logical, inputs: Inputs, *, keep_bad: bool = False, order: Order | None = None
 ) -> Answer:
-    """The answer of ``plan``. ``inputs`` maps the last part of a relation's name to its rows, with
-    all columns of the relation's schema; ``order`` is what enforces order. Raises QueryFailsError
-    where the query must fail."""
+    """The answer of ``plan``.
+
+    ``inputs`` maps the last part of a relation's name to its rows, with all columns of the
+    relation's schema. ``order`` holds the settings that enforce order. Raises QueryFailsError if
+    the query must fail."""
     run = Run(inputs, keep_bad, order or Order())
     try:
         if is_relation(plan) and not is_append_only(plan):
@@ -121,9 +123,11 @@ def _rows(node: Logical, run: Run) -> list[Row]:
 
 
 def _windows_of_keys(windows: KeyWindows, rows: list[Row]) -> list[Row]:
-    """Each row once for each window of its key that holds it, with the number of the window's first
-    row in its key, and the number of the window: in the order in which they become complete, then
-    those that do not.
+    """Each row once for each window of its key that holds the row.
+
+    A row gets two more columns: the index of the window's first row among the rows of the key, and
+    the number of the window. Windows are numbered in the order in which they become complete, and
+    then the incomplete windows.
 
     >>> rows = [Row((k, v), (0, 0)) for k, v in ((1, "a"), (2, "b"), (1, "c"), (1, "d"))]
     >>> [row.values for row in _windows_of_keys(KeyWindows((0,), 2, 1), rows)]
@@ -153,7 +157,7 @@ def _windows_of_keys(windows: KeyWindows, rows: list[Row]) -> list[Row]:
 def _joined(node: Join, run: Run) -> list[Row]:
     if looks_up(node) or node.kind in ("asof", "asof left"):
         return list(joined(node, lambda n: _rows(n, run), run))
-    if node.kind not in ("inner", "cross") and is_constant(node):  # of tables
+    if node.kind not in ("inner", "cross") and is_constant(node):  # a join of tables
         rows = relations_of(run).at(node, 0)
         return [Row(row, (NEVER,) * len(row), k) for k, row in enumerate(rows)]
     if holds_rows(node):
@@ -165,7 +169,7 @@ def _scan(node: Scan, run: Run) -> list[Row]:
     """The rows of an input, each with its row watermark per progressing column.
 
     Times 10, 30, 20 with a slack of 5 have the row watermarks -inf, 5 and 25: the last row is a
-    late row. NULL times move nothing.
+    late row. A NULL time does not advance the watermark.
 
     >>> from naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
@@ -178,7 +182,7 @@ def _scan(node: Scan, run: Run) -> list[Row]:
 
 
 def _filter(node: Filter, run: Run) -> Iterator[Row]:
-    """Keeps the rows whose condition is true; NULL is not true. Marks stay as they are.
+    """Keeps the rows whose condition is true; NULL is not true. Row watermarks do not change.
 
     >>> from naive_tables import call, column, stream
     >>> s = stream("s", "t bigint, v bigint")
@@ -195,7 +199,7 @@ def _filter(node: Filter, run: Run) -> Iterator[Row]:
 
 
 def _project(node: Project, run: Run) -> Iterator[Row]:
-    """One value per expression. A row in which any of them fails is one bad row.
+    """One value per expression. A row in which any expression fails is one bad row.
 
     >>> from naive_tables import call, column, stream
     >>> s = stream("s", "t bigint, v bigint")
@@ -214,7 +218,7 @@ def _project(node: Project, run: Run) -> Iterator[Row]:
 
 
 def _unnested(node: Unnest, run: Run) -> Iterator[Row]:
-    """A row for each element of the array, as late as the row that it comes from; NULL has no
+    """One row for each element of the array, with the row watermark of the input row. NULL has no
     elements.
 
     >>> from naive_tables import array, column, stream
@@ -234,10 +238,10 @@ def _unnested(node: Unnest, run: Run) -> Iterator[Row]:
 
 
 def _union(node: Union, run: Run) -> list[Row]:
-    """A bag: all rows of all inputs. Each keeps the watermark of its own source, so that a row is
-    late or not whatever the other inputs do.
+    """A bag: all rows of all inputs. Each row keeps the row watermark of its own source, so the
+    other inputs do not decide whether the row is late.
 
-    Here 5 is on time in its own stream, although the other one is at 100 already.
+    Here 5 is on time in its own stream, although the other stream is already at 100.
 
     >>> from naive_tables import stream, tumbling
     >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
@@ -257,7 +261,7 @@ def _union(node: Union, run: Run) -> list[Row]:
 
 
 def relations(inputs: Inputs) -> Relations:
-    """The relations over these inputs."""
+    """The evaluator of relations over these inputs."""
     return relations_of(Run(inputs, False, Order()))
 
 
@@ -276,7 +280,7 @@ def relations_of(run: Run) -> Relations:
 
 
 def _final(plan: Logical, run: Run) -> list[tuple[Any, ...]]:
-    """The relation at the last instant to which its inputs have come."""
+    """The relation at the last instant that its inputs reach."""
     found = relations_of(run)
     last = found.last(plan)
     for window in found.windows(plan):
@@ -289,13 +293,13 @@ def _final(plan: Logical, run: Run) -> list[tuple[Any, ...]]:
 
 
 def _each_once(node: Windowed, run: Run) -> list[Row]:
-    """A window that nothing above asks about: each row that is no late row, once."""
+    """The rows of a window that no operator above uses: each row once, without late rows."""
     members = relations_of(run).members(node)
     return [Row(row, (NEVER,) * len(row), k) for k, (_, row) in enumerate(members)]
 
 
 def _looked_up(node: SubqueryJoin, run: Run) -> list[Row]:
-    """What tables say of each row of a stream, late ones too."""
+    """Each row of a stream, also a late row, with the answer of a subquery over tables."""
     found, stream = relations_of(run), _rows(node.input, run)
     said = found.answers(node, [row.values for row in stream], found.at(node.query, 0))
     return [

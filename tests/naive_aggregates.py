@@ -1,8 +1,8 @@
 """The reference's aggregate functions: each over the whole list of a group's values.
 
 ``AGGREGATES[name](values, call)``: ``values`` are the argument tuples of the rows that passed the
-FILTER clause, in (WA, arrival) order, after DISTINCT. Rows with a NULL argument are already gone,
-but for ``first``, ``last``, ``max_by`` and ``min_by``, of whose first argument NULL is a value.
+FILTER clause, in (WA, arrival) order, after DISTINCT. ``values`` has no rows with a NULL argument,
+except for ``first``, ``last``, ``max_by`` and ``min_by``, whose first argument may be NULL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def aggregate(call: AggregateCall, values: Values) -> object:
         pass
     elif call.fn in NULL_AWARE:
         values = [v for v in values if None not in v[1:]]
-    elif call.fn in ("array_agg", "string_agg"):  # rows are only ordered by the others
+    elif call.fn in ("array_agg", "string_agg"):  # the further arguments only order the rows
         values = [v for v in values if v[0] is not None]
     else:
         values = [v for v in values if None not in v]
@@ -55,7 +55,7 @@ def aggregate(call: AggregateCall, values: Values) -> object:
 
 
 def _own(values: Values, call: AggregateCall) -> object:
-    """A user's aggregate: its state after each row in turn. (Of numbers and booleans.)
+    """A user's aggregate of numbers and booleans: updates the state with each row in turn.
 
     >>> import cql
     >>> class times:
@@ -94,7 +94,7 @@ def _plain(values: list[Any]) -> bool:
 
 
 def _float_sum(values: list[Any]) -> float:
-    """Exact where it can be; NaN and infinities by the rules of floats."""
+    """The exact sum of finite values; NaN and infinities follow the rules of floats."""
     if _plain(values):
         return float(sum(Fraction(v) for v in values))
     return float(sum(v for v in values if not math.isfinite(v)))
@@ -126,7 +126,8 @@ def _avg(values: Values, call: AggregateCall) -> object:
 
 
 def _variance(values: Values, call: AggregateCall, taken: int) -> float | None:
-    """``taken`` is 1 for a sample (NULL of a single value), 0 for the population."""
+    """The variance; ``taken`` is 1 for a sample (NULL for a single value), 0 for the
+    population."""
     count = len(values)
     if count == 0 or count - taken == 0:
         return None
@@ -143,7 +144,7 @@ def _deviation(values: Values, call: AggregateCall, taken: int) -> float | None:
 
 
 def _min(values: Values, call: AggregateCall) -> object:
-    """NaN is larger than anything; strings compare by their UTF-8 bytes."""
+    """The minimum: NaN is larger than any number; strings compare by their UTF-8 bytes."""
     return min((v for (v,) in values), key=order_key, default=None)
 
 
@@ -152,7 +153,7 @@ def _max(values: Values, call: AggregateCall) -> object:
 
 
 def _first(values: Values, call: AggregateCall) -> object:
-    """By (WA, arrival), NULL or not."""
+    """The first value in the order (WA, arrival), NULL or not."""
     return values[0][0] if values else None
 
 
@@ -161,7 +162,7 @@ def _last(values: Values, call: AggregateCall) -> object:
 
 
 def _picked(values: Values, call: AggregateCall) -> object:
-    """The first value, NULL or not, of those at which the other argument is extreme.
+    """The value, NULL or not, of the first row with the extreme value of the other argument.
 
     >>> from cql.base.types import BIGINT
     >>> call = AggregateCall("max_by", (), BIGINT, True)
@@ -181,7 +182,7 @@ def _bool_or(values: Values, call: AggregateCall) -> object:
 
 
 def _by(values: Values, call: AggregateCall) -> Values:
-    """ORDER BY: by the last arguments, ties as they came."""
+    """ORDER BY the last arguments; ties keep their order."""
     for n in reversed(range(len(call.order))):
         descending, nulls_first = call.order[n]
         at = len(call.args) - len(call.order) + n
@@ -201,7 +202,7 @@ def _share(p: Literal) -> Fraction:
 def _percentiles(
     values: Values, call: AggregateCall, one: Callable[[list[Any], Fraction], object]
 ) -> object:
-    """An array if several shares were asked for."""
+    """The percentiles: an array if the call gives several shares, else one value."""
     if not values:
         return None
     ordered = [v for (v,) in _by(values, call)]
@@ -210,7 +211,7 @@ def _percentiles(
 
 
 def _percentile(ordered: list[Any], p: Fraction) -> object:
-    """Spark's: between the neighbours of the place p * (n - 1).
+    """Spark's percentile: interpolates between the neighbours of the index p * (n - 1).
 
     >>> _percentile([10.0, 20.0, 40.0], Fraction(3, 4))
     30.0
@@ -223,7 +224,7 @@ def _percentile(ordered: list[Any], p: Fraction) -> object:
 
 
 def _element(ordered: list[Any], p: Fraction) -> object:
-    """The first value up to which at least the share p of them lie.
+    """The first value such that at least the share ``p`` of all values lies at or before its place.
 
     >>> [_element([10, 20, 40], Fraction(p, 3)) for p in range(4)]
     [10, 10, 20, 40]
@@ -232,14 +233,16 @@ def _element(ordered: list[Any], p: Fraction) -> object:
 
 
 def _mode(values: Values, call: AggregateCall) -> object:
-    """The most frequent value; of several, the first in the order of the call."""
+    """The most frequent value; of several equally frequent values, the first in the call's
+    order."""
     ordered = [v for (v,) in _by(values, call)]
     counts = Counter(order_key(v) for v in ordered)
     return max(ordered, key=lambda v: counts[order_key(v)], default=None)
 
 
 def _array_agg(values: Values, call: AggregateCall) -> list[Any]:
-    """Without NULLs; of no values an empty one (Spark's collect_list)."""
+    """The array of the values without NULLs; an empty array for no values (Spark's
+    collect_list)."""
     return [v[0] for v in _by(values, call)]
 
 

@@ -1,4 +1,4 @@
-"""ANSI casts of the reference, one line of the type matrix per function."""
+"""ANSI casts of the reference: one function per target type, a row of the type matrix."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_SPACE = "".join(map(chr, range(33))) + "\x7f"  # what UTF8String.trimAll takes away
+_SPACE = "".join(map(chr, range(33))) + "\x7f"  # the characters that UTF8String.trimAll removes
 
 
 def cast(value: object, source: DataType, target: DataType) -> object:
-    """``value`` (not NULL) of ``source`` as ``target``; BadRowError when it has no such value.
+    """``value`` (not NULL) of type ``source`` as a value of ``target``; BadRowError if there is
+    none.
 
     >>> from cql.base.types import BOOLEAN, DOUBLE, INT, STRING
     >>> cast(-2.9, DOUBLE, INT), cast(" 7 ", STRING, INT), cast(True, BOOLEAN, STRING)
@@ -105,7 +106,7 @@ def _to_timestamp(value: object, source: DataType, target: DataType) -> object:
     if source.kind is Kind.DATE:
         assert isinstance(value, int)
         return stored(value * DAY, target)
-    if source.is_timestamp:  # both are kept in UTC here
+    if source.is_timestamp:  # both timestamp types are stored in UTC
         return value
     if source.kind is Kind.BOOLEAN:
         return int(bool(value))
@@ -129,7 +130,7 @@ def _to_number(value: object, source: DataType, target: DataType) -> object:
     if isinstance(exact, float):
         if not math.isfinite(exact):
             raise BadRowError(f"overflow of {target}")
-        if target.kind is Kind.DECIMAL:  # Spark goes through the shortest decimal text
+        if target.kind is Kind.DECIMAL:  # Spark converts by the shortest decimal text
             return stored(Fraction(repr(exact)), target)
         return stored(truncate(Fraction(exact)), target)
     if target.kind is Kind.DECIMAL:

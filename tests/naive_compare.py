@@ -1,4 +1,4 @@
-"""Compares an answer of the reference with a table of the engine: bags, floats within 1e-9."""
+"""Compares an answer of the reference with a table of the engine: as bags, floats within 1e-9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cql.base.types import Kind, from_arrow
 from cql.planner.nodes.logical import Logical, Sort
 
 RELATIVE = 1e-9
-_TINY = 1e-12  # where a difference of nearly equal numbers should be 0
+_TINY = 1e-12  # absolute tolerance, for differences of nearly equal numbers
 
 
 def storage_rows(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -71,7 +71,7 @@ def _same_row(a: Sequence[object], b: Sequence[object]) -> bool:
 
 
 def _exact_part(row: Sequence[object]) -> tuple[object, ...]:
-    """What must agree to the bit: everything that is not a float (and where the floats are)."""
+    """The part of a row that must agree exactly: all other values, and the places of the floats."""
     return tuple(_exact(v) for v in row)
 
 
@@ -94,7 +94,7 @@ def _flat(row: Sequence[object]) -> Iterator[object]:
 
 
 def difference(want: Sequence[tuple[Any, ...]], got: Sequence[tuple[Any, ...]]) -> str | None:
-    """What is missing and what is too much when the two are not the same bag."""
+    """The missing and the surplus rows of ``got``, as text; None if the two bags are the same."""
     ours: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
     for row in got:
         ours[_exact_part(row)].append(row)
@@ -115,8 +115,10 @@ def difference(want: Sequence[tuple[Any, ...]], got: Sequence[tuple[Any, ...]]) 
 def _unmatched(
     want: list[tuple[Any, ...]], got: list[tuple[Any, ...]]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Rows of one exact part that find no partner. Sorted floats pair up in nearly all cases;
-    otherwise the first partner within tolerance is taken."""
+    """The rows of one exact part without a partner.
+
+    The sorted floats pair up in nearly all cases; otherwise a row takes the first partner within
+    the tolerance."""
     want, got = sorted(want, key=_float_part), sorted(got, key=_float_part)
     if len(want) == len(got) and all(map(_same_row, want, got)):
         return [], []
@@ -131,8 +133,8 @@ def _unmatched(
 
 
 def assert_same(answer: Answer, table: pa.Table, plan: Logical) -> None:
-    """``table`` is a right answer: the columns of the plan, the same bag of rows, and in order when
-    a Sort stands on top. An answer that a tie at a LIMIT leaves open is compared by its size."""
+    """Asserts that ``table`` has the columns of the plan and the same bag of rows, in order if the
+    root is a Sort. If a tie at a LIMIT allows several answers, compares only the number of rows."""
     want = plan.schema
     assert table.schema.names == list(want.names), f"columns {table.schema.names}"
     for field, arrow in zip(want, table.schema, strict=True):
@@ -149,7 +151,7 @@ def assert_same(answer: Answer, table: pa.Table, plan: Logical) -> None:
 
 
 def _assert_ordered(plan: Sort, rows: list[tuple[Any, ...]]) -> None:
-    """Windows one after the other, and the rows of each by the sort keys."""
+    """Asserts that windows follow each other, and that the rows of each are in sort order."""
     for before, after in pairwise(rows):
         if plan.window_end is not None:
             a, b = before[plan.window_end], after[plan.window_end]

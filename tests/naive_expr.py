@@ -1,8 +1,8 @@
 """The reference's scalar evaluator: one typed expression over one row.
 
-All arguments of a call are evaluated, left to right, before NULL is looked at; only CASE, AND, OR
-and COALESCE guard. A NULL argument makes a strict function NULL. A value that does not fit, a
-division by zero and a failing cast raise ``BadRowError``.
+A call evaluates all arguments, left to right, before it tests them for NULL; only CASE, AND, OR and
+COALESCE guard their operands. A strict function of a NULL argument is NULL. A value that does not
+fit, a division by zero and a failing cast raise ``BadRowError``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from naive_values import BadRowError
 from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 
-# Importing these fills FUNCTIONS.
+# The import of these modules fills FUNCTIONS.
 _FILLED_BY = (naive_functions, naive_texts, naive_times)
 
 
@@ -50,12 +50,12 @@ def evaluate(expr: Expr, row: Sequence[object]) -> object:
 
 
 def is_true(expr: Expr, row: Sequence[object]) -> bool:
-    """Whether a condition holds: NULL is not true."""
+    """Whether a condition is true; NULL is not true."""
     return evaluate(expr, row) is True
 
 
 def _case(expr: Case, row: Sequence[object]) -> object:
-    """The first branch whose condition is true; the others are not evaluated.
+    """The first branch whose condition is true; the other branches are not evaluated.
 
     >>> from cql.base.types import BIGINT, BOOLEAN
     >>> column = Column(0, "a", BIGINT)
@@ -104,13 +104,15 @@ def _connective(expr: Call, row: Sequence[object]) -> object:
 
 
 def _coalesce(expr: Call, row: Sequence[object]) -> object:
-    """The first that is not NULL; those behind it are not evaluated."""
+    """The first operand that is not NULL; later operands are not evaluated."""
     return next((v for v in (evaluate(a, row) for a in expr.args) if v is not None), None)
 
 
 def _own(expr: Call, row: Sequence[object]) -> object:
-    """A function of the user's: NULL for a NULL argument unless it asked to see it; a bad row where
-    it raises, or returns what is not of its type. (Of the types whose storage is Python's own.)
+    """A user's function, over types whose storage form is Python's own.
+
+    A NULL argument gives NULL unless the function handles NULL itself. A function that raises, or
+    returns a value of another type, makes a bad row.
 
     >>> from cql.planner.functions.user_functions import UserFunction
     >>> from cql.base.types import BIGINT
@@ -129,7 +131,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
         return None
     try:
         made = expr.function.function(*values)
-    except Exception as error:  # whatever the function raises
+    except Exception as error:  # a user's function may raise anything
         raise BadRowError(type(error).__name__) from error
     if isinstance(made, float) and not expr.type.is_fraction:
         raise BadRowError("a float is not of the type")

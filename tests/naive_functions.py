@@ -26,7 +26,7 @@ from cql.planner.nodes.expr import Call
 
 
 def _numbers(call: Call, values: tuple[Any, ...]) -> list[Any]:
-    """Arguments as numbers; a date beside an interval counts in microseconds."""
+    """The arguments as numbers; a date with an interval counts in microseconds."""
     dated = any(a.type.kind is Kind.INTERVAL for a in call.args)
     pairs = zip(values, call.args, strict=True)
     return [v * DAY if dated and a.type.kind is Kind.DATE else number(v, a.type) for v, a in pairs]
@@ -57,7 +57,8 @@ def _mul(call: Call, *values: Any) -> Any:
 
 
 def _rounded(call: Call, value: Any) -> Any:
-    """An interval times or by a float is a whole number of microseconds, halves away from zero."""
+    """Rounds an interval times or divided by a float to whole microseconds, halves away from
+    zero."""
     if call.type.kind is Kind.INTERVAL and isinstance(value, float):
         value = round_half_up(Fraction(value)) if math.isfinite(value) else value
     return _fit(call, value)
@@ -70,7 +71,8 @@ def _nonzero(divisor: Any) -> None:
 
 @function("div", "int_div")
 def _div(call: Call, *values: Any) -> Any:
-    """Integers divide to an integer, towards zero; floats by zero fail too (ANSI)."""
+    """Division. Integers give an integer, truncated towards zero; a float by zero fails too
+    (ANSI)."""
     a, b = _numbers(call, values)
     _nonzero(b)
     if isinstance(a, float) or isinstance(b, float):
@@ -84,7 +86,7 @@ def _div(call: Call, *values: Any) -> Any:
 
 @function("mod")
 def _mod(call: Call, *values: Any) -> Any:
-    """The sign of the dividend."""
+    """The remainder with the sign of the dividend."""
     a, b = _numbers(call, values)
     _nonzero(b)
     if isinstance(a, float) or isinstance(b, float):
@@ -144,7 +146,7 @@ def _ceil(call: Call, value: Any) -> Any:
 
 @function("round")
 def _round(call: Call, value: Any, digits: int = 0) -> Any:
-    """Halves away from zero, of the decimal that the float prints as (Spark)."""
+    """Rounds halves away from zero; a float rounds as its printed decimal (Spark)."""
     exact = number(value, call.args[0].type)
     if isinstance(exact, float):
         if not math.isfinite(exact):
@@ -156,7 +158,7 @@ def _round(call: Call, value: Any, digits: int = 0) -> Any:
 
 @function("bround")
 def _bround(call: Call, value: Any, digits: int = 0) -> Any:
-    """Halves to the even neighbour."""
+    """Rounds halves to the even neighbour."""
     exact = number(value, call.args[0].type)
     if isinstance(exact, float):
         if not math.isfinite(exact):
@@ -199,7 +201,7 @@ for _name, _fn in {
 
 @function("ln", "log10", "log2")
 def _log(call: Call, value: Any) -> Any:
-    """NULL where there is no logarithm (Spark)."""
+    """The natural logarithm; NULL for zero and negative values (Spark)."""
     if value <= 0:
         return None
     return {"ln": math.log, "log10": math.log10, "log2": math.log2}[call.fn](value)
@@ -230,7 +232,7 @@ def _pow(call: Call, base: Any, exponent: Any) -> Any:
 
 @function("atan2")
 def _atan2(call: Call, y: Any, x: Any) -> Any:
-    """Spark adds 0.0 to both, so that a negative zero has no side."""
+    """Adds 0.0 to both arguments, like Spark, so that -0.0 counts as 0.0."""
     return math.atan2(y + 0.0, x + 0.0)
 
 
@@ -318,7 +320,7 @@ def _isnan(call: Call, value: Any) -> Any:
 
 @function("in_list", nulls=True)
 def _in(call: Call, value: Any, *candidates: Any) -> Any:
-    """Three-valued: not found among candidates with a NULL is NULL."""
+    """Three-valued IN: NULL if no candidate is equal and one candidate is NULL."""
     if value is None:
         return None
     kind = call.args[0].type
@@ -335,7 +337,7 @@ def _in(call: Call, value: Any, *candidates: Any) -> Any:
 
 @function("least", nulls=True)
 def _least(call: Call, *values: Any) -> Any:
-    """NULLs are skipped."""
+    """The least value that is not NULL."""
     return min((v for v in values if v is not None), key=order_key, default=None)
 
 
@@ -353,7 +355,7 @@ def _nanvl(call: Call, a: Any, b: Any) -> Any:
 
 
 def _wrapped(value: int, bits: int) -> int:
-    """Two's complement."""
+    """``value`` wrapped to ``bits`` bits, in two's complement."""
     return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 

@@ -1,4 +1,4 @@
-"""The reference of groups: in windows, in sessions, closed by a key that rises with time."""
+"""The reference of groups: in windows, in sessions, or closed by a key that rises with time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cql.planner.nodes.logical import SEQUENCE, Aggregate, Bucket
 
 def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
     """One row per non-empty (window, group): keys, aggregates, window_start, window_end,
-    window_time. Rows of the result are never late. Windows leave by their end.
+    window_time. Rows of the result are never late. Windows leave in the order of their ends.
 
     A NULL key is a group of its own; -0.0 and 0.0 are one group, and so is NaN.
 
@@ -36,7 +36,7 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
     (None, 2, 0, 10, 9)
     ('a', 4, 20, 30, 29)
 
-    Without a window the whole input is one window; without keys it always has one row.
+    Without a window, the whole input is one window; without keys, the result always has one row.
 
     >>> from naive_tables import whole
     >>> s = stream("s", "t bigint, v int")
@@ -68,11 +68,11 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
 
 
 def _on_time(window: Window, row: Row, run: Run) -> list[tuple[int, int]]:
-    """The windows that a row still reaches. A (row, window) pair is left out and counted as late
-    iff the window's end is at or below the row's row watermark.
+    """The open windows of a row. A (row, window) pair is left out and counted as late iff the
+    window's end is at or below the row watermark.
 
-    The mark is 15 when 8 arrives: of its windows [0, 10) is over, [5, 15) too; 12 reaches
-    [10, 20) only.
+    The row watermark of 8 is 15: its windows [0, 10) and [5, 15) are over. The row 12 only reaches
+    [10, 20).
 
     >>> from naive import evaluate
     >>> from naive_tables import sliding, stream
@@ -90,11 +90,12 @@ def _on_time(window: Window, row: Row, run: Run) -> list[tuple[int, int]]:
 
 
 def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: Run) -> list[Row]:
-    """Groups by a key that rises with a progressing column: a row is late iff its key lies below
-    that of its row watermark, for no other input of its own can still come to such a group. A NULL
-    key has no place in time: a bad row.
+    """Groups by a key that rises with a progressing column.
 
-    The mark is 25 when 9 and 21 arrive: group 0 is closed, group 2 is not.
+    A row is late iff its key lies below the key of its row watermark: the source can send no
+    further on-time row to a group of such a key. A NULL key has no place in time: the row is bad.
+
+    The row watermark of 9 and 21 is 25: group 0 is closed, group 2 is not.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream, whole
@@ -104,7 +105,7 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
     >>> evaluate(whole(tens, "tens", n="count"), {"s": [(3,), (25,), (9,), (21,)]})
     Answer(rows=[(0, 1), (2, 2)], late_pairs=1, bad_rows=0, undetermined=False)
 
-    DISTINCT passes the first of equal rows as it comes, with what is promised of its columns.
+    DISTINCT passes the first of equal rows at once, with the row watermarks of its columns.
 
     >>> from dataclasses import replace
     >>> s = stream("s", "t bigint, k string", slack=5)
@@ -139,8 +140,9 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
 
 
 def _sessions(node: Aggregate, window: Window, rows: list[Row], run: Run) -> list[Row]:
-    """One row per session of a group (see ``naive_sessions``): rows that follow each other by at
-    most the gap. A row is late iff its row watermark has come to the end of its own gap.
+    """One row per session of a group (see ``naive_sessions``): its rows are at most the gap apart.
+
+    A row is late iff its row watermark is at or above its time plus the gap.
 
     >>> from naive import evaluate
     >>> from naive_tables import aggregate, stream
@@ -174,7 +176,7 @@ def _sessions(node: Aggregate, window: Window, rows: list[Row], run: Run) -> lis
 
 
 def _counts_rows(node: Aggregate) -> bool:
-    """Whether its windows are over the numbers of rows, which need no order enforced."""
+    """Whether the windows count row numbers, which need no enforced order."""
     assert node.window is not None
     return node.input.schema[node.window.wa or 0].name == SEQUENCE
 
@@ -202,7 +204,8 @@ class _Member:
 
 
 def _member(node: Aggregate, row: Row) -> _Member:
-    """Keys and arguments are evaluated once per row, windows or not; FILTER guards its call.
+    """The keys and arguments, evaluated once per row, with or without windows; FILTER guards its
+    call.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream, tumbling
@@ -225,7 +228,7 @@ def _member(node: Aggregate, row: Row) -> _Member:
 
 
 def grouped(node: Aggregate, bag: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """One row per group; without keys always one."""
+    """One row per group; without keys, always one row."""
     groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
     for k, values in enumerate(bag):
         member = _member(node, Row(values, (), k))
@@ -236,7 +239,7 @@ def grouped(node: Aggregate, bag: list[tuple[Any, ...]]) -> list[tuple[Any, ...]
 
 
 def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -> Row:
-    """``first`` and ``last`` go by (WA, arrival).
+    """The output row of a group; ``first`` and ``last`` use the order (WA, arrival).
 
     >>> from naive import evaluate
     >>> from naive_tables import stream, tumbling
@@ -259,9 +262,10 @@ def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -
 
 
 def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
-    """Each row once per window that holds it, with the window's columns appended. It is stateless,
-    so late rows pass, and stay late rows: after WA reached a mark, every window that is still to
-    come ends above it.
+    """Each row once per window that holds the row, with the window's columns appended.
+
+    The operator is stateless: late rows pass and stay late. Every later window ends above the row
+    watermark.
 
     >>> from cql.base.window import WindowKind
     >>> from naive import evaluate
@@ -282,8 +286,8 @@ def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
 
 
 def _bucket_marks(window: Window, row: Row) -> tuple[float | None, ...]:
-    """What the row watermark says of window_start, window_end and window_time: the first window
-    that ends above it is the least to come."""
+    """The row watermarks of window_start, window_end and window_time: the bounds of the first
+    window that ends above the row watermark of the time."""
     assert window.wa is not None
     mark = row.marks[window.wa]
     if mark is None or mark == NEVER:

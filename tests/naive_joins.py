@@ -21,11 +21,12 @@ from cql.planner.nodes.logical import Filter, Join, Logical, Project, Windowed, 
 
 
 def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
-    """Each pair of rows that the condition holds for and whose windows meet: the right one comes at
-    most the left one's RANGE later, and the other way round, both ends in. Rows that are late for
-    their own source have no pairs; those without a time are bad. A pair is bad if a part of the
-    condition fails on it, and no other part leaves it out. Outer joins also give the rows without a
-    partner, semi and anti joins only rows of the left.
+    """Each pair of rows whose windows meet and for which the condition holds.
+
+    Two windows meet if the right row is at most the left RANGE later and the left row at most the
+    right RANGE later, both ends in. A late row has no pairs; a row without a time is bad. A pair is
+    bad if a part of the condition fails and no other part is false. Outer joins also give the rows
+    without a partner; semi and anti joins give only rows of the left side.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream
@@ -83,8 +84,10 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
 
 
 def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
-    """A stream and a table, which is all there before the first row: each row passes with the rows
-    of the table that it finds, late or not; of a LEFT JOIN also those that find none.
+    """A join of a stream and a table; the table is complete before the stream's first row.
+
+    Each stream row, late or not, passes with each table row that it finds. A LEFT JOIN also passes
+    the stream rows that find no table row.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream, table
@@ -121,9 +124,11 @@ def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -
 
 
 def _nearest(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
-    """Of each left row that is not late the nearest right row for which the condition holds: by the
-    one inequality that compares two columns, the latest where the left is later, else the earliest;
-    of several of one time the last to come.
+    """Each left row that is not late, with the nearest right row for which the condition holds.
+
+    The one inequality between two columns decides: if the left time is the later one, the nearest
+    right row is the latest, otherwise the earliest. Of several right rows with this time, the last
+    to arrive counts.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream
@@ -155,7 +160,8 @@ def _nearest(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> I
 
 
 def _inequality(part: Expr, width: int) -> Iterator[tuple[int, bool]]:
-    """The right time of an inequality between two columns, and whether the left one is later."""
+    """The right column of an inequality between two columns, and whether the left column is the
+    later one; nothing for any other condition."""
     if not (isinstance(part, Call) and part.fn in ("ge", "gt", "le", "lt")):
         return
     bare = [a.arg if isinstance(a, Cast) else a for a in part.args]
@@ -168,7 +174,7 @@ def _inequality(part: Expr, width: int) -> Iterator[tuple[int, bool]]:
 
 
 def _beside(row: Row, others: tuple[Any, ...], turned: bool) -> Row:
-    """A row of a stream with one of a table, whose columns come first if ``turned``."""
+    """A stream row combined with a table row, whose columns come first if ``turned``."""
     marks = row.marks or (None,) * len(row.values)
     nothing = (None,) * len(others)
     if turned:
@@ -177,7 +183,7 @@ def _beside(row: Row, others: tuple[Any, ...], turned: bool) -> Row:
 
 
 def is_table(node: Logical) -> bool:
-    """Whether nothing in it progresses: it holds from the beginning."""
+    """Whether no column of ``node`` progresses: its rows are there from the beginning."""
     if isinstance(node, Windowed) or progressing(node):
         return False
     return all(map(is_table, inputs(node)))
@@ -200,7 +206,7 @@ def _holds(part: Expr, values: tuple[Any, ...], errors: list[BadRowError]) -> bo
 
 
 def with_condition(node: Join, condition: Expr) -> Join:
-    """An inner join and what WHERE asks of its pairs are one: FROM a, b WHERE … is a JOIN … ON."""
+    """The inner join with the WHERE condition above it: FROM a, b WHERE … means a JOIN b ON …"""
     both = condition
     if node.condition is not None:
         both = call("and", node.condition, condition)
@@ -208,7 +214,7 @@ def with_condition(node: Join, condition: Expr) -> Join:
 
 
 def holds_rows(node: Logical) -> bool:
-    """Whether a window of rows is among those that rows of a join come from."""
+    """Whether a window of rows (ROWS) is among the windows of a join's inputs."""
     match node:
         case Windowed():
             return node.window.kind is WindowKind.ROWS
@@ -221,7 +227,7 @@ def holds_rows(node: Logical) -> bool:
 
 
 def together(node: Join, data: Relations, run: Run) -> Iterator[Row]:
-    """Each pair of rows that the condition holds for and that are there at one instant at least.
+    """Each pair of rows for which the condition holds and whose lives share an instant.
 
     >>> from naive import evaluate
     >>> from naive_tables import stream
@@ -241,7 +247,7 @@ Lives = list[tuple[tuple[Any, ...], set[int]]]
 
 
 def _lives(node: Logical, data: Relations, instants: list[int], run: Run) -> Lives:
-    """The rows of ``node``, each with the instants at which it is there."""
+    """The rows of ``node``, each with the instants of its life."""
     match node:
         case Windowed():
             there: dict[int, set[int]] = {id(row): set() for _, row in data.members(node)}

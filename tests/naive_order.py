@@ -1,7 +1,7 @@
-"""The reference of what enforces order: merging unions, ORDER BY a time that progresses, slack.
+"""The reference of enforced order: merging unions, ORDER BY a progressing time, slack.
 
-None of these is asked for by a query's meaning alone: ``Order`` says what the settings put in its
-way. Rows are those of ``naive_rows``: ``values``, ``marks`` (row watermarks) and ``arrival``.
+Settings, not the meaning of a query alone, enforce order: ``Order`` holds these settings. Rows are
+``naive_rows.Row``: ``values``, ``marks`` (row watermarks) and ``arrival``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ from cql.planner.nodes.logical import (
 
 @dataclass(frozen=True)
 class Order:
-    """``merge``: unions give rows in order (``SET union_operator = 'merge'``). ``sort``: windowed
-    aggregates get theirs in order (``SET order_enforcement = 'sort'``). ``slack`` in units of the
-    time, or ``slack_rows``: these and ORDER BY deduce progress from arrival."""
+    """The settings that enforce order.
+
+    ``merge``: unions give rows in order (``SET union_operator = 'merge'``). ``sort``: windowed
+    aggregates receive rows in order (``SET order_enforcement = 'sort'``). With ``slack``, in units
+    of the time, or ``slack_rows``, windowed aggregates and ORDER BY derive watermarks from the
+    arrival order."""
 
     merge: bool = False
     sort: bool = False
@@ -55,22 +58,24 @@ class Order:
 
 
 def is_late_row(row: Row, column: int) -> bool:
-    """Below its row watermark. A row without a time is none."""
+    """Whether a row is below its row watermark; a row without a time is not."""
     mark, time = row.marks[column], row.values[column]
     return mark is not None and time is not None and time < mark
 
 
 def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -> list[Row]:
-    """The rows with the row watermarks that slack deduces from their order: of the highest time
-    before a row, less the slack, where an advance above ``most`` has to be confirmed; or the
-    highest time that more than ``slack_rows`` rows reached.
+    """The rows with the row watermarks that the slack derives from their order.
+
+    A row watermark is the highest time before the row minus the slack; further rows must confirm an
+    advance above ``most``. With ``slack_rows``, the row watermark is the highest time that more
+    than ``slack_rows`` earlier rows reached.
 
     >>> from naive_rows import Row
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
     >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5), 5000)]
     [-inf, 5, 25, 25, 35]
 
-    15 comes behind 30, 20 and 40: three overtook it, two are allowed.
+    15 comes after 30, 20 and 40: three rows overtook it, the slack allows two.
 
     >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2), None)]
     [-inf, -inf, -inf, 10, 20]
@@ -97,7 +102,7 @@ def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -
 
 
 def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
-    """The rows with the row watermarks that a query declares of one column, and no others.
+    """The rows with the row watermarks of the one column with a WATERMARK clause in the query.
 
     >>> from naive_rows import Row
     >>> from naive_tables import stream
@@ -111,8 +116,10 @@ def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
 
 
 def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]:
-    """The rows of a merging union, in order of the first column that progresses in all inputs, and
-    how many late rows it left out. Ties go by input, then by arrival; rows without a time lead.
+    """The rows of a merging union, and the number of late rows that it left out.
+
+    The order is that of the first column that progresses in all inputs. Ties follow the order of
+    the inputs, then the arrival; rows without a time come first.
 
     >>> from naive_rows import Row
     >>> from naive_tables import stream
@@ -140,8 +147,10 @@ def time_key(row: Row, column: int) -> float:
 
 
 def progressing(node: Logical) -> set[int]:
-    """The output columns that progress, as far as the reference goes: those of a stream and of a
-    window, passed on as they are or by a function that rises, and keys that close groups.
+    """The output columns that progress, as far as the reference knows.
+
+    These are the progressing columns of a stream and of a window, passed on unchanged or by a
+    rising function, and keys that close groups.
 
     >>> from naive_tables import column, stream, tumbling
     >>> s = stream("s", "t bigint, v bigint")
@@ -189,8 +198,9 @@ _RISING = {"floor", "date_trunc", "trunc", "year", "unix_seconds", "unix_millis"
 
 
 def rises_with(expr: Expr) -> int | None:
-    """The column that ``expr`` never falls with when it rises, as far as the reference knows: by
-    casts, shifts, scales, ``floor``, whole parts of times, and ``x - x % c``.
+    """The column with which ``expr`` rises monotonically, as far as the reference knows.
+
+    The reference knows casts, shifts, scales, ``floor``, whole parts of times, and ``x - x % c``.
 
     >>> from naive_tables import call, column, stream
     >>> t = column(stream("s", "v bigint, t bigint"), "t")
@@ -208,7 +218,7 @@ def rises_with(expr: Expr) -> int | None:
         case Call(fn="sub", args=(a, Call(fn="mod", args=(b, Literal())))) if a == b:
             return rises_with(a)
         case Call(fn="add" | "sub" | "mul" | "div" | "int_div" | "date_add", args=(a, Literal())):
-            return rises_with(a)  # constants of the random shapes lie above zero
+            return rises_with(a)  # the constants of the random shapes are positive
         case Call(args=args) if expr.fn in _RISING:
             (inner,) = (a for a in args if not isinstance(a, Literal))
             return rises_with(inner)
@@ -216,8 +226,8 @@ def rises_with(expr: Expr) -> int | None:
 
 
 def closing_key(node: Aggregate) -> tuple[int, int] | None:
-    """Of an aggregate without a window: the first key that rises with a progressing column, and
-    that column."""
+    """For an aggregate without a window: the first key that rises with a progressing column, and
+    this column; else None."""
     if node.window is not None:
         return None
     below = progressing(node.input)
@@ -230,8 +240,8 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
 
 
 def released_by(node: Sort) -> int | None:
-    """The time by which punctuation releases a sorted row: its first key, if it ascends with a time
-    that progresses."""
+    """The time by which punctuation releases a sorted row: the first sort key, if it ascends and is
+    a progressing time; else None."""
     if node.window_end is not None or not node.keys or node.keys[0].descending:
         return None
     key = node.keys[0].expr
@@ -239,11 +249,11 @@ def released_by(node: Sort) -> int | None:
 
 
 def before_window(rows: list[Row], below: Logical, wa: int, run: Run) -> list[Row]:
-    """What a windowed aggregate gets to see of ``below`` where the settings deduce progress or
-    enforce order.
+    """The rows of ``below`` as a windowed aggregate receives them, where the settings derive
+    watermarks or enforce order.
 
-    With a slack of one row, 12 comes below 15, the second highest time: it is late in [5, 15). In
-    order it has no place at all.
+    With a slack of one row, 12 comes below 15, the second highest time: the row 12 is late in
+    [5, 15). An enforced order leaves out the row 12 entirely.
 
     >>> from naive import evaluate
     >>> from naive_tables import sliding, stream
@@ -262,15 +272,15 @@ def before_window(rows: list[Row], below: Logical, wa: int, run: Run) -> list[Ro
 
 
 def _most(below: Logical, column: int, order: Order) -> int | None:
-    """The advance of a deduced progress above which a row has to be confirmed: MAX ADVANCE of a
-    stream below, for a time of that type, else the default."""
+    """The largest advance of a derived watermark that needs no confirmation: MAX ADVANCE of a
+    stream below, for a time of the same type, else the default."""
     kind = below.schema[column].type
     declared = [most for of, most in _declared(below) if of == kind]
     return max(declared, default=believed(kind, Progress("", order.slack or 0)))
 
 
 def _declared(node: Logical) -> Iterator[tuple[DataType, int]]:
-    """(type of the time, MAX ADVANCE) of what the streams below declare."""
+    """Pairs (type of the time, MAX ADVANCE) of the declarations of the streams below."""
     if isinstance(node, Scan) and node.relation.stream is not None:
         types = {field.name: field.type for field in node.relation.schema}
         for progress in node.relation.stream.progress:
@@ -281,7 +291,7 @@ def _declared(node: Logical) -> Iterator[tuple[DataType, int]]:
 
 
 def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
-    """Rows in order of a time, without late rows; a row without a time is bad."""
+    """The rows in the order of a time, without late rows; a row without a time is bad."""
     kept = []
     for row in rows:
         if row.values[column] is None:
@@ -295,7 +305,7 @@ def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
 
 
 def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
-    """The rows that ORDER BY orders: where progress releases them, without late rows."""
+    """The rows that ORDER BY orders; without late rows if punctuation releases the sorted rows."""
     column = released_by(node)
     if column is None:
         return rows
@@ -305,7 +315,8 @@ def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
 
 
 def windows_of(node: Logical) -> Iterator[tuple[int, int | None]]:
-    """(time, how long a row stays after it; None: for ever) of each window."""
+    """Pairs (column of the time, stay) of the windows; a row stays for ``stay`` units after its
+    time, with None for ever."""
     match node:
         case Windowed():
             kinds = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: None}

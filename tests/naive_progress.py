@@ -1,7 +1,8 @@
-"""Progress of a source, as the reference states it: the row watermark of each row.
+"""The watermark of a source, and the row watermark of each row, as the reference defines them.
 
-A source's progress on a column is the higher of what its rows say and what the source has promised
-itself. A row's row watermark is that progress just before it.
+A source's watermark on a column is the higher of two values: the watermark by its rows, and the
+value of its last punctuation. The row watermark of a row is the source's watermark just before the
+row.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from cql.base.types import DataType
 from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.logical import Scan
 
-NEVER = -math.inf  # the watermark before anything was promised
+NEVER = -math.inf  # the watermark before the first row and the first punctuation
 
 
-#: Microseconds of an hour; units of an integer's time that an hour (or a day's step) has.
+#: An hour in each time unit; for days, one day, their smallest step.
 HOUR = {
     TimeUnit.NANOSECONDS: 3_600_000_000_000,
     TimeUnit.MICROSECONDS: 3_600_000_000,
@@ -32,9 +33,10 @@ HOUR = {
 
 
 def believed(kind: DataType, progress: Progress) -> int | None:
-    """The advance above which a row has to be confirmed (None: any is believed): what is declared,
-    else an hour, of dates a day, or the slack if that is longer; of an integer without a unit 1,000
-    times the slack.
+    """The largest advance that needs no confirmation by further rows (None: no advance does).
+
+    This is the declared MAX ADVANCE. The default is an hour, for dates a day, or the slack if the
+    slack is longer; for an integer without a unit, 1,000 times the slack.
 
     >>> from cql.base.types import BIGINT, DATE, TIMESTAMP
     >>> [believed(kind, Progress("t")) for kind in (TIMESTAMP, DATE, BIGINT)]
@@ -52,7 +54,7 @@ def believed(kind: DataType, progress: Progress) -> int | None:
 
 @dataclass(frozen=True)
 class Mark:
-    """Among the rows of an input: from the next row on, no ``column`` is below ``value``."""
+    """A punctuation among the rows of an input: no later row has a ``column`` below ``value``."""
 
     column: str
     value: int
@@ -60,17 +62,17 @@ class Mark:
 
 @dataclass
 class Column:
-    """What is known of one progressing column."""
+    """The state of one progressing column."""
 
     progress: Progress
-    most: int | None  # a larger advance has to be confirmed
+    most: int | None  # further rows must confirm a larger advance
     highest: float = NEVER
     promised: float = NEVER
     waiting: list[int] = field(default_factory=list)
 
     @property
     def mark(self) -> float:
-        """Progress. A promise is as good as a row without slack.
+        """The watermark. A punctuation counts like a row without slack.
 
         >>> c = Column(Progress("t", slack=5), None)
         >>> c.row(30), c.mark
@@ -85,9 +87,11 @@ class Column:
         self.promised = max(self.promised, value)
 
     def begins(self, time: int, known: float = NEVER) -> bool:
-        """Whether a row says no more than that it is there, as no row is believed yet: the first
-        one waits for the second, and goes on waiting if that lies more than ``most`` below it.
-        ``known`` is what is known besides.
+        """Handles the first rows; True if the caller must not pass the row to ``row``.
+
+        While no row counts, the first row waits for the second row. If the second row lies more
+        than ``most`` below the first, the second row counts and the first row goes on waiting.
+        ``known`` is the highest time of the column over all values of PUNCTUATE BY.
 
         >>> c = Column(Progress("t"), 10)
         >>> [(c.begins(t), c.mark, c.waiting) for t in (100, 3)]
@@ -112,10 +116,12 @@ class Column:
         return False
 
     def row(self, time: int, known: float = NEVER) -> None:
-        """An advance above ``most`` waits until three further ones confirm it; then the lowest of
-        the four counts, and whatever is within ``most`` of what counts. An ordinary row at or above
-        the highest time in between shows that time goes on where it was, and nothing waits any
-        more. ``known`` is what is known besides while no row is believed.
+        """Takes the time of a row.
+
+        An advance above ``most`` waits for three further large advances. Then the lowest of the
+        four times counts, and each waiting time within ``most`` of the highest counted time. An
+        ordinary row at or above the highest time discards the waiting times. While no row counts,
+        ``known`` (see ``begins``) replaces the highest time.
 
         >>> c = Column(Progress("t"), 10)
         >>> def after(*times):
@@ -146,13 +152,16 @@ class Column:
 
 @dataclass
 class Values:
-    """What is known of the values of PUNCTUATE BY on one progressing column: each has a watermark
-    of its own. ``whole`` is the column's: its highest time, and what the source has promised of all
-    values. None of them lies more than ``apart`` behind the highest time (None: any distance).
+    """The per-key watermarks of PUNCTUATE BY on one progressing column: one for each value.
 
-    A value is told by its rows and by the promises for it. A row that waits to be confirmed
-    (``Column.row``) says nothing. Where ``apart`` is None, no value says anything about another,
-    but for what its first row is measured by: each has an own clock.
+    ``whole`` is the state of the whole column: its highest time, and the last punctuation for all
+    values. No value's watermark lies more than ``apart`` behind the watermark by the highest time
+    (None: any distance).
+
+    The rows of a value and the punctuations for the value set its watermark. A row that waits for
+    confirmation (``Column.row``) does not count. If ``apart`` is None, each value has its own clock
+    and no value advances another one; only the first row of a value is compared with the highest
+    time of the column.
 
     >>> c = Values(Column(Progress("t", slack=5), None), 100)
     >>> def after(value, time):
@@ -172,7 +181,7 @@ class Values:
     alone: dict[Any, Column] = field(default_factory=dict)
 
     def mark(self, value: Any) -> float:
-        """Progress of a value."""
+        """The watermark of a value."""
         one = self.whole
         slack, found = one.progress.slack, [one.promised, self.promised.get(value, NEVER)]
         if one.progress.by_rows:
@@ -182,7 +191,7 @@ class Values:
         return max(found)
 
     def promise(self, value: Any, time: int) -> None:
-        """None: of all values."""
+        """Takes a punctuation for one value; ``value`` None means all values."""
         if value is None:
             self.whole.promise(time)
         else:
@@ -230,8 +239,8 @@ def _believed(schema: Schema, progress: Progress) -> int | None:
 
 
 def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
-    """(values, row watermarks) of each row of an input. Rows in which a marker column is true are
-    promises and no rows.
+    """Pairs (values, row watermarks) of the rows of an input. A row whose marker column is true is
+    a punctuation, not a row.
 
     >>> from naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
@@ -269,8 +278,8 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
 def _scan_by(
     node: Scan, items: Sequence[Any], by: int | None
 ) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
-    """``scan`` of a stream that is punctuated by a column; NULL in it is a value of rows, and all
-    values in promises."""
+    """``scan`` of a stream with PUNCTUATE BY column. In a row, NULL is a value of the column; in a
+    punctuation, NULL means all values."""
     relation = node.relation
     assert relation.stream is not None
     schema = relation.schema

@@ -1,7 +1,7 @@
 """The reference's functions, by registry name: ``FUNCTIONS[name](call, *values) -> value``.
 
-Functions in ``NULL_AWARE`` see NULL; all others are called with values only. The result is fitted
-into the type of the call.
+Functions in ``NULL_AWARE`` receive NULLs; all other functions are called with values only. The
+caller fits the result into the type of the call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Values are of the types that the registry promises for each call: Any keeps the page readable.
+# The registry determines the types of the values of each call; Any keeps the code readable.
 Function = Callable[..., Any]
 FUNCTIONS: dict[str, Function] = {}
 NULL_AWARE: set[str] = set()

@@ -1,7 +1,8 @@
-"""The reference for relations: what a plan without SLIDE holds at each instant, from scratch.
+"""The reference for relations: the rows of a plan without SLIDE at each instant, from scratch.
 
-A relation is a bag of rows for every instant. ``at`` computes it by the definition, and the changes
-are the differences between neighbouring instants. Nothing is kept from one instant to the next.
+A relation is a bag of rows for every instant. ``at`` computes the bag by the definition, and the
+changes are the differences between neighbouring instants. No state passes from one instant to the
+next.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ from cql.planner.nodes.logical import (
 
 Bag = list[tuple[Any, ...]]
 
-#: The instant before those of streams: tables hold from there on, and the row of an aggregate
-#: without keys whose input has no rows.
+#: The instant before the instants of all streams. From this instant on, a relation holds the rows
+#: of tables, and the row of an aggregate without keys over an input without rows.
 BEGINNING = -(1 << 62)
 
 
 def is_relation(node: Logical) -> bool:
-    """Whether ``node`` is a bag that rows also leave: a window without SLIDE, and what is made of
-    one; EXCEPT and INTERSECT."""
+    """Whether ``node`` is a bag that rows also leave: a window without SLIDE, a plan over such a
+    window, EXCEPT or INTERSECT."""
     match node:
         case Windowed():
             streams = (WindowKind.SLIDING, WindowKind.CUMULATE, WindowKind.SESSION)
@@ -72,15 +73,17 @@ def is_relation(node: Logical) -> bool:
 
 
 def is_constant(node: Logical) -> bool:
-    """Whether only tables are in ``node``: none of its inputs has a time."""
+    """Whether ``node`` reads only tables: no input has a progressing time."""
     if isinstance(node, Scan):
         return node.relation.stream is None or not node.relation.stream.progress
     return all(map(is_constant, inputs(node)))
 
 
 def join_changes(node: Join) -> bool:
-    """One with a window in it; an outer one of streams, where neither side's time bounds the
-    other's: a row without a partner leaves when one comes."""
+    """Whether rows leave the result of a join.
+
+    Rows leave a join over a window. They also leave an outer join of streams whose condition does
+    not bound the times of both sides: a row without a partner leaves when a partner comes."""
     if is_relation(node.left) or is_relation(node.right):
         return True
     if node.kind in ("inner", "cross") or is_constant(node.left) or is_constant(node.right):
@@ -95,8 +98,11 @@ def join_changes(node: Join) -> bool:
 
 
 def is_append_only(node: Logical) -> bool:
-    """Whether only selections, projections, ORDER BY, unions and joins stand over the windows: each
-    row counts once. So do groups of one time of each side of a join: their pairs come together."""
+    """Whether each row of ``node`` counts once.
+
+    This holds if only selections, projections, ORDER BY, unions and joins are above the windows. It
+    also holds for groups by the times of both sides of a join, because all pairs of such a group
+    come at one instant."""
     match node:
         case Aggregate() if _of_one_instant(node):
             return is_append_only(node.input)
@@ -106,7 +112,7 @@ def is_append_only(node: Logical) -> bool:
             return all(map(is_append_only, node.inputs))
         case Join():
             changes = node.kind not in ("inner", "cross") and is_relation(node)
-            if node.kind != "full":  # what a table says of a row stays
+            if node.kind != "full":  # the result of a lookup in a table does not change
                 changes &= not is_constant(node.left if node.kind == "right" else node.right)
             return not changes and is_append_only(node.left) and is_append_only(node.right)
         case SubqueryJoin():
@@ -116,7 +122,7 @@ def is_append_only(node: Logical) -> bool:
 
 
 def _of_one_instant(node: Aggregate) -> bool:
-    """Whether the pairs of each group come at one instant, the later of its two times."""
+    """Whether all pairs of a group come at one instant, the later of the group's two times."""
     below = node.input
     while isinstance(below, Filter | Project):
         below = below.input
@@ -134,8 +140,11 @@ def _holds_rows(node: Logical) -> bool:
 
 @dataclass
 class Relations:
-    """``rows_of`` evaluates a stream (with row watermarks), ``grouped`` an aggregate over rows,
-    ``compare`` two rows by sort keys; ``late`` and ``fails`` count what is left out."""
+    """Evaluates relations.
+
+    ``rows_of`` evaluates a stream (with row watermarks); ``grouped`` evaluates an aggregate over
+    rows; ``compare`` compares two rows by sort keys; ``late`` and ``fails`` count late rows and bad
+    rows."""
 
     rows_of: Callable[[Logical], list[Any]]
     grouped: Callable[[Aggregate, Bag], Bag]
@@ -166,7 +175,7 @@ class Relations:
                 yield from self.windows(child)
 
     def instants(self, node: Logical) -> list[int]:
-        """When a row of some window enters or leaves.
+        """The instants at which a row of some window enters or leaves.
 
         >>> from naive_tables import stream
         >>> from cql.base.window import Window
@@ -184,8 +193,10 @@ class Relations:
         return sorted(found)
 
     def _first(self, node: Logical) -> float:
-        """The first instant: an aggregate without keys has its row from there on, in a subquery
-        from ever, as where nothing comes or something has been there from the beginning."""
+        """The instant from which an aggregate without keys has its row.
+
+        This is the first instant of the windows. It is minus infinity in a subquery, without any
+        instant, and for an input with rows from the beginning."""
         if self._asking:
             return -math.inf
         if id(node) not in self._firsts:
@@ -194,8 +205,8 @@ class Relations:
         return self._firsts[id(node)]
 
     def members(self, node: Windowed) -> list[tuple[int, tuple[Any, ...]]]:
-        """The rows under a window, by (event time, arrival): late rows are left out and counted,
-        rows without an event time are bad."""
+        """The rows under a window with their event times, in the order (event time, arrival). Late
+        rows are left out and counted; rows without an event time are bad."""
         if id(node) not in self._members:
             found = []
             wa = node.window.wa
@@ -203,7 +214,7 @@ class Relations:
             for row in self.rows_of(node.input):
                 time, mark = row.values[wa], row.marks[wa]
                 if node.window.kind is WindowKind.EARLY:
-                    # a late row enters when it comes, unless its window has ended by then
+                    # a late row enters on arrival, unless its window has ended by then
                     now = time if mark is None else max(time, mark)
                     if row.values[node.window.end] <= now:
                         self.late(1)
@@ -219,7 +230,7 @@ class Relations:
         return self._members[id(node)]
 
     def last(self, node: Logical) -> int | None:
-        """How far the inputs of the windows have come."""
+        """The highest time of the windows' inputs; None without rows."""
         found = [self._furthest(w.input, w.window.wa) for w in self.windows(node)]
         return max((t for t in found if t is not None), default=None)
 
@@ -294,8 +305,10 @@ class Relations:
                 return [row.values for row in self.rows_of(node)]
 
     def _window(self, node: Windowed, now: int) -> Bag:
-        """``[RANGE r]`` holds the rows of [now - r, now]; ``[ROWS n]`` the last n of all rows so
-        far, with PARTITION BY those of each key. In the order of event time, then of arrival."""
+        """The rows of a window at the instant ``now``.
+
+        ``[RANGE r]`` holds the rows of [now - r, now]. ``[ROWS n]`` holds the last n rows so far,
+        with PARTITION BY the last n rows of each key. The order is event time, then arrival."""
         window = node.window
         entered = [(t, row) for t, row in self.members(node) if t <= now]
         match window.kind:
@@ -313,7 +326,7 @@ class Relations:
         return [entered[place][1] for place in sorted(latest)]
 
     def _set_operation(self, node: SetOperation, now: int) -> Bag:
-        """EXCEPT and INTERSECT, of sets or (ALL) of bags; the rows shown are those of the left.
+        """EXCEPT and INTERSECT, of sets or (ALL) of bags; the result shows the left side's rows.
 
         >>> from naive import relations
         >>> from naive_tables import stream
@@ -344,8 +357,9 @@ class Relations:
         return zip(rows, self.answers(node, rows, query), strict=True)
 
     def answers(self, node: SubqueryJoin, rows: Bag, query: Bag) -> list[Any]:
-        """What a subquery that holds ``query`` says of each row: NULL is no equal to anything, and
-        IN is NULL where it would matter what a NULL is.
+        """The answer of a subquery, whose rows are ``query``, for each of ``rows``.
+
+        NULL equals nothing; IN is NULL if only a NULL could make it true.
 
         >>> from naive import relations
         >>> from naive_tables import column, stream
@@ -385,8 +399,8 @@ class Relations:
         return ordered[node.offset : stop]
 
     def _numbered(self, node: RowNumber, now: int) -> Bag:
-        """Each row with its place, from 1, in its partition; a tie of rows that differ leaves the
-        answer open.
+        """Each row with its number, from 1, in its partition; a tie of different rows makes the
+        answer undetermined.
 
         >>> from naive import relations
         >>> from naive_tables import column, stream
@@ -412,15 +426,17 @@ class Relations:
         return found
 
     def sides(self, node: Join) -> tuple[Logical, Logical]:
-        """The inputs of a join as relations: a stream is that of all its rows so far."""
+        """The inputs of a join as relations; a stream becomes the relation of all its rows so
+        far."""
         if id(node) not in self._sides:
             self._sides[id(node)] = node, (_so_far(node.left), _so_far(node.right))
         return self._sides[id(node)][1]
 
     def _joined(self, node: Join, now: int) -> Bag:
-        """All pairs of rows that are there and for which the condition holds; in an outer join also
-        the rows without a partner, with NULLs for the other side. Semi and anti joins show the rows
-        of the left that have one, or none.
+        """All pairs of present rows for which the condition holds.
+
+        An outer join also shows the rows without a partner, with NULLs for the other side. A semi
+        join shows the left rows with a partner; an anti join shows the left rows without one.
 
         >>> from naive import relations
         >>> from naive_tables import call, column, stream
@@ -456,7 +472,7 @@ class Relations:
         return found
 
     def _holds(self, condition: Expr | None, pair: tuple[Any, ...]) -> bool:
-        """Asked once of pairs that are equal."""
+        """Whether the condition holds for ``pair``, evaluated once for equal pairs."""
         if condition is None:
             return True
         known = self._held.setdefault(id(condition), (condition, {}))[1]
@@ -467,7 +483,8 @@ class Relations:
     # -- changes and streams ---------------------------------------------------------------------
 
     def changes(self, node: Logical) -> list[tuple[int, tuple[Any, ...], int]]:
-        """(instant, row, weight): the net difference of each instant to the one before."""
+        """The changelog: triples (instant, row, weight), the net difference between an instant and
+        the previous one."""
         found = []
         before: Bag = []
         for now in [BEGINNING, *self.instants(node)]:
@@ -477,8 +494,10 @@ class Relations:
         return found
 
     def stream(self, node: RelationToStream) -> list[tuple[Any, ...]]:
-        """ISTREAM: rows that are new at an instant, net; DSTREAM: rows that are gone; RSTREAM: all
-        rows, at each instant at which a row enters or leaves.
+        """The rows of a relation-to-stream operator.
+
+        ISTREAM gives the rows that enter at an instant, net. DSTREAM gives the rows that leave,
+        net. RSTREAM gives all rows at each instant at which a row enters or leaves.
 
         >>> from naive import relations
         >>> from naive_tables import stream
@@ -502,7 +521,8 @@ class Relations:
         ]
 
     def touched(self, node: Logical) -> set[int]:
-        """The instants at which some row of ``node`` enters or leaves, be it for an equal one."""
+        """The instants at which some row of ``node`` enters or leaves, even in exchange for an
+        equal row."""
         match node:
             case Windowed():
                 return self._touched_by(node, lambda row: True)
@@ -524,7 +544,7 @@ class Relations:
             if Counter(ids) != Counter(before):
                 found.add(now)
             entered = [row for t, row in self.members(node) if t == now and wanted(row)]
-            if entered:  # it may have left at once
+            if entered:  # even if the row left again at the same instant
                 found.add(now)
             before = ids
         return found

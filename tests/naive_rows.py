@@ -1,4 +1,4 @@
-"""What the reference works on: rows with their row watermarks, a run, its answer."""
+"""The data of the reference: rows with their row watermarks, a run, its answer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows in an order that the semantics allow, the (row, window) pairs left out as late, and the
-    bad rows left out. ``undetermined`` says that a tie at a LIMIT makes several answers right;
-    ``left_out`` are the late rows that something in order had no place for."""
+    """The rows, in an order that the semantics allow, and the counts of what the query left out:
+    late (row, window) pairs and bad rows.
+
+    ``undetermined``: a tie at a LIMIT makes several answers right. ``left_out`` is the number of
+    late rows that an operator in time order dropped."""
 
     rows: list[tuple[Any, ...]]
     late_pairs: int = 0
@@ -55,7 +57,7 @@ class Run:
     reasons: set[str] = field(default_factory=set)
 
     def fails(self, error: BadRowError) -> None:
-        """A bad row: FAIL ends the query, KEEP counts it and goes on without it."""
+        """Handles a bad row: FAIL ends the query; KEEP counts and skips the row."""
         if not self.keep_bad:
             raise QueryFailsError(f"bad row: {error}") from error
         self.bad += 1
@@ -63,8 +65,9 @@ class Run:
 
 
 def moved_mark(expr: Expr, row: Row) -> float | None:
-    """The row watermark of a computed column: where the expression rises with one progressing
-    column (the binder lets only such be a WA), it is the expression of that column's mark."""
+    """The row watermark of a computed column: the value of the expression at the row watermark of
+    its one column. (The binder only accepts an expression as WA that rises with one progressing
+    column.)"""
     used = columns_of(expr)
     if len(used) != 1:
         return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: The time of a row, and its row watermark (None: its column promises nothing).
+#: The time of a row, and its row watermark (None: the column of the time has no watermark).
 Point = tuple[int, float | None]
 
 
 def is_late(point: Point, gap: int) -> bool:
-    """Left out: the session of this row alone would be over."""
+    """Whether a row is late: a session of this row alone would be over."""
     time, mark = point
     return mark is not None and time + gap <= mark
 
@@ -21,8 +21,8 @@ def linked(a: Point, b: Point, gap: int) -> bool:
     >>> linked((10, 0), (20, 0), 10), linked((10, 0), (21, 0), 10)
     (True, False)
 
-    The row at 18 comes when its source is at 25 already: a session that ended with 14 may have
-    left by then, one with a row at 15 has not.
+    The row at 18 comes when the watermark of its source is 25: a session that ended with 14 may
+    have left by then, a session with a row at 15 has not.
 
     >>> linked((18, 25), (14, 0), 10), linked((18, 25), (15, 0), 10)
     (False, True)
@@ -33,7 +33,7 @@ def linked(a: Point, b: Point, gap: int) -> bool:
 
 
 def sessions(points: Sequence[Point], gap: int) -> list[tuple[int, int, list[int]]]:
-    """The sessions of one group whose rows are not late: ``[first, last + gap)`` and which rows.
+    """The sessions of one group without late rows: start, end (last + gap) and indices of the rows.
 
     >>> sessions([(0, None), (25, None), (10, None)], 10)
     [(0, 20, [0, 2]), (25, 35, [1])]
@@ -41,7 +41,7 @@ def sessions(points: Sequence[Point], gap: int) -> list[tuple[int, int, list[int
     waiting, found = list(range(len(points))), []
     while waiting:
         members = [waiting.pop(0)]
-        for member in members:  # it grows on the way
+        for member in members:  # the loop appends to ``members``
             near = [k for k in waiting if linked(points[member], points[k], gap)]
             members += near
             waiting = [k for k in waiting if k not in near]

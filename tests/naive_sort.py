@@ -1,4 +1,4 @@
-"""The reference of ORDER BY and of the numbers that rows have in an order."""
+"""The reference of ORDER BY, LIMIT and ROW_NUMBER."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cql.planner.nodes.logical import (
 
 
 def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Negative, zero or positive; NULL goes where each key says.
+    """Negative, zero or positive, by the sort keys; each key decides the place of its NULLs.
 
     >>> from naive_tables import column, stream
     >>> key = SortKey(column(stream("s", "v bigint"), "v"), descending=True, nulls_first=False)
@@ -48,9 +48,10 @@ def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) ->
 
 
 def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
-    """Each row with its place, from 1, among those that are equal in the partition's columns. Ties
-    are in any order: rows that differ leave the answer open. Rows that come after their window have
-    no place.
+    """Each row with its number, from 1, among the rows of its partition.
+
+    Ties are in any order: a tie of different rows makes the answer undetermined. A row that arrives
+    after its window has no number.
 
     >>> from naive import evaluate
     >>> from naive_tables import column, stream
@@ -81,8 +82,10 @@ def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
 
 
 def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
-    """ORDER BY … LIMIT … OFFSET, within each window when ``window_end`` names one, else over the
-    whole input. Ties are in any order; a tie across the cut leaves the answer open.
+    """ORDER BY … LIMIT … OFFSET, within each window if ``window_end`` names its column, else over
+    the whole input.
+
+    Ties are in any order; a tie across the cut makes the answer undetermined.
 
     >>> from naive import evaluate
     >>> from naive_tables import column, stream
@@ -91,8 +94,8 @@ def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     >>> evaluate(top, {"s": [(10, 1), (10, 3), (20, 2), (10, 2)]}).rows
     [(10, 3), (20, 2)]
 
-    A first key that ascends with a time that progresses lets rows leave before the end: late rows
-    are left out then, here 1 behind 7.
+    If the first key is a progressing time, ascending, rows leave before the end of the input. Then
+    the sort leaves out late rows, here 1 after 7.
 
     >>> s = stream("s", "t bigint, v bigint", slack=3)
     >>> by_time = Sort(s, (SortKey(column(s, "t"), False, True),), None, 0, None)
@@ -124,8 +127,9 @@ def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
 
 
 def first_rows(node: Limit, rows: list[Row], run: Run) -> list[Row]:
-    """LIMIT and OFFSET without ORDER BY: the first rows as they come. Where no order is defined in
-    which they do, rows that differ leave the answer open.
+    """LIMIT and OFFSET without ORDER BY: the first rows to arrive.
+
+    If the semantics define no order of arrival, different rows make the answer undetermined.
 
     >>> from naive import evaluate
     >>> from naive_tables import stream

@@ -21,13 +21,13 @@ from cql.planner.nodes.logical import Aggregate, AggregateCall, Logical, Scan
 
 _TYPES = {kind.value: DataType(kind) for kind in Kind}
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "is_null", "like"}
-#: What an aggregate call reads: nothing, a column's name or an expression, and its FILTER.
+#: An aggregate call: its function alone, or with a column's name or an expression, and its FILTER.
 Spec = str | tuple[str, str | Expr] | tuple[str, str | Expr, Expr]
 
 
 @dataclass(frozen=True)
 class NaiveRelation:
-    """A relation that only has a shape; the reference gets the rows apart."""
+    """A relation without rows; the reference receives the rows separately."""
 
     name: tuple[str, ...]
     schema: Schema
@@ -55,13 +55,13 @@ def stream(name: str, columns: str, *, slack: int = 0) -> Scan:
 
 
 def array(of: Logical, name: str) -> Column:
-    """A column whose values are arrays of what its type says."""
+    """The column ``name`` as an array column; the column's type is the type of the elements."""
     plain = column(of, name)
     return replace(plain, type=array_of(plain.type))
 
 
 def table(name: str, columns: str) -> Scan:
-    """Nothing in it progresses."""
+    """A table: no column progresses."""
     schema = fields_of(columns)
     return Scan(NaiveRelation((name,), schema, None, "table"), tuple(range(len(schema))))
 
@@ -78,7 +78,7 @@ def literal(value: Value) -> Literal:
 
 
 def call(fn: str, *args: Expr | Value) -> Call:
-    """A call whose type is BOOLEAN for comparisons, else that of its first argument."""
+    """A call; its type is BOOLEAN for comparisons, else the type of its first argument."""
     exprs = tuple(
         a if not isinstance(a, bool | int | float | str | bytes | None) else literal(a)
         for a in args
@@ -110,7 +110,7 @@ def aggregate(node: Logical, window: Window | None, by: str, calls: dict[str, Sp
 
 
 def sliding(node: Logical, range_: int, slide: int, by: str = "", **calls: Spec) -> Aggregate:
-    """Over the first column."""
+    """An aggregate over sliding windows of the first column."""
     window = Window(WindowKind.SLIDING, 0, range=range_, slide=slide)
     return aggregate(node, window, by, calls)
 

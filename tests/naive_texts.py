@@ -48,7 +48,8 @@ def _reverse(call: Call, text: Any) -> Any:
 
 @function("substring")
 def _substring(call: Call, text: Any, start: Any, length: Any = None) -> Any:
-    """Counts from 1, from the end when negative; 0 is 1. What sticks out on the left is cut off.
+    """Places count from 1, negative ones from the end; 0 means 1. The part left of the text is
+    empty.
 
     >>> _substring(None, "abc", -5, 3), _substring(None, "abc", 2)
     ('a', 'bc')
@@ -96,7 +97,7 @@ def _contains(call: Call, text: Any, part: Any) -> Any:
 
 @function("locate")
 def _locate(call: Call, part: Any, text: Any, start: Any = 1) -> Any:
-    if not part:  # Spark: found at the first place, wherever the search begins
+    if not part:  # Spark finds an empty text at place 1, wherever the search begins
         return 1 if start > 0 else 0
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
@@ -134,7 +135,8 @@ def _octet_length(call: Call, text: Any) -> Any:
 
 
 def like(text: str, pattern: str, escape: str = "\\") -> bool:
-    """``%`` is any run, ``_`` any one character, the escape makes the next one plain.
+    """``%`` matches any text, ``_`` any one character; the escape makes the next character
+    plain.
 
     >>> like("50%", "50\\\\%"), like("abc", "a_"), like("abc", "a%")
     (True, False, True)
@@ -173,7 +175,7 @@ def _chr(call: Call, code: Any) -> Any:
 
 @function("hex")
 def _hex(call: Call, value: Any) -> Any:
-    """The 64 bits of a number without leading zeros, or each byte as two digits."""
+    """The 64 bits of a number in hexadecimal without leading zeros, or two digits per byte."""
     if isinstance(value, int):
         bits, digits = value % 2**64, ""
         while bits or not digits:
@@ -200,5 +202,6 @@ def _initcap(call: Call, text: Any) -> Any:
 
 @function("translate")
 def _translate(call: Call, text: Any, old: Any, new: Any) -> Any:
-    """Characters one by one; those without a partner vanish."""
+    """Replaces characters of ``old`` one by one; a character without a partner in ``new``
+    vanishes."""
     return "".join(c if c not in old else new[old.index(c) : old.index(c) + 1] for c in text)

@@ -88,7 +88,7 @@ _STEPS = {
 
 
 def truncated(value: int, unit: str) -> int:
-    """The start of the unit that holds a timestamp, in microseconds."""
+    """The start, in microseconds, of the unit of time that holds a timestamp."""
     if unit in _STEPS:
         return value - value % _STEPS[unit]
     days = value // DAY
@@ -139,7 +139,7 @@ def _of_unix(call: Call, value: Any) -> Any:
 
 @function("add_months", "timestamp_add_months")
 def _add_months(call: Call, value: Any, months: Any) -> Any:
-    """The same day of another month, or its last."""
+    """The same day of another month, or the last day of that month if it is shorter."""
     days, clock = (value, 0) if call.type.kind is Kind.DATE else divmod(value, DAY)
     year, month, day = civil(days)
     year, month = divmod(year * 12 + month - 1 + months, 12)
@@ -149,8 +149,10 @@ def _add_months(call: Call, value: Any, months: Any) -> Any:
 
 @function("whole_months")
 def _whole_months(call: Call, start: Any, end: Any) -> Any:
-    """java.time: the later date loses a day (of the earlier, gains one) where its clock is not
-    reached, then months of 32 days are counted."""
+    """The whole months between two times, by the algorithm of java.time.
+
+    The end moves one day towards the start if the clock of the end has not reached the start's
+    clock. The months are then counted as if each had 32 days."""
     (day, clock), (last, other) = divmod(start, DAY), divmod(end, DAY)
     if last > day and other < clock:
         last -= 1

@@ -2,7 +2,8 @@
 
 Storage form: booleans ``bool``, integers ``int``, floats ``float``, decimals ``int`` scaled by
 ``10 ** scale``, dates ``int`` days, timestamps and intervals ``int`` microseconds, strings ``str``,
-binaries ``bytes``, NULL ``None``. Nothing here knows numpy: a slow and obvious second opinion.
+binaries ``bytes``, NULL ``None``. This module does not use numpy: it is slow and obvious, and
+independent of the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 class BadRowError(Exception):
-    """The evaluation of a row failed (ANSI): ``args[0]`` says why."""
+    """The evaluation of a row failed (ANSI); ``args[0]`` is the reason."""
 
 
 def fits(value: int, bits: int) -> bool:
@@ -32,7 +33,7 @@ def fits(value: int, bits: int) -> bool:
 
 
 def round_half_up(value: Fraction) -> int:
-    """To the nearest integer, halves away from zero (SQL's rounding, not Python's)."""
+    """Rounds to the nearest integer, halves away from zero (SQL's rounding, not Python's)."""
     sign = -1 if value < 0 else 1
     return sign * math.floor(abs(value) + Fraction(1, 2))
 
@@ -51,7 +52,7 @@ def to_float32(value: float) -> float:
 
 
 def number(value: int | float, kind: DataType) -> int | float | Fraction:
-    """The number that a stored value means."""
+    """The number of a value in storage form."""
     if kind.kind is Kind.DECIMAL:
         assert isinstance(value, int)
         return Fraction(value, 10**kind.scale)
@@ -59,7 +60,7 @@ def number(value: int | float, kind: DataType) -> int | float | Fraction:
 
 
 def stored(value: int | float | Fraction, kind: DataType) -> int | float:
-    """A number as a value of ``kind``; BadRowError when it does not fit (ANSI overflow).
+    """A number in the storage form of ``kind``; BadRowError if it does not fit (ANSI overflow).
 
     >>> from cql.base.types import TINYINT, decimal
     >>> stored(127, TINYINT)
@@ -99,8 +100,8 @@ def _as_float(value: int | float | Fraction) -> float:
 
 
 def order_key(value: object) -> tuple[int, object]:
-    """Sorts non-NULL values of one type: NaN above everything and equal to itself, -0.0 = 0.0,
-    strings by their UTF-8 bytes.
+    """The sort key of non-NULL values of one type: NaN is above all numbers and equal to itself,
+    -0.0 = 0.0, strings sort by their UTF-8 bytes.
 
     >>> sorted([float("nan"), math.inf, -1.0], key=order_key)
     [-1.0, inf, nan]
@@ -117,7 +118,8 @@ def order_key(value: object) -> tuple[int, object]:
 
 
 def group_key(value: object) -> tuple[int, object] | None:
-    """Equal exactly for values that SQL groups together; NULLs are a group of their own."""
+    """The key of a group: equal exactly for values that SQL groups together; NULLs are one
+    group."""
     return None if value is None else order_key(value)
 
 
@@ -136,7 +138,7 @@ def civil(days: int) -> tuple[int, int, int]:
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """The inverse of ``civil``; ValueError when there is no such day."""
+    """The inverse of ``civil``; ValueError for an invalid date."""
     cycles, rest = divmod(year - 1970, 400)
     return datetime.date(1970 + rest, month, day).toordinal() - _EPOCH + cycles * _CYCLE_DAYS
 
@@ -156,7 +158,7 @@ def date_text(days: int) -> str:
 
 
 def timestamp_text(micros: int) -> str:
-    """As Spark casts it in UTC: no trailing zeros of the fraction.
+    """The text of Spark's cast in UTC, without trailing zeros in the fraction.
 
     >>> timestamp_text(1_500_000)
     '1970-01-01 00:00:01.5'
@@ -193,7 +195,7 @@ def float_text(value: float, *, single: bool = False) -> str:
 
 
 def _shortest(value: float) -> float:
-    """The shortest decimal that names a float32, as a double."""
+    """The shortest decimal text of a float32, as a double."""
     candidates = (float(f"{value:.{digits}g}") for digits in range(1, 18))
     return next(c for c in candidates if to_float32(c) == value)
 
@@ -219,7 +221,7 @@ _ZONE = re.compile(r"(?:Z|UTC|([+-])(\d{1,2}):?(\d{2})?)")
 
 
 def parse_date(text: str) -> int | None:
-    """Day number of ``yyyy[-m[-d]]`` (whatever follows a ``T`` or a space is dropped)."""
+    """The day number of ``yyyy[-m[-d]]``; ignores the text after a ``T`` or a space."""
     found = _DATE.match(text.strip(" \t\r\n"))
     rest = "" if found is None else text.strip(" \t\r\n")[found.end() :]
     if found is None or (rest and rest[0] not in "T "):
@@ -233,7 +235,7 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str) -> int | None:
-    """Microseconds UTC of a date with an optional time and an optional zone offset."""
+    """The microseconds UTC of a date with an optional time and an optional zone offset."""
     text = text.strip(" \t\r\n")
     found = _DATE.match(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""The reference's windows that have bounds of their own: which hold a time, and which come next."""
+"""The reference's windows with bounds: the windows that hold a time, and the next windows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def windows_of(window: Window, time: int) -> list[Span]:
     >>> windows_of(Window(WindowKind.SLIDING, 0, range=2, slide=5), 3)
     []
 
-    Those of CUMULATE begin at ``k * range + offset`` and end a slide after one another, up to the
-    next beginning.
+    CUMULATE windows begin at ``k * range + offset``. Their ends are one slide apart, up to the next
+    beginning.
 
     >>> windows_of(Window(WindowKind.CUMULATE, 0, range=10, slide=5, offset=1), 3)
     [(1, 6), (1, 11)]
@@ -38,7 +38,7 @@ def windows_of(window: Window, time: int) -> list[Span]:
         start = (time - window.offset) // length * length + window.offset
         ends = range(start + slide, start + length + slide, slide)
         return [(start, end) for end in ends if time < end]
-    some = (time - window.offset) // slide  # its window is the last that starts at or before time
+    some = (time - window.offset) // slide  # the last window that starts at or before ``time``
     starts = [k * slide + window.offset for k in range(some - length // slide - 1, some + 2)]
     return [(s, s + length) for s in starts if s <= time < s + length]
 
@@ -75,8 +75,9 @@ def _in_days(window: Window) -> Window:
 
 
 def _windows_of_days(window: Window, time: int) -> list[Span]:
-    """The same windows over the numbers of days, from where their first day begins to where the day
-    after their last one does. The last day of March 2024 has 23 hours in Prague.
+    """The windows over day numbers: from the start of their first day to the end of their last day.
+
+    The last day of March 2024 has 23 hours in Prague.
 
     >>> day = Window(WindowKind.SLIDING, 0, range=DAY, slide=DAY, zone="Europe/Prague")
     >>> [((b - a) // 3_600_000_000) for a, b in windows_of(day, 1_711_880_000_000_000)]
@@ -92,8 +93,8 @@ def _day_of(window: Window, time: int) -> int:
 
 
 def day_start(window: Window, day: int) -> int:
-    """The first instant at which the local clock, put back by OFFSET, shows that date or a later
-    one: looked for minute by minute, then second by second."""
+    """The first instant at which the local clock, put back by OFFSET, shows the date ``day`` or a
+    later one. The search goes minute by minute, then second by second."""
     assert window.zone is not None
     return _day_start(window.zone, window.offset, day)
 

@@ -1,8 +1,8 @@
 """Plans, morsels and transcripts for tests that drive operators without an execution.
 
-``plan_of`` binds a query without the optimizer's rules, so that each clause keeps its own node;
-``Admissions`` are the units of its sources, kept (an execution uses one morsel again and again);
-``Recorder`` is a handler that copies what the last operator gives.
+``plan_of`` binds a query without the optimizer's rules, so that each clause keeps its own node.
+``Admissions`` keeps all morsels of the sources (an execution reuses one morsel). ``Recorder`` is a
+handler that copies the output of the last operator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ NO_LIMIT = 1 << 40
 def session_over(
     streams: Mapping[str, pa.Table], *, slack: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Session:
-    """Every table is a stream ordered by its ``ts`` (in seconds, so that durations apply)."""
+    """A session over tables; each is a stream ordered by ``ts`` (in seconds, so that durations
+    apply)."""
     session = connect(False, **(settings or {}))
     for name, table in streams.items():
         session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=slack)
@@ -65,7 +66,7 @@ def session_over(
 
 
 def plan_of(session: Session, text: str) -> PhysicalPlan:
-    """The plan of a SELECT with none of the optimizer's rules applied."""
+    """The plan of a SELECT without the optimizer's rules."""
     bound = bind(parse_one(text), session._catalog, Context(settings=session.settings))
     assert isinstance(bound, Query)
     return plan(bound.plan, session.settings, keep_bad_rows=True)
@@ -94,14 +95,14 @@ def graph_of(
 
 @dataclass(slots=True)
 class Admissions:
-    """Morsels of all sources in the order of their serials: (source, morsel)."""
+    """The morsels of all sources in serial order, as pairs (source, morsel)."""
 
     morsels: list[tuple[int, Morsel]] = field(default_factory=list)
     _keep: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, root: Physical, workspace: Workspace, seed: int = 0) -> Admissions:
-        """Each source in its own order, several interleaved at random."""
+        """The morsels of each source in their order; several sources interleave at random."""
         made = cls()
         queues = [made._source(node, k, workspace) for k, node in enumerate(sources(root))]
         choice = random.Random(seed)
@@ -129,7 +130,7 @@ class Admissions:
         return morsels
 
     def _kept(self, schema: Schema, morsel: Morsel) -> Morsel:
-        """A morsel of its own over the same columns."""
+        """A copy of the morsel, with its own punctuations and late rows, over the same columns."""
         twin = Morsel.allocate(schema, 0, ones=0, owned=frozenset())
         twin.words[:] = morsel.words
         twin.punctuations[:] = morsel.punctuations
@@ -146,8 +147,8 @@ class Admissions:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One output morsel, copied. Values are in storage form, doubles by their bits, text as bytes,
-    NULL as None; ``late_rows`` are (row, attribute, row watermark)."""
+    """A copy of one output morsel. Values are in storage form: doubles as their bits, text as
+    bytes, NULL as None. ``late_rows`` are triples (row, attribute, row watermark)."""
 
     serial: int
     sequence: int
@@ -173,7 +174,7 @@ def read_morsel(morsel: Morsel, schema: Schema, dictionary: Dictionary) -> Chunk
 
 
 def records(morsel: Morsel, address: int, count: int, width: int) -> np.ndarray[Any, Any]:
-    """The morsel's punctuations or late rows, one a row."""
+    """The morsel's punctuations or late rows as a matrix, one record per row."""
     n = int(morsel.words[count])
     at = int(morsel.words[address])
     return view_address(at, np.dtype(np.int64), width * n).reshape(n, width)
@@ -210,8 +211,8 @@ def _column(morsel: Morsel, i: int, schema: Schema, n: int, dictionary: Dictiona
 
 @dataclass(slots=True)
 class Recorder:
-    """A handler that keeps everything: ``chunks`` of output, ``bad`` as (operator, serial, row,
-    reason)."""
+    """A handler that keeps all output as ``chunks``, and each bad row in ``bad`` as (operator,
+    serial, row, reason)."""
 
     schema: Schema
     dictionary: Dictionary
@@ -250,7 +251,7 @@ def refresh(graph: Graph) -> None:
 
 
 def admit_all(runtime: Runtime, graph: Graph, morsels: Iterable[tuple[int, Morsel]]) -> None:
-    """As an execution does: queues are emptied before another source has its turn."""
+    """Admits all morsels; like an execution, empties the queues before the next source's morsel."""
     before = None
     for source, morsel in morsels:
         if source != before:
@@ -278,8 +279,8 @@ def run_depth_first(
 
 
 def table(text: str, types: Sequence[pa.DataType] | None = None) -> pa.Table:
-    """A table from a header line and a line per row: ``-`` is NULL, words are strings, numbers
-    int64 unless ``types`` says otherwise."""
+    """A table from a header line and one line per row. ``-`` is NULL, words are strings, numbers
+    are int64 unless ``types`` gives another type."""
     header, *lines = [line.split() for line in text.strip().splitlines()]
     columns = []
     for i, name in enumerate(header):

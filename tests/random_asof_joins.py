@@ -1,4 +1,4 @@
-"""Random ASOF joins and temporal joins: keys × inequality × tolerance × what is above, over the
+"""Random ASOF joins and temporal joins: keys × inequality × tolerance × operators above, over the
 streams and tables of ``random_data``."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _using(writer: _Writer, left: str, right: str, kind: str, keys: list[str]) -
 
 
 def _match(writer: _Writer, left: str, right: str, kind: str, keys: list[str]) -> str:
-    """Snowflake's."""
+    """Snowflake's spelling, with MATCH_CONDITION."""
     on = f" ON {' AND '.join(keys)}" if keys else ""
     return f"{left} l ASOF JOIN {right} r MATCH_CONDITION (l.t {writer.pick('>=', '<')} r.t){on}"
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     import cql
 
-#: Operators that take and give changes.
+#: Operators whose input and output are changelogs.
 CHANGES = (
     "aggregate",
     "except",
@@ -74,7 +74,7 @@ CHANGES = (
 KEEPS_VALUES = re.compile(
     r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
 )
-#: Sums of nothing but integers.
+#: Matches texts whose sums are all over integers.
 _SUMS = re.compile(r"^(?!.*\bsum\((?!q\)))", re.DOTALL).match
 MORSELS = (1, 7, 64, None)
 FLUSHES = ("at_once", "slow", "lazy", "in_order_slow")
@@ -82,7 +82,7 @@ FLUSHES = ("at_once", "slow", "lazy", "in_order_slow")
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that decides the outcome; ``seed`` alone makes it again."""
+    """All inputs that decide the outcome of a case; ``seed`` alone makes the case again."""
 
     seed: str
     shape: Shape
@@ -90,15 +90,15 @@ class Case:
     params: Mapping[str, Any]
     keep_bad: bool
     settings: Mapping[str, Any] = field(default_factory=dict)
-    functions: tuple[Any, ...] = ()  # of the user
-    piecewise: bool = False  # in blocks of 8 rows, of which nothing is known beforehand
+    functions: tuple[Any, ...] = ()  # the user's functions
+    piecewise: bool = False  # the input comes in blocks of 8 rows, without statistics
 
     @property
     def text(self) -> str:
         return f"{self.shape.text} ON BAD ROW {'KEEP' if self.keep_bad else 'FAIL'}"
 
     def describe(self) -> str:
-        """The case for a person: query, parameters, settings, and the rows while they are few."""
+        """The case for a person: query, parameters, settings, and the first rows."""
         lines = [f"case {self.seed}", f"  {self.text}"]
         lines += [f"  :{name} = {value!r}" for name, value in self.params.items()]
         lines.append(f"  settings {dict(self.settings)}{' piecewise' * self.piecewise}")
@@ -119,12 +119,12 @@ class Case:
 
 
 def make_case(shape_index: int, seed: int) -> Case:
-    """The case ``shape_index:seed``, whatever else is run."""
+    """The case ``shape_index:seed``; it does not depend on other cases."""
     return case_of(shape(shape_index), seed)
 
 
 def case_of(made: Shape, seed: int) -> Case:
-    """A case of a shape, which its index names."""
+    """A case of the shape ``made``, whose index is part of the case's name."""
     rng = random.Random(f"case {made.index}:{seed}")
     streams = tuple(random_stream(rng, name) for name in made.streams)
     if made.by is not None:
@@ -146,7 +146,7 @@ def case_of(made: Shape, seed: int) -> Case:
 
 
 def runtime_settings(rng: random.Random) -> dict[str, Any]:
-    """Who runs the operators; of the ordered runtime also how many, and what they share."""
+    """The runtime; for the ordered runtime also its workers, partitions, scheduler and queues."""
     settings: dict[str, Any] = {"runtime": rng.choice((*ONE_THREAD, *("ordered",) * 4))}
     if settings["runtime"] == "ordered":
         settings["workers"] = rng.choice((1, 2, 3))
@@ -158,18 +158,19 @@ def runtime_settings(rng: random.Random) -> dict[str, Any]:
 
 
 def draw_piecewise(rng: random.Random, made: Shape, streams: Sequence[Stream]) -> bool:
-    """Blocks of several inputs come in turns, so that their size decides the order of rows."""
+    """Whether the input comes in blocks of 8 rows. Only a query with one input may: the blocks of
+    several inputs alternate, so the block size would decide the order of rows."""
     inputs = re.findall(r"\b(?:FROM|UNION|ALL|EXCEPT|INTERSECT|JOIN|,) (\w+)\b", made.text)
     mentioned = sum(name in TIMES for name in inputs)
     return rng.random() < 0.4 and mentioned == len(streams) == 1 and bool(streams[0].rows)
 
 
 def legal_operators(made: Shape) -> list[str]:
-    """What ``SET window_operator`` may be."""
+    """The legal values of ``SET window_operator``."""
     if made.by is not None:
         return ["auto", "wid"]
     operators = ["auto", "wid", "panes", "buffered"]
-    if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
+    if not KEEPS_VALUES.search(made.text):  # two-stacks and two-level keep no sets or value logs
         operators += ["two_stacks", "two_level"]
         calls = set(re.findall(r"\b(\w+)\(", made.text)) & set(AGGREGATES)
         if "own_" not in made.text and (
@@ -195,8 +196,10 @@ def operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
 
 
 def order_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
-    """What enforces order. Slack over a union that passes rows through depends on how the replay
-    alternates: the reference does not say it."""
+    """The settings that enforce order.
+
+    Slack over a pass-through union depends on the order in which the replay alternates between the
+    inputs, and the reference does not model the replay. So such a case has no slack."""
     united = len(made.streams) > 1
     settings: dict[str, Any] = {}
     if made.by is not None:
@@ -207,7 +210,7 @@ def order_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
         settings["order_enforcement"] = "sort"
     if rng.random() < 0.2 and not (united and settings["union_operator"] != "merge"):
         kinds = {TIMES[name] for name in made.streams}
-        # no halves of seconds in days, and no durations in numbers that distinct rows are told by
+        # no half seconds for dates, and no durations for numbers that are keys of DISTINCT
         if "CAST(t AS DATE)" in made.text or re.search(r"DISTINCT .*(unix_|year\(t)", made.text):
             kinds = {"date", "timestamp"}
         settings["slack"] = _own_slack(rng, kinds)
@@ -224,7 +227,7 @@ def _own_slack(rng: random.Random, kinds: set[str]) -> str:
 
 
 def order_of(case: Case) -> Order:
-    """What the reference is told of the settings."""
+    """The settings that enforce order, in the form of the reference."""
     given = case.settings
     slack = parse_slack(given.get("slack", "off"))
     units = None
@@ -251,7 +254,7 @@ def cases(count: int, seed: int, shapes: int) -> Iterator[Case]:
 
 
 class _Catalog:
-    """Just enough of a catalog for ``bind``."""
+    """The part of a catalog that ``bind`` needs."""
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._relations = {s.name: _relation(s) for s in streams}
@@ -289,7 +292,7 @@ def reference(case: Case, plan: Logical) -> Answer:
 # The engine's side --------------------------------------------------------------------------------
 
 
-#: Settings of every session, which decide no outcome (``kernel_cache``).
+#: Settings of every session that do not change the outcome (``kernel_cache``).
 EVERYWHERE: dict[str, Any] = {}
 
 
@@ -323,7 +326,7 @@ def _by(stream: Stream) -> Any:
 
 
 def _length(stream: Stream, units: int) -> Any:
-    """A duration for times, a bare number for integers."""
+    """A length in units of the stream's time: a duration for times, a bare number for integers."""
     import datetime
 
     match TIMES[stream.name]:
@@ -336,13 +339,13 @@ def _length(stream: Stream, units: int) -> Any:
 
 
 def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
-    """Rows, late pairs, bad rows, and late rows that were left out."""
+    """The rows, and the numbers of late pairs, bad rows and left-out late rows."""
     from cql.session.session import CqlWarning
 
     blocks = blocks_of_eight() if case.piecewise else nullcontext()
-    forgetful = patch.object(compaction, "LEAST", 0)  # compacted as often as can be
+    forgetful = patch.object(compaction, "LEAST", 0)  # compaction as often as possible
     with blocks, forgetful, open_session(case) as session, warnings.catch_warnings():
-        warnings.simplefilter("ignore", CqlWarning)  # SLIDE larger than RANGE is meant
+        warnings.simplefilter("ignore", CqlWarning)  # SLIDE larger than RANGE is intended
         query = session.sql(case.text, **case.params)
         assert isinstance(query, Query)
         table = query.to_arrow()
@@ -353,7 +356,7 @@ def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
 
 
 def conserved(metrics: list[dict[str, Any]]) -> None:
-    """The conservation laws (``executor.ledgers.metrics``), of a run that has ended."""
+    """Asserts the conservation laws (``executor.ledgers.metrics``) of a run that has ended."""
     from cql.executor.ledgers.metrics import filtered
 
     for m in metrics:
@@ -395,7 +398,7 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             assert m["rows_in"] == m["held"] + m["queued"] + m["purged"] + left_out, m
             assert m["queued"] == m["held_results"] == 0, m
         elif kind in CHANGES:
-            continue  # what they give depends on what rows say
+            continue  # the size of their output depends on the values of the rows
         elif "pairs" in m:
             assert m["pairs"] == m["rows_out"] + filtered(m, "pairs") + m["bad_pairs"], m
         else:
@@ -410,15 +413,15 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
 
 
 def counted(ledger: pa.Table, kind: str) -> int:
-    """The sum of one kind of entries of the ledger of late rows."""
+    """The sum of the counts of one kind in the ledger of late rows."""
     return sum(entry["count"] for entry in ledger.to_pylist() if entry["kind"] == kind)
 
 
-#: Operators that give the results of a join in the order of their times, and these times.
+#: The join operators that give their results in time order, and the columns of these times.
 IN_ORDER = ("sync_filter", "filter_order", "adaptive")
 TIMES_OF_MEMBERS = ("lt", "rt", "mt", "ot")
 
-#: Kinds of failures, by what engine and reference say of them; any other is a kind of its own.
+#: Kinds of failures, by the messages of engine and reference; other messages are kind "other".
 FAILURES = {
     "division": "division by zero",
     "overflow": "overflow|does not fit|cannot hold",
@@ -433,7 +436,8 @@ def kind_of(message: str) -> str:
 
 
 def kinds_of_failure(case: Case, plan: Logical, first: QueryFailsError) -> set[str]:
-    """How a query that must fail may do so: which bad row comes first depends on the plan."""
+    """The kinds of failure that a failing query may have: the plan decides which bad row comes
+    first."""
     kinds = {kind_of(str(first))}
     try:
         kinds |= {kind_of(said) for said in reference(replace(case, keep_bad=True), plan).reasons}
@@ -443,11 +447,12 @@ def kinds_of_failure(case: Case, plan: Logical, first: QueryFailsError) -> set[s
 
 
 def check(case: Case) -> str:
-    """Compares engine and reference; returns what happened (same, fails). AssertionError,
-    with the description of the case, when they differ."""
+    """Compares engine and reference; returns the outcome (same, fails).
+
+    Raises AssertionError with the description of the case if they differ."""
     try:
         return _check(case)
-    except Exception as error:  # told with the case
+    except Exception as error:  # the AssertionError describes the case
         raise AssertionError(f"{type(error).__name__}: {error}\n{case.describe()}") from error
 
 
@@ -459,12 +464,12 @@ def _check(case: Case) -> str:
 def plan_of(case: Case) -> Logical:
     plan = logical_plan(case)
     if case.settings.get("union_operator") == "merge":
-        return optimize(plan)  # whether a filter fails on a late row depends on where it stands
+        return optimize(plan)  # the place of a filter decides whether it fails on a late row
     return plan
 
 
 def answer_of(case: Case, plan: Logical) -> Answer | QueryFailsError:
-    """The reference's answer, or why there is none."""
+    """The reference's answer, or the error of a query that must fail."""
     try:
         return reference(case, plan)
     except QueryFailsError as error:
@@ -481,7 +486,7 @@ def held_against(case: Case, plan: Logical, answer: Answer | QueryFailsError) ->
     if case.settings.get("join_operator") in IN_ORDER and "GROUP BY" not in case.text:
         assert_in_time_order(table)
     if _joins(plan) and (late, left_out) != (answer.late_pairs, answer.left_out):
-        # a filter of one side stands below the join: rows that it takes away are not late
+        # the engine filters one side below the join: the removed rows do not count as late
         answer = reference(case, optimize(plan))
     assert late == answer.late_pairs, f"{late} late, not {answer.late_pairs}"
     assert bad == answer.bad_rows, f"{bad} bad rows, not {answer.bad_rows}"
@@ -494,7 +499,8 @@ def _joins(node: Logical) -> bool:
 
 
 def assert_in_time_order(table: pa.Table) -> None:
-    """Of the results of a join: the latest of the times of their members, ``lt``, ``rt``…"""
+    """Asserts that the results of a join come in the order of their time, the latest of their
+    members' times ``lt``, ``rt``, ``mt`` and ``ot``."""
     times = [table[name].to_pylist() for name in table.column_names if name in TIMES_OF_MEMBERS]
     latest = [max(found) for found in zip(*times, strict=True)]
     assert latest == sorted(latest), "not in the order of time"
@@ -516,8 +522,10 @@ def _fails_alike(case: Case, plan: Logical, error: QueryFailsError) -> str:
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], *, tries: int = 400) -> Case:
-    """A smaller case for which ``fails`` still holds: fewer rows in ever smaller steps (each
-    stream), no cuts, no slack, NULLs in place of values, plain settings."""
+    """A smaller case for which ``fails`` still holds.
+
+    Removes rows of each stream in ever smaller steps, removes cuts and slack, replaces columns by
+    NULL and makes the settings plain."""
     assert fails(case)
     left = [tries]
 
@@ -564,7 +572,7 @@ def _fewer_rows(case: Case, index: int, fails: Callable[[Case], bool]) -> Case:
 
 
 def _fewer_values(case: Case, index: int, fails: Callable[[Case], bool]) -> Case:
-    """Whole columns of NULL, then values one by one."""
+    """Replaces whole columns by NULL."""
     width = len(SCHEMAS[case.streams[index].name])
     for column in range(1, width):
         rows = [(*r[:column], None, *r[column + 1 :]) for r in case.streams[index].rows]
@@ -575,7 +583,7 @@ def _fewer_values(case: Case, index: int, fails: Callable[[Case], bool]) -> Case
 
 
 def failing(case: Case) -> bool:
-    """Whether ``check`` finds a difference (an error of the engine that is not ours counts)."""
+    """Whether ``check`` finds a difference; any other exception counts as a difference."""
     try:
         check(case)
     except (AssertionError, CqlError):

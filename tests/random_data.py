@@ -1,7 +1,7 @@
 """Random streams for the differential tests: nasty values, nasty times, nasty arrival.
 
-All streams share one payload, so that one query shape fits many data sets; they differ in the type
-of the event time ``t``. Values are in storage form (see ``naive_values``).
+All streams have the same payload columns, so that one query shape fits many data sets; they differ
+in the type of the event time ``t``. Values are in storage form (see ``naive_values``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAYLOAD = (
     "k int, s string, b boolean, v int, w bigint, q int, x double, y double, h float, "
     "g date, z timestamp"
 )
-#: Event time by stream: three with timestamps (for unions), two with integers, one with dates.
+#: The type of the event time by stream: timestamps (several, for unions), integers and dates.
 TIMES = {
     "a": "timestamp",
     "b": "timestamp",
@@ -36,7 +36,7 @@ TIMES = {
     "u": "timestamp",
     "o": "bigint",
 }
-#: Those that are tables: nothing in them progresses.
+#: The names of the tables, whose columns do not progress.
 TABLES = frozenset("uo")
 SCHEMAS = {name: fields_of(f"t {kind}, {PAYLOAD}") for name, kind in TIMES.items()}
 
@@ -53,7 +53,8 @@ def _maybe(share: float, make: Callable[[random.Random], Any]) -> Callable[[rand
 
 
 def _dyadic(rng: random.Random) -> float:
-    """Multiples of 1/8 below 1000 in size: their sums are exact in any order."""
+    """A multiple of 1/8 with a magnitude below 1000; sums of such numbers are exact in any
+    order."""
     if rng.random() < 0.004:
         return rng.choice((math.nan, math.inf, -math.inf))
     return rng.randint(-8000, 8000) / 8
@@ -76,9 +77,10 @@ _MAKERS: dict[str, Callable[[random.Random], Any]] = {
 
 @dataclass(frozen=True)
 class Stream:
-    """The rows of one input in arrival order, with its declared slack and MAX ADVANCE (units of
-    ``t``). ``marked``: rows in which ``b`` is true are punctuation, which mostly breaks. ``by``:
-    each value of that column has progress of its own, at most ``apart`` behind."""
+    """The rows of one input in arrival order, with its slack and MAX ADVANCE in units of ``t``.
+
+    ``marked``: a row whose ``b`` is true is a punctuation, which later rows mostly violate. ``by``:
+    each value of this column has its own watermark, at most ``apart`` behind the highest one."""
 
     name: str
     rows: tuple[tuple[Any, ...], ...]
@@ -97,7 +99,7 @@ class Stream:
 
 
 def ticks(kind: str) -> int:
-    """Units of event time in one "tick", half of the smallest step that windows are made of."""
+    """The units of event time in one "tick", which is half of the smallest step of windows."""
     return 500_000 if kind == "timestamp" else 1
 
 
@@ -113,7 +115,8 @@ def random_stream(rng: random.Random, name: str) -> Stream:
 
 
 def punctuated_by(rng: random.Random, stream: Stream, by: str) -> Stream:
-    """Each value has progress of its own, and some come later than others by much."""
+    """The stream with one watermark per value of ``by``; the rows of some values come much later
+    than others."""
     kind = TIMES[stream.name]
     column = SCHEMAS[stream.name].find(by)
     assert column is not None
@@ -133,7 +136,8 @@ def _row(rng: random.Random, time: int) -> tuple[Any, ...]:
 
 
 def _times(rng: random.Random, kind: str, count: int) -> list[int]:
-    """Rising event times: ties, window edges and one off them, gaps of many windows."""
+    """Rising event times, with ties, times at and next to window edges, and gaps of many
+    windows."""
     tick = ticks(kind)
     start = rng.choice((0, -50, -1, 1000, -(10**6), 10**6))
     time, found = start * tick, []
@@ -148,7 +152,8 @@ def _times(rng: random.Random, kind: str, count: int) -> list[int]:
 
 
 def _arrival(rng: random.Random, times: list[int], slack: int) -> list[int]:
-    """In order, shuffled within the slack or beyond, in reversed bursts, or a few far behind."""
+    """The times in arrival order: in order, shuffled within the slack or beyond, in reversed
+    bursts, or with a few times far behind."""
     match rng.choice(("in order", "within", "beyond", "bursts", "behind")):
         case "within":
             return _jittered(rng, times, slack)
@@ -178,7 +183,7 @@ def _jittered(rng: random.Random, times: Sequence[int], most: int) -> list[int]:
 
 
 def to_table(stream: Stream) -> pa.Table:
-    """The stream as an Arrow table, in as many chunks as it is cut into (some empty)."""
+    """The stream as an Arrow table, in chunks cut at ``splits`` (some chunks are empty)."""
     schema = SCHEMAS[stream.name]
     bounds = [0, *stream.splits, len(stream.rows)]
     batches = []
@@ -190,7 +195,7 @@ def to_table(stream: Stream) -> pa.Table:
 
 
 def to_array(values: Sequence[Any], kind: DataType) -> pa.Array[Any]:
-    """Storage-form values as an Arrow array of the type's own."""
+    """Values in storage form as an Arrow array of the type."""
     arrow = kind.to_arrow()
     match kind.kind:
         case Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ | Kind.INTERVAL:
@@ -205,7 +210,7 @@ def to_array(values: Sequence[Any], kind: DataType) -> pa.Array[Any]:
 
 
 def shown(value: object, kind: DataType) -> str:
-    """A value for a person: times as times where the calendar reaches."""
+    """A value for a person; a time is shown as a time if Python's calendar holds it."""
     if isinstance(value, int) and kind.is_timestamp:
         epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         try:

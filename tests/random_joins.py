@@ -16,19 +16,19 @@ from random_shapes import Shape, _numbered, _Writer
 from cql.executor.operators.joins import asof_join, oop_join, relation_join
 
 SHAPES = 60
-#: Of these inner ones; the others are of each kind in turn.
+#: The number of shapes with inner joins; the others have each kind of join in turn.
 INNER = 45
 KINDS = ("LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI")
-#: Ticks.
+#: The widths of bands in ticks.
 _BANDS = (0, 1, 2, 5, 20, 100)
 
 
-#: What the in-order joins do not give.
+#: The syntax that the in-order joins do not support.
 _NOT_IN_ORDER = re.compile(r"\b(LEFT|RIGHT|FULL|SEMI|ANTI|least)\b")
 
 
 def legal_join_operators(made: Shape) -> tuple[str, ...]:
-    """What ``SET join_operator`` may be."""
+    """The legal values of ``SET join_operator``."""
     return ("oop_join",) if _NOT_IN_ORDER.search(made.text) else ("oop_join", *IN_ORDER)
 
 
@@ -92,7 +92,7 @@ def _join(writer: _Writer, how: str | None) -> str:
 
 
 def _outer(writer: _Writer, how: str, kind: str, left: str, right: str) -> str:
-    """A join that also tells of rows without a partner: what is asked of pairs cannot fail."""
+    """A join that also shows rows without a partner; its condition on pairs cannot fail."""
     rng = writer.rng
     parts = [*_keys(writer), *_band(writer, kind)]
     if not any("l.t" in part for part in parts):
@@ -169,8 +169,9 @@ def _rest(writer: _Writer) -> str:
 
 @contextlib.contextmanager
 def rooms(number: int) -> Iterator[None]:
-    """Two times of three little room, so that rows and keys also leave; those that are left alone
-    leave one or two at a time."""
+    """Makes the joins' tables small for two of three numbers, so that rows and keys also leave.
+
+    Rows without a partner leave one or two at a time."""
     few = number % 3 > 0
     rows, changes = (2, 16) if few else (1 << 10, 1 << 14)
     with (
@@ -182,7 +183,8 @@ def rooms(number: int) -> Iterator[None]:
 
 
 def join_case(index: int, seed: int) -> Case:
-    """A case of a shape. Slack is deduced from the order of rows, which a join has none of."""
+    """A case of a join shape, without slack: slack derives watermarks from the order of rows, and
+    the results of a join have no order."""
     case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)
     settings = {k: v for k, v in case.settings.items() if k != "slack"}
     settings["join_punctuation"] = ("auto", "individual")[seed // 2 % 2]

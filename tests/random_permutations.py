@@ -1,8 +1,8 @@
-"""Other orders of arrival of the same rows, which no answer may tell apart.
+"""Other arrival orders of the same rows, which must give the same answer.
 
-Rows with different event times change places within what punctuation allows: none becomes a
-late row, and the late rows of before stay where they are, each with the row watermark that it
-had. Rows of one time keep their order, which is their sequence.
+Rows with different event times change places as far as the watermark allows. No row becomes a late
+row; the late rows stay in place and keep their row watermarks. Rows of the same time keep their
+order, which is their sequence.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from naive_progress import Column, believed
 from random_cases import Case
 from random_data import SCHEMAS, TABLES, Stream
 
-#: Windows over sequence numbers, and what depends on arrival where there is no window.
+#: Windows over sequence numbers; functions that depend on arrival if there is no window; windows.
 _BY_ARRIVAL = re.compile(r"\bROWS \d+ SLIDE\b")
 _IN_ORDER = re.compile(r"\b(first|last|max_by|min_by|array_agg|collect_set|string_agg|listagg)\(")
 _WINDOW = re.compile(r"\[|TABLE\(|session_window|SESSION\(|window\(")
 
 
 def permutable(case: Case) -> bool:
-    """Whether the answer must not depend on arrival. Deduced slack and MAX ADVANCE ask what came
-    before, and the progress of single values is not looked at here."""
+    """Whether the answer must not depend on arrival.
+
+    Slack and MAX ADVANCE depend on earlier rows. Per-key watermarks are not covered here."""
     text = case.shape.text
     in_order = bool(_IN_ORDER.search(text)) and not _WINDOW.search(text)
     return not (
@@ -40,8 +41,9 @@ def permutable(case: Case) -> bool:
 
 
 def permuted(case: Case, rng: random.Random) -> Case | None:
-    """The case with the rows of its streams in another order; None where there is no other, or
-    where an advance has to be confirmed by the rows behind it."""
+    """The case with the rows of its streams in another order.
+
+    None if there is no other order, or if later rows have to confirm an advance."""
     streams = tuple(replace(s, rows=_shuffled(s, rng)) for s in case.streams)
     moved = any(a.rows != b.rows for a, b in zip(streams, case.streams, strict=True))
     if not moved or any(map(_has_to_confirm, (*streams, *case.streams))):
@@ -75,8 +77,10 @@ def _shuffled(stream: Stream, rng: random.Random) -> tuple[tuple[Any, ...], ...]
 
 
 def _segments(stream: Stream) -> Iterator[tuple[bool, list[tuple[Any, ...]]]]:
-    """Runs of rows, and between them the rows that stay: late rows, which others must not pass
-    lest their row watermarks change, punctuation, and rows without a time."""
+    """Pairs (fixed, rows): runs of movable rows, and between them the rows that stay.
+
+    Punctuations, rows without a time, and late rows stay. No row may pass a late row, because the
+    row watermark of the late row would change."""
     marker = SCHEMAS[stream.name].find("b") if stream.marked else None
     known = Column(stream.progress, None)
     held: list[tuple[Any, ...]] = []
@@ -95,7 +99,7 @@ def _segments(stream: Stream) -> Iterator[tuple[bool, list[tuple[Any, ...]]]]:
 
 
 def _within(rows: list[tuple[Any, ...]], slack: int, rng: random.Random) -> list[tuple[Any, ...]]:
-    """A row moves behind others by at most the slack."""
+    """The rows in a random order in which no row moves back by more than the slack."""
     same: dict[int, Iterator[tuple[Any, ...]]] = {}
     by_time: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:

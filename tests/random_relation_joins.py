@@ -1,4 +1,4 @@
-"""Random joins of relations: kinds × conditions × windows × what stands above, over the streams of
+"""Random joins of relations: kinds × conditions × windows × operators above, over the streams of
 ``random_data``."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random_cases import Case, case_of
 from random_shapes import Shape, _numbered, _Writer
 
 SHAPES = 90
-#: Rows of a stream: the reference asks every pair at every instant.
+#: Maximal rows of a stream; the reference evaluates every pair of rows at every instant.
 MOST_ROWS = 40
 _KINDS = ("", "", "", "LEFT", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI")
 _COLUMNS = ("l.k", "r.k", "l.s", "r.s", "l.v", "r.w", "l.b", "r.x", "l.y", "r.g")
@@ -32,7 +32,7 @@ def _query(writer: _Writer) -> str:
     if rng.random() < 0.3:
         left, right = right, left
     parts = _parts(writer)
-    other = "l" if join in ("SEMI", "ANTI") else "r"  # the side that is shown beside the left
+    other = "l" if join in ("SEMI", "ANTI") else "r"  # the side that the select list may also show
     where = ""
     if not join and rng.random() < 0.4:
         source = f"{left} l, {right} r"

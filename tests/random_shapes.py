@@ -1,4 +1,4 @@
-"""At most 300 query shapes: the same text every time, constants as parameters ``:p0`` ….
+"""At most 300 query shapes: fixed texts, with constants as parameters ``:p0`` ….
 
 ``shape(i)`` depends on *i* alone, so that one compiled kernel serves all data sets of a shape.
 """
@@ -44,7 +44,7 @@ class Shape:
     text: str
     streams: tuple[str, ...]
     params: tuple[str, ...]
-    by: str | None = None  # a column whose values have progress of their own
+    by: str | None = None  # a column whose values have their own watermarks
 
     def draw(self, rng: random.Random) -> dict[str, object]:
         return {f"p{i}": _DOMAINS[domain](rng) for i, domain in enumerate(self.params)}
@@ -69,8 +69,8 @@ def shape(index: int) -> Shape:
 
 
 def _numbered(index: int, text: str, writer: _Writer) -> Shape:
-    """Parameters of discarded alternatives are dropped, the others numbered from 0; some keys of
-    joins are equal with NULL as a value."""
+    """The shape of a text: drops the parameters of discarded alternatives, numbers the others from
+    0, and makes some join keys null-safe."""
     text = _with_null_safe_keys(text)
     used = list(dict.fromkeys(int(n) for n in re.findall(r":p(\d+)", text)))
     text = re.sub(r":p(\d+)", lambda found: f":p{used.index(int(found[1]))}", text)
@@ -78,7 +78,7 @@ def _numbered(index: int, text: str, writer: _Writer) -> Shape:
     return Shape(index, text, tuple(dict.fromkeys(writer.streams)), params, writer.by)
 
 
-#: How often each spelling of a key is written; the first is what shapes are drawn with.
+#: The spellings of an equal key, by frequency; the writers of shapes use the first.
 _EQUAL = ("{} = {}",) * 5 + (
     "{} <=> {}",
     "{} IS NOT DISTINCT FROM {}",
@@ -87,8 +87,8 @@ _EQUAL = ("{} = {}",) * 5 + (
 
 
 def _with_null_safe_keys(text: str) -> str:
-    """``text`` in which some of ``l.k = r.k`` find NULL, too; event times stay, which are never
-    NULL."""
+    """``text`` with some of ``l.k = r.k`` spelled null-safe. Event times, which are never NULL,
+    keep ``=``."""
     rng = random.Random(f"null-safe keys of {text}")
 
     def spelled(found: re.Match[str]) -> str:
@@ -135,7 +135,7 @@ class _Writer:
     # ------------------------------------------------------------- expressions
 
     def condition(self, depth: int = 2) -> str:
-        """Cannot fail."""
+        """A condition that cannot fail."""
         if depth and self.rng.random() < 0.45:
             a, b = self.condition(depth - 1), self.condition(depth - 1)
             return self.pick(f"({a} AND {b})", f"({a} OR {b})", f"NOT ({a})")
@@ -160,7 +160,7 @@ class _Writer:
         return self.rng.choice(options)()
 
     def integer(self, depth: int = 1) -> str:
-        """Cannot fail, of moderate size."""
+        """An integer expression of moderate size that cannot fail."""
         simple: tuple[Callable[[], str], ...] = (
             lambda: "k % 1000",
             lambda: "q",
@@ -188,7 +188,7 @@ class _Writer:
         )
 
     def fraction(self) -> str:
-        """Cannot fail; moderate sums."""
+        """A fractional expression that cannot fail and has moderate sums."""
         return self.pick(
             "y",
             "y",
@@ -229,7 +229,7 @@ class _Writer:
         )
 
     def risky(self) -> str:
-        """Fails on some rows."""
+        """An expression that fails on some rows."""
         return self.pick(
             f"v + {self.param('int')}",
             "v * v",
@@ -322,7 +322,7 @@ class _Writer:
         return call
 
     def holistic(self) -> str:
-        """Whatever the order of rows is."""
+        """A holistic aggregate that does not depend on the order of rows."""
         number = self.pick("q", "v", "y", "x", "h", self.integer())
         any_ = self.pick("k", "s", "b", "w", "x", "g", "z", self.text())
         share = self.pick("0", "0.1", "0.25", "0.5", "0.9", "1", "75e-2")
@@ -383,7 +383,7 @@ class _Writer:
         return " UNION ALL ".join(parts)
 
     def union_of_ctes(self) -> str:
-        """Each input with a filter of its own."""
+        """A union in which each input has its own filter."""
         names = self.rng.sample(("a", "b", "c"), 2)
         self.streams += names
         columns = self.listed(["t", self.integer(), self.text()], "d")
@@ -440,7 +440,7 @@ class _Writer:
         return self.grouped(source, keys, self.where(), f" HAVING {test}")
 
     def top(self) -> str:
-        """Ordered by the keys in the end, so that no tie straddles the cut."""
+        """ORDER BY … LIMIT with the keys as last sort keys, so that no tie crosses the cut."""
         name = self.stream()
         keys = self.rng.sample(["k", "s", "b", "g", "k % 3"], self.rng.randint(1, 2))
         measure = self.pick("count(*)", "sum(q)", "max(v)", "min(s)", "avg(y)", "max(x)")
@@ -471,7 +471,7 @@ class _Writer:
         return f"SELECT {head}{outer}, window_end FROM {source} AS w {window}{group}"
 
     def whole(self) -> str:
-        """Without a window: the whole input."""
+        """An aggregate over the whole input, without a window."""
         name = self.stream()
         keys = self.keys(2)
         by = f" GROUP BY {', '.join(keys)}" if keys else ""
@@ -479,7 +479,7 @@ class _Writer:
         return f"SELECT {shown} FROM {name}{self.where()}{by}"
 
     def by_time(self) -> str:
-        """In order of a time that progresses, of a stream or of a union."""
+        """ORDER BY a progressing time, of a stream or of a union."""
         source = f"{self.bag()} AS u" if self.rng.random() < 0.4 else self.stream()
         values = [self.pick("k", "s", "b", "x", "h", "g", self.integer(), self.text())
                   for _ in range(self.rng.randint(1, 3))]  # fmt: skip
@@ -516,7 +516,8 @@ class _Writer:
         )
 
     def first(self) -> str:
-        """Order-sensitive aggregates over one stream (across streams, order is the replay's)."""
+        """Order-sensitive aggregates over one stream (the replay decides the order across
+        streams)."""
         name = self.stream()
         keys = self.keys(1)
         values = [self.ordered() for _ in range(self.rng.randint(1, 3))]

@@ -1,4 +1,4 @@
-"""Random joins of streams with tables, and of tables: kinds × keys × predicates × what is above,
+"""Random joins of streams with tables, and of tables: kinds × keys × predicates × operators above,
 over the streams and tables of ``random_data``."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random_shapes import Shape, _numbered, _Writer
 
 SHAPES = 40
 _COLUMNS = ("l.k", "r.k", "l.s", "r.s", "l.v", "r.w", "l.b", "r.x", "l.y", "r.g", "r.t", "r.z")
-#: Conditions of joins that keep rows without a partner: none of them can fail.
+#: Conditions that cannot fail, for joins that keep rows without a partner.
 _SAFE = (
     "l.v < r.v",
     "l.w <> r.w",
@@ -58,7 +58,7 @@ def _join(writer: _Writer) -> str:
         source = f"{right} r RIGHT JOIN {left} l ON {condition}"
     else:
         source = f"{left} l {kind}JOIN {right} r ON {condition}"
-    if "WHERE" not in source and rng.random() < 0.3:  # a star
+    if "WHERE" not in source and rng.random() < 0.3:  # a star join with a second table
         more = writer.stream("u", "o")
         other = rng.choice(("k", "q", "s"))
         source += f" {rng.choice(('', 'LEFT '))}JOIN {more} m ON l.{other} = m.{other}"

@@ -1,4 +1,5 @@
-"""Query shapes with windows that do not slide (see ``random_shapes``, which draws them)."""
+"""Query shapes with sessions, CUMULATE, windows of rows, rising keys, Top-N and per-key watermarks,
+for ``random_shapes``."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _by(*keys: str) -> str:
 
 
 def session(writer: _Writer) -> str:
-    """Of one stream, in each spelling."""
+    """Sessions of one stream, in each spelling."""
     name = writer.stream()
     gap, keys = _length(name, writer.rng.choice(GAPS)), writer.keys(2)
     more = writer.pick("", writer.ordered())
@@ -57,7 +58,7 @@ def _interval(length: str) -> str:
 
 
 def sessions_of_union(writer: _Writer) -> str:
-    """Streams with progress of their own."""
+    """Sessions of a union of streams, each with its own watermark."""
     source = writer.bag()
     gap = _length(writer.streams[-1], writer.rng.choice(GAPS))
     keys = writer.keys(2)
@@ -78,7 +79,7 @@ STEPS = ((20, 10, 0), (60, 10, 0), (12, 3, 1), (40, 1, -3), (7, 7, 2))
 
 
 def cumulate(writer: _Writer) -> str:
-    """Grouped, or the rows of each window."""
+    """CUMULATE windows: grouped, or the rows of each window."""
     name = writer.stream("a", "b", "n", "d")
     lengths = [_interval(_length(name, abs(n))) for n in writer.rng.choice(STEPS)]
     size, step, offset = lengths
@@ -100,7 +101,7 @@ def cumulate(writer: _Writer) -> str:
 
 
 def rows_that_slide(writer: _Writer) -> str:
-    """Windows of rows, of all or of each key, of a stream or of a selection in order."""
+    """Sliding windows of rows, over all rows or per key, of a stream or of a selection in order."""
     name = writer.stream()
     rows, slide = writer.rng.choice(((1, 1), (5, 5), (30, 7), (4, 10), (100, 1)))
     by = writer.rng.sample(("k", "s", "b", "x"), writer.rng.choice((0, 0, 1, 1, 2)))
@@ -129,7 +130,7 @@ def _rising(writer: _Writer, name: str) -> str:
 
 
 def _distinct(writer: _Writer, source: str, rising: str, keys: list[str]) -> str:
-    """Distinct rows of which a column rises with time, and what may stand above them."""
+    """Distinct rows with a column that rises with time, and an operator above them."""
     values = writer.rng.sample([rising, *keys], len(keys) + 1)
     text = f"SELECT DISTINCT {writer.listed(values)} FROM {source}{writer.where()}"
     time = f"c{values.index(rising)}"
@@ -168,7 +169,7 @@ def closing(writer: _Writer) -> str:
 
 
 def top_of_each(writer: _Writer) -> str:
-    """Flink's Top-N: the first rows of each window, or of each key in it; no ties."""
+    """Flink's Top-N: the first rows of each window, or of each key in a window; no ties."""
     name = writer.stream()
     keys = writer.rng.sample(["k", "s", "b", "g", "k % 3"], 2)
     by = writer.pick("w", "w, i0", "i1, w")
@@ -186,7 +187,8 @@ _COLUMNS = "t, k, s, b, v, w, q, x, y, h, g, z"
 
 
 def _united(writer: _Writer, name: str) -> str:
-    """That stream with others; each but the first may have one progress for all of its rows."""
+    """The stream ``name`` united with others; each of the others may have one watermark for all of
+    its rows."""
     others = next(list(kind) for kind in ("abc", "nm", "d") if name in kind)
     names = [name, *writer.rng.sample(others, min(len(others), writer.rng.choice((1, 2))))]
     writer.streams += names
@@ -205,7 +207,7 @@ def _united(writer: _Writer, name: str) -> str:
 
 
 def by_value(writer: _Writer, *, united: bool = False) -> str:
-    """Over a stream, or a union, in which each value of a key has progress of its own."""
+    """A query over a stream, or a union, in which each value of a key has its own watermark."""
     name, by = writer.stream(), writer.pick("k", "k", "s", "s", "b", "g", "z", "q")
     writer.by = by
     more = [key for key in ("k", "s", "b", "x", "q", "k % 2", "g") if key != by]

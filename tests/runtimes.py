@@ -1,5 +1,6 @@
-"""Who runs the operators: the settings under which every query gives the same rows. All tests of
-operators, compaction, late rows and bad rows take their runtimes from here."""
+"""The runtimes for tests: settings under which every query gives the same rows.
+
+All tests of operators, compaction, late rows and bad rows take their runtimes from here."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Choice = TypeVar("Choice")
 
 #: The runtimes of one thread.
 ONE_THREAD = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
-#: The ordered runtime: operators with keys in one, some and many partitions.
+#: The ordered runtime, with one, some and many partitions for operators with keys.
 ORDERED: tuple[Settings, ...] = tuple(
     {"runtime": "ordered", "partitions": partitions, "workers": workers}
     for partitions in (1, 4, 100)
@@ -24,7 +25,7 @@ RUNTIMES: tuple[Settings, ...] = (*({"runtime": name} for name in ONE_THREAD), *
 
 
 def apply(session: Session, *settings: Settings) -> None:
-    """Sets each of them."""
+    """Sets all settings of the session."""
     for name, value in (pair for some in settings for pair in some.items()):
         session.set(name, value)
 
@@ -37,8 +38,10 @@ def named(settings: Settings) -> str:
 def share(
     choices: Sequence[Choice], case: int, count: int, seed: int = 0, *, full: bool = False
 ) -> list[Choice]:
-    """``count`` of the choices for the test case of that number, all of them if ``full``. They are
-    dealt in an order that ``seed`` says, so that consecutive cases meet all choices."""
+    """``count`` of the choices for the test case number ``case``; all choices if ``full``.
+
+    ``seed`` decides the order in which the choices are dealt out, so that consecutive cases use all
+    choices."""
     dealt = list(choices)
     if full or count >= len(dealt):
         return dealt

@@ -1,13 +1,13 @@
 """A time limit for calls of users' functions (``SET function_timeout``).
 
-A watch thread raises an exception in the thread whose call runs for longer. Python looks for one
-between two of its own steps: a call that is inside C code (``time.sleep``, a large ``numpy``
-operation) comes to its end first, and is told of in the log meanwhile.
+A watch thread raises an exception in the thread whose call exceeds its limit. CPython raises an
+asynchronous exception only between two bytecodes. A call inside C code (``time.sleep``, a large
+``numpy`` operation) therefore ends first; the watch thread logs a warning meanwhile.
 
-Nothing of this may reach what runs after the call. The thread says ``over`` before it goes on and
-then waits while the watch is ``striking``; the watch says ``striking`` before it looks at ``over``.
-So either the watch sees that the call is over, or the thread sees the exception come and takes it
-back.
+The exception must not reach the code after the call. The calling thread sets ``over`` first and
+then waits while ``striking`` is set. The watch thread sets ``striking`` first and then reads
+``over``. So either the watch thread sees that the call is over, or the calling thread sees the
+exception and takes it back.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from typing import Any
 from cql.errors import RunError
 
 SETTING = "function_timeout"
-#: Seconds between two looks of the watch at the most, after which it strikes again (a function may
-#: have caught what was raised in it), and for which it stays when there is nothing to watch.
+#: In seconds: the longest pause between two looks of the watch thread; the pause before it raises
+#: again (the function may have caught the first exception); and the time without any call after
+#: which the thread ends.
 _LOOK, _AGAIN, _STAY = 0.05, 0.2, 0.2
-#: A call that goes on for so long after its limit is told of, once.
+#: Seconds beyond the limit after which the log reports a call, once.
 _TOLD = 1.0
 
 _log = logging.getLogger("cql")
-#: With None instead of an address it takes back an exception that has not been raised yet.
+#: With None instead of an address, the call takes back an exception that is not raised yet.
 _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
@@ -39,7 +40,7 @@ _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many ``microseconds`` for one call; ``text`` is what the setting says."""
+    """The limit of one call, in ``microseconds``; ``text`` is the value of the setting."""
 
     microseconds: int
     text: str
@@ -56,7 +57,9 @@ class TimeLimitError(RunError):
 
 
 class Strike(BaseException):
-    """What is raised in the function: no Exception, which it may well catch."""
+    """The exception that the watch thread raises in the function.
+
+    A BaseException, because many functions catch Exception."""
 
 
 class _Call:
@@ -70,24 +73,24 @@ class _Call:
 
 
 def within(limit: Limit, name: str, function: Callable[..., Any], *args: object) -> Any:
-    """``function(*args)``, whose ``name`` is for the error.
+    """Returns ``function(*args)``; the error shows ``name``.
 
-    Raises TimeLimitError if it takes longer; then the call has been ended."""
+    Ends a call that exceeds the limit, and raises TimeLimitError."""
     call = _Call(name, limit.microseconds / 1e6)
     try:
         try:
             _watch.begin(call)
             made = function(*args)
         finally:
-            call.over = True  # nothing is raised between the end of the call and this
+            call.over = True  # CPython raises nothing between the end of the call and this line
             _settle(call)
     except Strike:
         call.over = True
         try:
             _settle(call)
-        except Strike:  # one more was on its way: now none is
+        except Strike:  # a second exception was pending; no third one can be
             _settle(call)
-        if not call.struck:  # it is meant for a call around this one
+        if not call.struck:  # the exception belongs to an enclosing call
             raise
     if call.struck:
         raise TimeLimitError(name, limit) from None
@@ -95,7 +98,7 @@ def within(limit: Limit, name: str, function: Callable[..., Any], *args: object)
 
 
 def _settle(call: _Call) -> None:
-    """Returns when nothing will be raised for a call that is over."""
+    """Returns when the watch thread can no longer raise for ``call``, whose ``over`` is set."""
     while call.striking:
         time.sleep(0)
     if call.struck:
@@ -104,7 +107,7 @@ def _settle(call: _Call) -> None:
 
 
 class _Watch:
-    """One thread for all calls of the process that have a limit, while there are any."""
+    """One thread watches all calls of the process that have a limit; it ends when none is left."""
 
     def __init__(self) -> None:
         self.calls: set[_Call] = set()
@@ -154,12 +157,12 @@ class _Watch:
             )
 
     def _leave(self) -> bool:
-        """Whether the thread may end: no call has come meanwhile."""
+        """Whether the thread may end: no call is left, or another watch thread has started."""
         me, self._thread = self._thread, None
         if not self.calls:
             return True
         with self._lock:
-            if self._thread is not None:  # who came has started another one
+            if self._thread is not None:  # a new call has started another thread
                 return True
             self._thread = me
         return False

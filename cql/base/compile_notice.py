@@ -1,7 +1,7 @@
-"""Says that kernels are being compiled, where that takes time: once in a process.
+"""A notice, once per process, that kernels are compiling and the query waits for them.
 
-Whether a kernel has to be compiled is known where the cache on disk is asked for it
-(``cql.executor.jit.disk_cache``); who is told is the session that worked last.
+The disk cache (``cql.executor.jit.disk_cache``) reports each miss and each end of a compilation.
+The session that worked last receives the notice.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable
 NOTICE = (
     "compiling kernels, once on this machine … (cql warm compiles those of the library beforehand)"
 )
-#: Seconds of compiling that nobody is told of.
+#: Seconds of compilation before the notice.
 PATIENCE = 1.0
 
 
 class CompileWatch:
-    """Adds up how long kernels compiled that were in no cache; ``clock`` gives seconds."""
+    """Sums the compile time of the kernels that no cache held; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.tell: Callable[[str], None] = lambda message: None
@@ -31,7 +31,7 @@ class CompileWatch:
         self._told = False
 
     def asked_by(self, tell: Callable[[str], None]) -> None:
-        """``tell``, a method, hears of what compiles from now on, as long as its object lives."""
+        """``tell``, a bound method, receives the notice from now on, while its object lives."""
         method = weakref.WeakMethod(tell)
 
         def tell_if_alive(message: str) -> None:
@@ -40,21 +40,21 @@ class CompileWatch:
                 alive(message)
 
         self.tell = tell_if_alive
-        self._since = None  # what has not ended has failed
+        self._since = None  # a compilation that has not ended by now has failed
 
     def begins(self) -> None:
-        """A kernel is in no cache; what it calls begins and ends inside of it."""
+        """The compilation of a kernel begins; its callees begin and end inside."""
         now = self._clock()
         if self._since is not None:
             self._spent += now - self._since
         self._since = now
         if self._spent >= PATIENCE and not (self._told or self.quiet):
             self._told = True
-            with contextlib.suppress(Exception):  # no notice is worth a kernel
+            with contextlib.suppress(Exception):  # a failed notice must not stop the compilation
                 self.tell(NOTICE)
 
     def ends(self) -> None:
-        """A kernel is compiled."""
+        """The compilation of a kernel ends."""
         if self._since is not None:
             self._spent += self._clock() - self._since
             self._since = None

@@ -1,7 +1,8 @@
-"""What messages say of objects of users, whose methods may raise or return anything.
+"""Texts of users' objects for messages.
 
-Nothing here calls a method of such an object outside of a ``try``: an exception whose ``__str__``
-raises, a ``repr`` that gives a subclass of str, a class whose name is no text.
+The methods of a user's object may raise or return anything: an exception whose ``__str__`` raises,
+a ``repr`` that returns a subclass of str, a class whose name is no text. This module therefore
+calls these methods only inside a ``try``.
 """
 
 from __future__ import annotations
@@ -9,28 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: Characters of a message that an exception or an object takes at most.
+#: Maximal length, in characters, of an exception's own text in a message.
 _LONGEST = 200
-#: Where our errors are defined: each has a message and perhaps a hint.
+#: The module of the engine's errors, each of which has a message and perhaps a hint.
 _OURS = "cql.errors"
 _NAME = type.__dict__["__name__"]
 
 
 def type_name(value: object) -> str:
-    """The name of its type, whatever its metaclass says."""
+    """The name of the object's type; no metaclass can override it."""
     return str(_NAME.__get__(type(value)))
 
 
 def object_text(value: object, longest: int = 60) -> str:
-    """``repr(value)``, of at most ``longest`` characters; ``<Type>`` where that raises."""
+    """``repr(value)``, cut to ``longest`` characters; ``<Type>`` where ``repr`` raises."""
     text = _text(repr, value)
     text = f"<{type_name(value)}>" if text is None else text
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def error_text(error: BaseException) -> str:
-    """An exception in one line: its type, and its own text if it has one. A hint of ours is kept
-    whole."""
+    """An exception in one line: its type and, if there is one, its text, cut to 200 characters.
+    The hint of an engine error stays whole."""
     ours = type(error).__module__ == _OURS
     text = " ".join((_text(_message if ours else str, error) or "").split())
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
@@ -48,10 +49,10 @@ def _hint(error: Any) -> str:
 
 
 def _text(make: Callable[[object], str], value: object) -> str | None:
-    """A plain str without halves of characters, None where ``make`` raises."""
+    """``make(value)`` as a plain str without lone surrogates; None where ``make`` raises."""
     try:
         return str.encode(make(value), "utf-8", "backslashreplace").decode()
     except KeyboardInterrupt:
         raise
-    except BaseException:  # whatever a user's class raises
+    except BaseException:  # a user's class may raise anything
         return None

@@ -1,4 +1,4 @@
-"""What has been made, to be had again: bounded, and safe to use from several threads."""
+"""A bounded LRU cache, safe to use from several threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Made = TypeVar("Made")
 
 
 class LruCache(Generic[Key, Made]):
-    """Values by what they are made of: those that were asked for last, as long as their keys do
-    not ``weigh`` more than ``room`` together. Who gets one leaves it as it is: others have it,
-    too."""
+    """LRU cache, bounded by the total weight of its keys: ``room``, in the unit of ``weigh``.
+
+    Callers share the values and must not change them."""
 
     def __init__(self, room: int, weigh: Callable[[Key], int]) -> None:
         self._room = room
@@ -27,8 +27,10 @@ class LruCache(Generic[Key, Made]):
         return len(self._made)
 
     def get(self, key: Key, make: Callable[[], Made]) -> Made:
-        """The value of that key, from ``make`` if it is not there; what that raises is raised. Of
-        two threads that make one at once, both get the first."""
+        """The value of ``key``; a miss calls ``make`` and passes its exceptions on.
+
+        Two threads that miss the same key at once both get the value that was stored first. A key
+        heavier than ``room`` is not stored."""
         with self._lock:
             if key in self._made:
                 self._made.move_to_end(key)

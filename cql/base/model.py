@@ -1,4 +1,4 @@
-"""Schemas: what a stream or a relation looks like from outside."""
+"""Schemas: the columns of a stream or a relation, and the punctuations of an iterable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column; ``nullable`` is a promise when False. ``of``: what the query calls the relation
-    that it comes from, to be shown."""
+    """A column. ``nullable`` False guarantees that the column holds no NULL.
+
+    ``of`` is the query's name for the column's relation, for display."""
 
     name: str
     type: DataType
@@ -24,7 +25,7 @@ class Field:
     of: str = field(default="", compare=False, repr=False)
 
     def of_relation(self, name: str) -> Field:
-        """The column of a relation that the query calls so."""
+        """This column, of the relation that the query calls ``name``."""
         return Field(self.name, self.type, self.nullable, self.comment, name)
 
     def __str__(self) -> str:
@@ -51,17 +52,18 @@ class Schema:
         return tuple(f.name for f in self.fields)
 
     def part(self, columns: Iterable[int], of: str) -> Schema:
-        """Some of the columns, of a relation that the query calls ``of``."""
+        """The columns at these indices, of the relation that the query calls ``of``."""
         return Schema(tuple([self.fields[c].of_relation(of) for c in columns]))
 
     def padded(self, pads: bool) -> Schema:
-        """The columns in rows that may lack a partner (``pads``)."""
+        """The columns of an outer join's side; with ``pads``, each is nullable (a row without a
+        partner)."""
         if not pads or all(f.nullable for f in self.fields):
             return self
         return Schema(tuple([replace(f, nullable=True) for f in self.fields]))
 
     def find(self, name: str) -> int | None:
-        """Index of the column of that name (an exact match wins), None if there is none."""
+        """Index of the column called ``name`` (an exact match wins), None if there is none."""
         for index, f in enumerate(self.fields):
             if f.name == name:
                 return index
@@ -79,8 +81,10 @@ NO_COLUMNS = Schema(())
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """What an iterable may give between its rows: no later row has a ``column`` below ``value``
-    (out-of-order paper §3.2). The value is of the column's type."""
+    """A punctuation that an iterable may give between its rows.
+
+    No later row has a ``column`` below ``value`` (out-of-order paper §3.2). ``value`` has the
+    column's type."""
 
     column: str
     value: Any

@@ -15,11 +15,11 @@ _previous_limit = 0
 
 @contextmanager
 def deep_stack() -> Iterator[None]:
-    """Room for recursion over a tree of ``dialect.lexical.MAX_TREE_DEPTH``, restored afterwards.
-    As a decorator, for the first function of a walk, not for the one that recurs.
+    """Raises the recursion limit for a tree of depth ``dialect.lexical.MAX_TREE_DEPTH``.
 
-    Calls from Python to Python use no C stack since 3.11, so only the interpreter's own counter has
-    to be raised. It is one counter for all threads: the last one out restores it.
+    As a decorator, ``deep_stack`` belongs on the entry function of a walk, not on the function that
+    recurs. Calls from Python to Python use no C stack since 3.11, so only the interpreter's
+    recursion limit has to rise. All threads share this limit: the last thread to leave restores it.
     """
     global _inside, _previous_limit
     with _lock:

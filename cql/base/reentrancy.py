@@ -1,9 +1,10 @@
-"""The runs that a thread computes for, and the functions that it is in the middle of.
+"""The runs that a thread computes for, and the users' functions that the thread is inside of.
 
-What a run calls of its users (functions, iterables, sinks, notices) must not wait for that run: it
-would wait for itself. So each thread knows the runs that it is inside of; more than one where a
-function runs a query of its own. A function that only one thread may be in must not wait for
-itself either, when a query that it runs calls it.
+A run calls users' functions, iterables, sinks and notices. Such a call must not wait for its own
+run: the two would deadlock. So each thread knows the runs that it computes for; there are several
+where a function runs a query of its own. A function that only one thread at a time may execute
+(``OneAtATime``) may run a query that calls the function again: that inner call must not wait for
+the outer one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ P = ParamSpec("P")
 
 
 class _Turn:
-    """What one thread holds at a time. ``over``: nobody may take it any more."""
+    """A lock that one thread at a time holds. ``over``: no thread may take the lock any more."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -27,8 +28,8 @@ class _Turn:
 
 class _Thread(threading.local):
     runs: frozenset[object] = frozenset()
-    #: The calls of ``OneAtATime`` that this thread is inside of, the innermost last: each with the
-    #: turn that calls within it take.
+    #: The ``OneAtATime`` calls that this thread is inside of, the innermost last. Nested calls of
+    #: the same function take the turn beside the call.
     calls: tuple[tuple[OneAtATime, _Turn], ...] = ()
 
 
@@ -36,9 +37,10 @@ _thread = _Thread()
 
 
 class OneAtATime:
-    """A lock for functions that must not run in two threads at once. A call may run a query that
-    calls the function again, in whatever threads: those wait for each other, not for the call that
-    waits for them."""
+    """A lock for a function that must not run in two threads at once.
+
+    A call may run a query that calls the function again, from any threads. These nested calls wait
+    for each other, but not for the outer call, which waits for them."""
 
     def __init__(self) -> None:
         self._turn = _Turn()
@@ -55,14 +57,16 @@ class OneAtATime:
         calls = _thread.calls
         _thread.calls = calls[:-1]
         try:
-            with calls[-1][1].lock:  # calls within this one have ended
+            with calls[-1][1].lock:  # the nested calls have ended
                 calls[-1][1].over = True
         finally:
             self._within(_thread.calls).lock.release()
 
     def _take(self) -> _Turn:
-        """Waits for the turn within the innermost call of this lock that has not ended: a run that
-        was started in the background outlives it."""
+        """Takes and returns the turn of the innermost call of this lock that has not ended.
+
+        A call may end while a background run that it started still makes nested calls: these take
+        the turn of the next outer call."""
         while True:
             turn = self._within(_thread.calls)
             turn.lock.acquire()
@@ -75,13 +79,13 @@ class OneAtATime:
 
 
 def is_inside(run: object) -> bool:
-    """Whether this thread computes for ``run``, known by the identity of its ``Control``."""
+    """Whether this thread computes for ``run``, which is the run's ``Control`` object."""
     return run in _thread.runs
 
 
 @contextlib.contextmanager
 def inside(*runs: object) -> Iterator[None]:
-    """While this thread computes for ``runs``, too."""
+    """In the ``with`` block, this thread also computes for ``runs``."""
     before = _thread.runs
     _thread.runs = before.union(runs)
     try:
@@ -91,7 +95,7 @@ def inside(*runs: object) -> Iterator[None]:
 
 
 def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """The items, each of them made inside ``run``; who takes them is not inside."""
+    """Yields ``items``; each item is computed inside ``run``, its consumer is not inside."""
     try:
         while True:
             with inside(run):
@@ -106,8 +110,10 @@ def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, 
 
 
 def inherited(work: Callable[P, None], *, computes: bool = True) -> Callable[P, None]:
-    """``work`` for a new thread, which computes for the runs that this one computes for, unless it
-    only was started by them (``computes``), and is inside the same calls."""
+    """``work`` for a new thread, which is inside the same calls as this thread.
+
+    With ``computes``, the new thread also computes for the runs of this thread; without, the runs
+    only started it."""
     runs, calls = _thread.runs if computes else (), _thread.calls
 
     def run(*args: P.args, **named: P.kwargs) -> None:

@@ -36,9 +36,11 @@ class SettingType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table. ``later`` are values that are known and not supported by this version;
-    ``low`` and ``high`` bound an integer or a size, both included. An ``experiment`` compares
-    mechanisms, as the papers' figures do; it is obeyed like the others and listed after them."""
+    """One row of the table.
+
+    ``later`` lists known values that this version does not support. ``low`` and ``high`` bound an
+    integer or a size, both included. An ``experiment`` compares mechanisms, as the papers' figures
+    do; the engine obeys it like any other setting, and lists it after the others."""
 
     name: str
     type: SettingType
@@ -52,13 +54,13 @@ class Setting:
 
     @property
     def category(self) -> str:
-        """Under which heading it is listed."""
+        """The heading that lists the setting."""
         return FOR_EXPERIMENTS if self.experiment else "for use"
 
     def parse(self, value: Any, position: Position | None = None) -> str | float | bool:
-        """``value`` (text, or a Python value) as this setting keeps it.
+        """``value`` (a text or a Python value) in the form that ``Settings`` holds.
 
-        Raises SettingError when it does not fit, NotSupportedError for a value of ``later``."""
+        Raises SettingError for a bad value, NotSupportedError for a value of ``later``."""
         match self.type:
             case SettingType.CHOICE:
                 return self._choice(value, position)
@@ -88,7 +90,7 @@ class Setting:
         return str(value)
 
     def takes(self) -> str:
-        """What the setting takes, in words."""
+        """The values that the setting takes, in words."""
         match self.type:
             case SettingType.CHOICE:
                 return ", ".join(self.choices)
@@ -189,7 +191,7 @@ def _word(text: str) -> str:
 def _to_int(value: Any) -> int | None:
     if isinstance(value, str):
         digits: str = value.strip().replace("_", "")
-        # int() on a hostile, endless string of digits is quadratic and refuses with a ValueError
+        # int() takes quadratic time on a long text of digits, or raises ValueError
         return int(digits) if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) else None
     if isinstance(value, bool):
         return None
@@ -238,9 +240,9 @@ def _choice(default: str, help: str, *choices: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings(Mapping[str, Any]):
-    """All settings with valid values; immutable. A mapping from names, and typed attributes.
+    """All settings with valid values; immutable. A mapping from names, with typed attributes.
 
-    Build one with ``Settings.of(**values)`` or ``with_``: they check; the constructor does not."""
+    ``Settings.of(**values)`` and ``with_`` check the values; the constructor does not."""
 
     runtime: str = _choice(
         "auto",
@@ -380,7 +382,7 @@ class Settings(Mapping[str, Any]):
         "auto", "Progress on the terminal; auto shows it where one is attached.", "on", "off"
     )
 
-    # For experiments: what exists to compare the mechanisms of the papers.
+    # For experiments: settings that compare the mechanisms of the papers.
 
     shared_windows: bool = _setting(
         SettingType.FLAG,
@@ -552,7 +554,9 @@ class Settings(Mapping[str, Any]):
         return cls().update(values)
 
     def with_(self, name: str, value: Any, position: Position | None = None) -> Settings:
-        """These settings with one changed; raises SettingError (names are matched as words)."""
+        """These settings with one changed. Case, ``-`` and ``_`` do not matter in ``name``.
+
+        Raises SettingError for an unknown name or a bad value."""
         setting = find_setting(name, position)
         return self._replaced(setting.name, setting.parse(value, position))
 
@@ -589,13 +593,13 @@ def _rows() -> Iterator[tuple[str, Setting]]:
         yield field.name, Setting(field.name, kind, default, help, **more)
 
 
-#: The table, in the order in which it is documented: those for experiments come last.
+#: The table, in the order of the documentation: the settings for experiments come last.
 SETTINGS: Mapping[str, Setting] = dict(_rows())
 
 
-#: What other engines call the time zone of a session.
+#: Other engines' names for the time zone of a session.
 _TIME_ZONES = ("time_zone", "timezone", "spark.sql.session.timezone", "table.local_time_zone")
-#: What their users are told.
+#: The hint for users of these names.
 ALWAYS_UTC = (
     "the time zone is always UTC: leave it out; a window takes a zone of its own:"
     " [RANGE 1 day SLIDE 1 day TIME ZONE 'Europe/Prague']"
@@ -603,7 +607,9 @@ ALWAYS_UTC = (
 
 
 def find_setting(name: str, position: Position | None = None) -> Setting:
-    """The row of that name (case, ``-`` and ``_`` do not matter); SettingError with candidates."""
+    """The setting called ``name`` (case, ``-`` and ``_`` do not matter).
+
+    Raises SettingError with the closest candidates."""
     setting = SETTINGS.get(_word(name))
     if setting is None:
         hint = ALWAYS_UTC if _word(name) in _TIME_ZONES else did_you_mean(_word(name), SETTINGS)
@@ -616,7 +622,7 @@ def find_setting(name: str, position: Position | None = None) -> Setting:
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """``name=value`` as the command line takes it, split; raises SettingError."""
+    """Splits ``name=value`` of the command line; raises SettingError."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise SettingError(f"'{text}' is not name=value", hint="for example --set workers=1")

@@ -1,4 +1,4 @@
-"""Policies that are more than a word: what a setting's text means."""
+"""The text form of a slack: a duration, a number of event-time units or a number of rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _UNITS = {
     "day": 86_400_000_000,
 }
 _TEXT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([a-z]*)")
-#: A slack in rows keeps as many times.
+#: Largest slack in rows: the operator keeps one event time per row of slack.
 MOST_ROWS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """How late a row may be before order is given up on: a length of time (``microseconds``), a
-    number of ``units`` of an integer event time, or a number of ``rows`` that may overtake it."""
+    """How late a row may come and still count as in order.
+
+    Exactly one is set: ``microseconds``, ``units`` of an integer event time, or ``rows`` that may
+    overtake a row."""
 
     text: str
     microseconds: int | None = None
@@ -37,7 +39,9 @@ class Slack:
 
 
 def parse_slack(text: str) -> Slack | None:
-    """``5 seconds``, ``1000 rows``, ``500`` (units of an integer event time); None if it is none.
+    """Parses ``5 seconds``, ``1000 rows`` or ``500`` (units of an integer event time).
+
+    Returns None for any other text.
 
     >>> parse_slack("1.5 Minutes").microseconds
     90000000

@@ -1,8 +1,8 @@
 """The value types of the dialect (Spark SQL's) and how each is stored in a column.
 
 Every type is stored in one numpy dtype; a nullable column has a byte mask beside it (1 = valid).
-Timestamps and day-time intervals are int64 microseconds, dates int32 days, decimals a
-scaled int64 of at most 18 digits, also where more are declared. Strings, binaries and arrays are
+Timestamps and day-time intervals are int64 microseconds, dates are int32 days. Decimals are scaled
+int64 of at most 18 digits, even where the declaration allows more. Strings, binaries and arrays are
 int32 codes of the query's dictionary.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Digits of a decimal that are held, and that may be declared.
+#: Maximal digits of a decimal's values, and of its declaration.
 MAX_DECIMAL_DIGITS = 18
 MAX_DECLARED_DIGITS = 38
 
@@ -65,12 +65,12 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 class DataType:
     """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays.
 
-    ``precision`` is how many digits values have at most (18 or less). A decimal of more digits has
-    those in ``declared``, else 0: results and sinks have that type, and nothing else depends on it,
-    so that such a type equals the one of 18 digits.
+    ``precision`` is the maximal number of digits of a value, 18 or less. ``declared`` is the
+    declared number of digits of a decimal with more than 18 digits, else 0. Only the types of
+    results and sinks depend on ``declared``, so such a type equals the type with 18 digits.
 
-    ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only says
-    how the column compares (``planner.functions.registry.char_padding``)."""
+    ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only
+    decides how the column compares (``planner.functions.registry.char_padding``)."""
 
     kind: Kind
     precision: int = 0
@@ -103,12 +103,12 @@ class DataType:
 
     @property
     def is_text(self) -> bool:
-        """A string or binary: bytes with an order, which is not that of their codes."""
+        """A string or binary: its bytes have an order, its codes have not."""
         return self.kind in (Kind.STRING, Kind.BINARY)
 
     @property
     def is_coded(self) -> bool:
-        """Stored as codes of the dictionary, which are the same where the values are."""
+        """Stored as codes of the dictionary; equal values have equal codes."""
         return self.is_text or self.kind is Kind.ARRAY
 
     @property
@@ -129,7 +129,7 @@ class DataType:
 
     @property
     def with_limit(self) -> str:
-        """The type for messages about values that it does not hold."""
+        """The type, with its limit, for messages about values that do not fit."""
         return f"{self}, of which {self.precision} digits are held" if self.declared else f"{self}"
 
     def to_arrow(self) -> pa.DataType:
@@ -189,23 +189,23 @@ BINARY = DataType(Kind.BINARY)
 
 
 def decimal(precision: int, scale: int) -> DataType:
-    """DECIMAL(precision, scale) of up to 38 digits, of which values have at most 18."""
+    """DECIMAL(precision, scale): up to 38 declared digits, at most 18 digits in a value."""
     declared = precision if precision > MAX_DECIMAL_DIGITS else 0
     return DataType(Kind.DECIMAL, min(precision, MAX_DECIMAL_DIGITS), scale, declared=declared)
 
 
 def char(length: int) -> DataType:
-    """CHAR(length): text of exactly so many characters."""
+    """CHAR(length): text of exactly ``length`` characters."""
     return DataType(Kind.STRING, length=length)
 
 
 def array(element: DataType) -> DataType:
-    """Arrays of values that are never NULL."""
+    """An array of ``element`` values, none of which is NULL."""
     return DataType(Kind.ARRAY, element=element)
 
 
 def from_arrow(arrow: pa.DataType) -> DataType | None:
-    """Our type for an Arrow type, None where no column can hold it (lists, structs, maps)."""
+    """The engine's type for an Arrow type; None where no column can hold it."""
     import pyarrow.types as t
 
     if t.is_dictionary(arrow):

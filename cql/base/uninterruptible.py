@@ -1,9 +1,9 @@
-"""What an interrupt must not break off.
+"""Work that an interrupt must not break off.
 
-Python raises KeyboardInterrupt between any two steps of the main thread. In the middle of numba's
-compiler that is for good: its registries are read by generators, which an exception ends, and from
-then on no function of the process compiles. So the main thread compiles on another one and waits;
-the wait is what an interrupt ends, at once, and the kernel is there for the next query.
+Python raises KeyboardInterrupt between any two bytecodes of the main thread. Inside numba's
+compiler, an exception ends the generators that read numba's registries; afterwards no function of
+the process compiles. So the main thread hands each compilation to another thread and waits. An
+interrupt ends only the wait, at once; the kernel completes and serves the next query.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cql.base.reentrancy import inherited
 
 T = TypeVar("T")
 
-#: Held while something is done apart. The process ends after that: LLVM calls back into Python,
-#: which ends threads where they stand.
+#: Held while a thread does uninterruptible work. The exit of the process waits for the lock: Python
+#: would end a thread at LLVM's next callback, in the middle of the compiler.
 _at_work = threading.Lock()
 
 
@@ -41,13 +41,14 @@ os.register_at_fork(after_in_child=_in_a_child)
 
 
 def uninterruptible(work: Callable[[], T]) -> T:
-    """``work()``, which an interrupt does not reach: the caller is interrupted, and nobody learns
-    what came of it. What it raises is raised here."""
+    """Returns ``work()``, which no interrupt reaches; passes its exceptions on.
+
+    An interrupt ends the caller's wait: ``work`` completes, and its result is dropped."""
     if threading.current_thread() is not threading.main_thread():
-        return work()  # only the main thread is interrupted
+        return work()  # Python interrupts only the main thread
     made: list[T] = []
     raised: list[BaseException] = []
-    # Not a Thread: an interrupt while that starts leaves its locks broken.
+    # Not threading.Thread: an interrupt during its start leaves its locks broken.
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -68,8 +69,10 @@ def uninterruptible(work: Callable[[], T]) -> T:
 
 
 def load_module(name: str) -> Any:
-    """The module of that name, whose kernels compile when it is imported: only when they are used,
-    and apart. Others import it by its name behind this, for its types."""
+    """Imports the module ``name``, whose kernels compile at import, without interruption.
+
+    Callers load the module at its first use. Afterwards they may import the module by its name, so
+    that type checkers know its types."""
     found = sys.modules.get(name)
     if found is None or getattr(found.__spec__, "_initializing", False):
         found = uninterruptible(lambda: importlib.import_module(name))

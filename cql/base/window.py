@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-#: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
+#: Rows with an event time beyond this are bad rows: the bounds or ids of their windows may not fit
+#: in 64 bits.
 MAX_EVENT_TIME = 1 << 61
 
 
@@ -21,8 +22,8 @@ class WindowKind(Enum):
     UNBOUNDED = "unbounded"
     ROWS = "rows"  # ROWS n [SLIDE m], [PARTITION BY k ROWS n]
     SESSION = "session"
-    EARLY = "early"  # rows that Bucket gave their windows: each from its arrival on
-    CUMULATE = "cumulate"  # of RANGE in steps of SLIDE: each begins with the range, and grows
+    EARLY = "early"  # Bucket has given each row its windows; a row counts from its arrival on
+    CUMULATE = "cumulate"  # windows that begin with the RANGE and grow in steps of SLIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,22 @@ class Window:
     rows: int | None = None
     gap: int | None = None
     partition_by: tuple[int, ...] = ()
-    end: int | None = None  # of EARLY: the column with the end of the row's window
-    zone: str | None = None  # lengths are whole days, and these are of that time zone
+    end: int | None = None  # EARLY: index of the column with the end of the row's window
+    zone: str | None = None  # lengths are whole days of this time zone
 
     @property
     def has_bounds(self) -> bool:
-        """Whether a group's row leaves with the window's start, end and time."""
+        """Whether a group's output row has the window's start, end and time."""
         return self.kind in (WindowKind.SLIDING, WindowKind.SESSION, WindowKind.CUMULATE)
 
     @property
     def has_number(self) -> bool:
-        """Whether every row tells which windows hold it, by number."""
+        """Whether the numbers of a row's windows follow from the row alone."""
         return self.kind in (WindowKind.SLIDING, WindowKind.CUMULATE)
 
     @property
     def overlap(self) -> int:
-        """How many windows one row can fall into (those with numbers)."""
+        """The maximal number of windows that one row falls into (SLIDING and CUMULATE)."""
         assert self.range is not None
         assert self.slide is not None
         return -(-self.range // self.slide)

@@ -1,12 +1,12 @@
-"""Days of a time zone, which are not all of 24 hours, as a table that kernels can read too.
+"""The days of a time zone, not all of 24 hours, as a table that kernels can read too.
 
-Day *d* (counted from 1970-01-01) begins at the first instant at which the local date is *d* or
-later, and ends where day *d + 1* begins: so days follow each other without gaps, also where clocks
-go back over midnight. Instants are microseconds UTC.
+Day *d* (counted from 1970-01-01) begins at the first instant whose local date is *d* or later. Day
+*d* ends where day *d + 1* begins. So days follow each other without gaps, even where clocks go back
+over midnight. Instants are microseconds UTC.
 
-Between two changes of the clock, local time is UTC and a constant. ``instants`` are where these
-stretches begin, ``offsets`` their constants, and ``firsts`` the day that has been reached before
-each (a day that has begun once does not begin again).
+Between two changes of the clock, local time is UTC plus a constant. ``instants`` are the beginnings
+of these stretches, ``offsets`` their constants in microseconds. ``firsts`` is the last day begun
+before each stretch (a day that has begun does not begin again).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from functools import lru_cache
 
 DAY = 86_400_000_000
 _SECOND = 1_000_000
-#: The clock changes between these years; before and after, it stays as it was at their bounds.
+#: The table holds the clock changes between these years; outside, the first and the last offset
+#: hold for ever.
 FIRST_YEAR, LAST_YEAR = 1850, 2200
-#: No zone changes its clock twice within as many days without being caught.
+#: Days between two probes for a change; a probe finds every change unless the offset returns to its
+#: old value within the stride.
 _STRIDE = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = -(2**63)
@@ -40,8 +42,8 @@ class ZoneDays:
         return max((instant + self.offsets[at]) // DAY, self.firsts[at])
 
     def start(self, day: int) -> int:
-        """The first instant of ``day``, in the first stretch that reaches it. A day that the zone
-        left out begins (and ends) where the next one does."""
+        """The first instant of ``day``, in the first stretch that reaches the day. A day that the
+        zone skipped begins and ends where the next day begins."""
         at = bisect_left(self.firsts, day) - 1
         return max(day * DAY - self.offsets[at], self.instants[at])
 
@@ -64,7 +66,8 @@ def days_of(zone: str, shift: int = 0) -> ZoneDays:
 
 @lru_cache(maxsize=64)
 def _changes(zone: str) -> tuple[tuple[int, int], ...]:
-    """From which instant on local time is how far ahead of UTC."""
+    """Pairs (instant, offset): from the instant on, local time is UTC plus the offset, both in
+    microseconds."""
     import zoneinfo
 
     try:

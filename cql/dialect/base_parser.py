@@ -1,4 +1,4 @@
-"""What all parts of the parser share: refusals with place and hint, strict lists, durations."""
+"""The common base of the parser's parts: refusals with place and hint, strict lists, durations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _QUOTABLE = frozenset(
 
 
 class RefusalError(SqlglotParseError):
-    """A refusal on its way out; sqlglot's own backtracking may still catch it."""
+    """A refusal of the text; sqlglot's own backtracking may still catch the exception."""
 
     def __init__(self, message: str, start: int, length: int, hint: str | None) -> None:
         super().__init__(message)
@@ -85,7 +85,8 @@ class RefusalError(SqlglotParseError):
 def _finds_its_end(
     name: str, parse: Callable[[BaseParser], exp.Expr | None]
 ) -> Callable[[BaseParser], exp.Expr | None]:
-    """sqlglot forgives a missing ``)`` after CAST, EXTRACT and the like; this does not."""
+    """Makes ``parse`` refuse a missing ``)``, which sqlglot accepts after CAST, EXTRACT and other
+    functions."""
 
     def parsed(self: BaseParser) -> exp.Expr | None:
         node = parse(self)
@@ -97,7 +98,7 @@ def _finds_its_end(
 
 
 class BaseParser(parser.Parser):
-    """sqlglot's parser without what this dialect has no use for."""
+    """sqlglot's parser without the syntax that this dialect does not have."""
 
     ID_VAR_TOKENS: ClassVar[set[TokenType]] = set(NAME_TOKENS)
     ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NAME_TOKENS)
@@ -182,7 +183,7 @@ class BaseParser(parser.Parser):
     # ----------------------------------------------------------------- refusals
 
     def refuse(self, message: str, token: Token | None = None, hint: str | None = None) -> NoReturn:
-        """Stops at ``token`` (default: the current one, or behind the last)."""
+        """Refuses the text at ``token`` (default: the current token, or the end of the text)."""
         raise self.refusal(message, token, hint)
 
     def refusal(
@@ -192,7 +193,7 @@ class BaseParser(parser.Parser):
         return RefusalError(message, start, length, self._backticks() or hint)
 
     def _backticks(self) -> str | None:
-        """A hint where a word of the grammar was probably meant as a name."""
+        """A hint if the user probably meant a word of the grammar as a name."""
         for i in (self._index, self._index - 1):
             token = self._tokens[i] if 0 < i < self._tokens_size else None
             if (
@@ -211,7 +212,7 @@ class BaseParser(parser.Parser):
         return (last.end + 1 if last else 0), 1
 
     def raise_error(self, message: str, token: Token = parser.SENTINEL_NONE) -> None:
-        """sqlglot's own complaints, in our words."""
+        """Turns sqlglot's own errors into refusals with the dialect's messages."""
         bad = token or self._curr
         near = f"before {bad.text!r}" if bad else "at the end"
         if message.startswith("Required"):
@@ -228,14 +229,14 @@ class BaseParser(parser.Parser):
         self.refuse_unexpected(message, bad or None)
 
     def refuse_unsupported(self, clauses: unsupported.Clauses, ahead: int = 0) -> None:
-        """Refuses the clause of another dialect that stands here, if one does."""
+        """Refuses a clause of another dialect at the current token, if there is one."""
         for clause, hint in clauses.items():
             if self.word_is(*clause, ahead=ahead):
                 name = " ".join(word for word in clause if word not in ("(", "SELECT", "ALL"))
                 self.refuse(f"{name} is not supported", self._tokens[self._index + ahead], hint)
 
     def _refuse_operator(self) -> None:
-        """Refuses the operator of another dialect whose two signs stand around here."""
+        """Refuses a two-sign operator of another dialect near the current token."""
         around = self._tokens[max(0, self._index - 2) : self._index + 2]
         for first, second in pairwise(around):
             sign = first.text + second.text
@@ -244,8 +245,8 @@ class BaseParser(parser.Parser):
                 self.refuse(f"{sign} is not supported", token, unsupported.OPERATORS[sign])
 
     def refuse_unexpected(self, message: str, token: Token | None = None) -> NoReturn:
-        """Refuses with the likeliest cause: another dialect's or a misspelt clause, a missing
-        comma."""
+        """Refuses the text with the most likely cause: a clause of another dialect, a misspelt
+        clause, or a missing comma."""
         self.refuse_unsupported(unsupported.OF_QUERY)
         self._refuse_operator()
         index = self._index
@@ -281,13 +282,14 @@ class BaseParser(parser.Parser):
     # ----------------------------------------------------------------- small things
 
     def placed(self, node: E, token: Token) -> E:
-        """A validated node that knows where it starts."""
+        """The node, validated, with the position of ``token``."""
         return self.expression(node, token=token)
 
     def expression(
         self, instance: E, token: Token | None = None, comments: list[str] | None = None
     ) -> E:
-        """An operator stands where its first operand does, and reaches to the end of its last."""
+        """The node, validated; an operator extends from the start of its first operand to the end
+        of its last operand."""
         made: E = super().expression(instance, token, comments)
         if token is None and isinstance(made, _OPERATORS) and self._prev:
             start = made.this.meta.get("start") if isinstance(made.this, exp.Expr) else None
@@ -296,7 +298,7 @@ class BaseParser(parser.Parser):
         return made
 
     def word_is(self, *words: str, ahead: int = 0) -> bool:
-        """Do the next tokens read like this (quoted names and strings never do)?"""
+        """Whether the next tokens are ``words``; quoted names and strings never are."""
         for i, word in enumerate(words):
             index = self._index + ahead + i
             if index >= self._tokens_size:
@@ -315,7 +317,8 @@ class BaseParser(parser.Parser):
         return True
 
     def require(self, *words: str, after: str, whole: str) -> None:
-        """The next words must be these; the hint is the ``whole`` clause unless one is misspelt."""
+        """Consumes ``words`` or refuses; the hint is the ``whole`` clause unless a word is
+        misspelt."""
         for word in words:
             if not self.accept(word):
                 shown = " ".join(words)
@@ -323,7 +326,7 @@ class BaseParser(parser.Parser):
                 self.refuse(f"expected {shown} after {after}", hint=close or f"write {whole}")
 
     def one_of(self, words: Collection[str], after: str) -> str:
-        """The next word, which must be one of these."""
+        """Consumes and returns the next word; refuses a word that is not in ``words``."""
         for word in words:
             parts = word.split()
             if self.accept(*parts):
@@ -335,7 +338,7 @@ class BaseParser(parser.Parser):
         raise self.refusal(f"expected one of {shown} after {after}", hint=hint)
 
     def name(self, what: str = "a name") -> exp.Identifier:
-        """An identifier, or a refusal that says what should be named."""
+        """An identifier; otherwise the refusal calls the missing name ``what``."""
         token = self._curr
         if token.token_type == TokenType.IDENTIFIER:
             self._advance()
@@ -430,7 +433,7 @@ class BaseParser(parser.Parser):
         return star
 
     def _prefixed_string(self, prefix: Token) -> exp.Expr:
-        """``X'00ff'``; other letters in front of a string mean nothing here."""
+        """``X'00ff'``; refuses any other letter before a string."""
         digits = self._next
         both = Token(TokenType.STRING, digits.text, start=prefix.start, end=digits.end)
         if prefix.text.upper() != "X":
@@ -449,7 +452,7 @@ class BaseParser(parser.Parser):
             text = f"0.{number.text}"
             return self._number(Token(TokenType.NUMBER, text, start=dot.start, end=number.end))
         if self._prev.token_type == TokenType.DOT and self._curr.token_type in _CONSTANTS:
-            self._advance()  # t. true is a column of t, with a blank or without
+            self._advance()  # t.true is a column of t, also with a blank after the dot
             return self.placed(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
         return super()._parse_primary()
 
@@ -482,7 +485,7 @@ class BaseParser(parser.Parser):
         return node
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        """``arr[1]``, ``m['k']``; what is a window was retyped before."""
+        """``arr[1]``, ``m['k']``; ``mark_windows`` has already retyped the ``[`` of a window."""
         while self._curr.token_type == TokenType.L_BRACKET:
             opened = self._curr
             if this is None:
@@ -502,7 +505,7 @@ class BaseParser(parser.Parser):
 
     def _negate_range(self, this: exp.Expr | None = None) -> exp.Expr | None:
         negated = super()._negate_range(this)
-        # a NOT BETWEEN b AND c = d: without parentheses NOT would print before all of it
+        # a NOT BETWEEN b AND c = d: without parentheses, NOT would print before the comparison
         follower = self._curr.token_type
         if isinstance(negated, exp.Not) and (
             follower in self.EQUALITY or follower in self.COMPARISON
@@ -562,11 +565,11 @@ class BaseParser(parser.Parser):
         allow_identifiers: bool = True,
         with_collation: bool = False,
     ) -> exp.Expr | None:
-        # sqlglot would tokenize any other name anew to see whether it is a type
+        # with allow_identifiers, sqlglot would tokenize any other name again to look for a type
         return super()._parse_types(check_func, schema, False, with_collation)
 
     def data_type(self, after: str) -> exp.Expr:
-        """The name of a type, or a refusal that knows the types."""
+        """The name of a type; otherwise the refusal suggests a type."""
         token = self._curr
         kind = self._parse_types(check_func=False, schema=False, allow_identifiers=False)
         if not isinstance(kind, exp.DataType | exp.Interval):

@@ -1,4 +1,4 @@
-"""Scripts and every statement that is no query: CREATE STREAM, INSERT, SET, SHOW, EXPLAIN, …"""
+"""Parses scripts, and all statements but queries: CREATE STREAM, INSERT, SET, SHOW, EXPLAIN, …"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cql.dialect.parser import QueryParser
 from cql.errors import did_you_mean
 
 EXPLAIN_MODES = ("LOGICAL", "PHYSICAL", "ANALYZE", "MERMAID", "KERNEL")
-#: What a session calls its queries.
+#: The names of a session's queries.
 QUERY_NAME = re.compile(r"[qQ]\d+")
 SHOWN = (
     "STREAMS",
@@ -99,8 +99,9 @@ class CqlParser(QueryParser):
     def script(
         self, toks: Sequence[Token], blanked: str, original: str, hints: tuple[HintText, ...]
     ) -> list[exp.Expr]:
-        """The statements between the semicolons; ``text_start`` and ``text_end`` are in their
-        meta.
+        """The statements between the semicolons.
+
+        The meta of a statement holds its offsets in the text, ``text_start`` and ``text_end``.
         """
         self.reset()
         self.sql = blanked
@@ -120,7 +121,7 @@ class CqlParser(QueryParser):
         return statements
 
     def _set_of(self, chunk: list[Token], head: int, following: Iterator[list[Token]]) -> exp.Expr:
-        """A set of statements, the first of which follows the ``head`` words of ``chunk``."""
+        """A statement set; its first statement follows the first ``head`` words of ``chunk``."""
         first, mode = chunk[0], None
         if first.text.upper() == "EXPLAIN" and chunk[1].text.upper() in EXPLAIN_MODES:
             mode = chunk[1].text.upper()
@@ -179,7 +180,7 @@ class CqlParser(QueryParser):
         )
 
     def _names_a_set(self) -> bool:
-        """STREAM's bare ``A UNION B``, ``A [ROWS 5] EXCEPT B``."""
+        """Whether the statement is STREAM's bare ``A UNION B`` or ``A [ROWS 5] EXCEPT B``."""
         depth = 0
         for i in range(self._index + 1, self._tokens_size):
             token = self._tokens[i]
@@ -224,8 +225,10 @@ class CqlParser(QueryParser):
         return self._create_table(args)
 
     def _view_words(self) -> None:
-        """``TEMP``, ``TEMPORARY`` and ``MATERIALIZED`` before VIEW: the session alone keeps a
-        view, and the queries that read it compute it."""
+        """Skips ``TEMP``, ``TEMPORARY`` and ``MATERIALIZED`` before VIEW.
+
+        The words change nothing: every view belongs to its session, and each query computes the
+        views that it reads."""
         temporary = self.word_is("TEMP") or self.word_is("TEMPORARY")
         if (temporary or self.word_is("MATERIALIZED")) and self._next.text.upper() == "VIEW":
             self._advance()
@@ -247,7 +250,7 @@ class CqlParser(QueryParser):
         return True
 
     def _constant(self, replace: bool) -> exp.Expr:
-        """``SYN = 2`` behind CREATE CONSTANT or DECLARE."""
+        """``SYN = 2`` after CREATE CONSTANT or DECLARE."""
         name = self.name("the name of the constant")
         if not self._match(TokenType.EQ):
             self.refuse("expected = after the name of the constant")
@@ -284,7 +287,7 @@ class CqlParser(QueryParser):
             key, parse = self.CLAUSES.get(token.text.upper(), ("", None))
             if parse is None or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
                 clause = f"{self._prev.text} {token.text}".upper()
-                if clause in _STREAM_CLAUSES:  # its first word was read as a name
+                if clause in _STREAM_CLAUSES:  # the parser has read its first word as a name
                     self.refuse(f"a name is missing before {clause}", self._prev)
                 hint = did_you_mean(token.text, _STREAM_CLAUSES)
                 self.refuse(
@@ -403,7 +406,7 @@ class CqlParser(QueryParser):
                 columns.append(
                     self.placed(nodes.PrimaryKey(expressions=self.names("a column")), token)
                 )
-                self.accept("NOT", "ENFORCED")  # Flink's; no key is
+                self.accept("NOT", "ENFORCED")  # Flink's spelling; the engine enforces no key
             else:
                 named = self.word_is("CONSTRAINT")  # CONSTRAINT c CHECK (…)
                 self.refuse_unsupported(unsupported.OF_COLUMNS, ahead=2 if named else 0)
@@ -625,7 +628,7 @@ class CqlParser(QueryParser):
         return nodes.Explain(this=inner, mode=mode)
 
     def execute(self) -> exp.Expr:
-        """What is a set of statements has been read as one: ``script``."""
+        """Refuses EXECUTE: ``script`` has already parsed every valid statement set."""
         if [t.text.upper() for t in self._tokens[1:4]] == ["STATEMENT", "SET", "BEGIN"]:
             self.refuse("a set of statements stands in no other", self._tokens[0])
         self.refuse(
@@ -685,7 +688,7 @@ class CqlParser(QueryParser):
         return nodes.StopQuery(this=self.name("the name or number of a query"))
 
     def _value(self, what: str) -> exp.Expr:
-        """A literal, a length of time, or a bare word."""
+        """A literal, a duration, or a bare word."""
         token = self._curr
         number = self._next if token.token_type == TokenType.DASH else token
         if token.token_type == TokenType.INTERVAL:
@@ -716,8 +719,9 @@ class CqlParser(QueryParser):
 
 
 def _begins_set(chunk: Sequence[Token]) -> int:
-    """How many words begin a set of statements (EXECUTE STATEMENT SET BEGIN; behind EXPLAIN with or
-    without EXECUTE), 0 if these do not."""
+    """The number of words in front of a statement set's first statement; 0 for other statements.
+
+    The words are EXECUTE STATEMENT SET BEGIN; after EXPLAIN, the word EXECUTE may be missing."""
     texts = [token.text.upper() for token in chunk[:6]]
     at = 1 if texts[:1] == ["EXPLAIN"] else 0
     at += at and texts[at : at + 1] != [] and texts[at] in EXPLAIN_MODES

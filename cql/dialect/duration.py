@@ -1,11 +1,8 @@
-"""Lengths of time: ``1 minute``, ``1.5 hours``, ``INTERVAL '5' SECOND``, ``'10 seconds'``,
-``:param``.
+"""Durations: ``1 minute``, ``1.5 hours``, ``INTERVAL '5' SECOND``, ``'10 seconds'``, ``:param``.
 
-Where a duration stands the tree holds one of: :class:`~cql.dialect.nodes.Duration`; an
-``exp.Literal``
-number (native units of the window attribute); an ``exp.Placeholder`` (``:w``); an ``exp.Column``
-(the name
-of a declared constant).
+In the tree, a duration is a :class:`~cql.dialect.nodes.Duration`, an ``exp.Literal`` number (in
+units of the window attribute), an ``exp.Placeholder`` (``:w``), or an ``exp.Column`` (the name of a
+declared constant).
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def plain(value: Decimal) -> str:
-    """The number without exponent and without trailing zeros: ``1.50`` is ``1.5``."""
+    """The number as text without exponent and without trailing zeros: ``1.50`` is ``1.5``."""
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -52,13 +49,14 @@ def is_duration_number(text: str) -> bool:
 
 
 def make_duration(value: Decimal, unit: str) -> Duration:
-    # not Literal.number: that turns -5 into a Neg of 5
+    # not Literal.number, which turns -5 into a Neg of 5
     return Duration(this=exp.Literal(this=plain(value), is_string=False), unit=unit)
 
 
 def read_text(text: str) -> list[tuple[Decimal, str]] | None:
-    """The parts of ``'1 hour 30 minutes'``; an unknown unit stays as written; None if it is no
-    duration.
+    """The parts of ``'1 hour 30 minutes'``: pairs of number and unit.
+
+    An unknown unit stays as written. The result is None if the text is no duration.
     """
     parts: list[tuple[Decimal, str]] = []
     at = 0
@@ -73,8 +71,9 @@ def read_text(text: str) -> list[tuple[Decimal, str]] | None:
 
 
 def combine(parts: list[tuple[Decimal, str]]) -> tuple[Decimal, str] | None:
-    """``1 hour 30 minutes`` as 90 minutes: the finest unit named. None where a month is mixed
-    in.
+    """Adds the parts in their finest unit: ``1 hour 30 minutes`` is 90 minutes.
+
+    The result is None if the parts mix months with other units.
     """
     if len({unit for _, unit in parts}) == 1:
         return sum((value for value, _ in parts), Decimal(0)), parts[0][1]
@@ -86,9 +85,7 @@ def combine(parts: list[tuple[Decimal, str]]) -> tuple[Decimal, str] | None:
 
 
 def to_duration(node: exp.Expr) -> Duration | None:
-    """A Duration from any spelling that stands in an expression (``INTERVAL '5' SECOND``, ``'5
-    s'``).
-    """
+    """A Duration from any spelling in an expression (``INTERVAL '5' SECOND``, ``'5 s'``)."""
     if isinstance(node, Duration):
         return node
     if isinstance(node, exp.Neg):

@@ -62,7 +62,8 @@ class FromParser(BaseParser):
         return self._curr.token_type == TokenType.R_BRACKET
 
     def stream_window(self) -> nodes.StreamWindow:
-        """``[RANGE 1 minute, SLIDE 1 minute, WA ts]``, its parts in any order, commas or blanks."""
+        """``[RANGE 1 minute, SLIDE 1 minute, WA ts]``; the parts in any order, with commas or
+        blanks between them."""
         opened = self._curr
         self._advance()
         args: dict[str, object] = {}
@@ -166,7 +167,7 @@ class FromParser(BaseParser):
         raise self.refusal("ROWS needs a whole number of rows", hint="for example ROWS 100")
 
     def _attribute(self, what: str) -> exp.Expr:
-        """``ts`` stays an Identifier (it is the item's own), ``M1.ts`` is a Column."""
+        """``ts``, an attribute of the item itself, is an Identifier; ``M1.ts`` is a Column."""
         token = self._curr
         first = self.name(f"the name of a column after {what}")
         if not self._match(TokenType.DOT):
@@ -197,7 +198,7 @@ class FromParser(BaseParser):
         return self.from_item()
 
     def from_item(self) -> exp.Expr:
-        """One item, or a bag union of several: union binds tighter than the comma."""
+        """One item, or a bag union of several items: UNION binds tighter than the comma."""
         token = self._curr
         first, _ = self._single_item()
         if not self._at_from_union():
@@ -235,8 +236,9 @@ class FromParser(BaseParser):
             self.refuse("this item has two windows", hint="remove one of them")
 
     def _at_from_union(self) -> bool:
-        """Whether UNION here is between FROM items: a name follows, or a query in parentheses which
-        its alias or its window makes an item."""
+        """Whether the current UNION is between FROM items.
+
+        Then a name follows, or a parenthesized query with an alias or a window."""
         return self._unites_items(self._index)
 
     def _unites_items(self, index: int) -> bool:
@@ -257,7 +259,7 @@ class FromParser(BaseParser):
         return opened < index and self._is_item_behind(self._closing(opened) + 1)
 
     def _is_item_behind(self, index: int) -> bool:
-        """Whether an alias, a window or a union with an item follows what ends before ``index``."""
+        """Whether an alias, a window or a union with an item begins at token ``index``."""
         kind = self._kind(index)
         if kind in _BRACKETS or kind == TokenType.ALIAS or self._unites_items(index):
             return True
@@ -268,7 +270,8 @@ class FromParser(BaseParser):
         return self._tokens[index].token_type if 0 <= index < self._tokens_size else None
 
     def _closing(self, opened: int) -> int:
-        """Where the parenthesis at ``opened`` is closed; behind the last token if it is not."""
+        """The index of the token that closes the parenthesis at ``opened``; the number of tokens if
+        the parenthesis stays open."""
         depth = 0
         for index in range(opened, self._tokens_size):
             kind = self._tokens[index].token_type
@@ -278,7 +281,7 @@ class FromParser(BaseParser):
         return self._tokens_size
 
     def _single_item(self) -> tuple[exp.Expr, bool]:
-        """The item, and whether its window stood behind its alias."""
+        """The item, and whether its window follows its alias."""
         token = self._curr
         stream = self.word_is("STREAM") and self._names_follow_stream()
         if stream:
@@ -350,7 +353,7 @@ class FromParser(BaseParser):
         item = self.from_item()
         joins = list(self._parse_joins())
         if isinstance(item, exp.Subquery) and self._curr.token_type in self.SET_OPERATIONS:
-            # ((SELECT …) UNION (SELECT …)): the item was the first operand of a query
+            # ((SELECT …) UNION (SELECT …)): the item is the first operand of a query
             query = self.set_operations(item)
             self.close_paren()
             return self.placed(exp.Subquery(this=query), opened)
@@ -382,7 +385,7 @@ class FromParser(BaseParser):
             self._advance(2)
             return self._window_table(name, token)
         function = None
-        if token.token_type != TokenType.TABLE:  # TABLE(TABLE(…)) is none
+        if token.token_type != TokenType.TABLE:  # TABLE(TABLE(…)) is not valid
             function = self._parse_function(optional_parens=False, anonymous=True)
         if function is None:
             self.refuse(
@@ -394,7 +397,7 @@ class FromParser(BaseParser):
     # ----------------------------------------------------------------- window table functions
 
     def _window_table(self, kind: str, start: Token) -> nodes.WindowTable:
-        """Behind ``TUMBLE(``: Flink's, Flink's with names, RisingWave's."""
+        """The arguments after ``TUMBLE(``: Flink's, Flink's named ones, or RisingWave's."""
         args: dict[str, object] = {"kind": kind}
         order = ["source", "time", *_WINDOW_TABLES[kind]]
         place = 0
@@ -406,7 +409,7 @@ class FromParser(BaseParser):
                     self.refuse(f"{kind} takes at most {len(order)} arguments", token)
                 key = order[place]
             if kind == "SESSION" and key == "gap" and self.word_is("DESCRIPTOR", "("):
-                key = "partition"  # Calcite's: the key stands before the gap
+                key = "partition"  # Calcite's order: the key before the gap
             place += key != "partition"
             if key in args:
                 self.refuse(f"{kind} has two {key.upper()} arguments", token)
@@ -469,7 +472,7 @@ class FromParser(BaseParser):
         return name
 
     def _key_columns(self) -> list[exp.Expr]:
-        """Calcite's ``DESCRIPTOR(a, b)`` for what others write as PARTITION BY."""
+        """Calcite's ``DESCRIPTOR(a, b)``, which other dialects write as PARTITION BY."""
         if not self.accept("DESCRIPTOR") or not self._match(TokenType.L_PAREN):
             self.refuse("expected DESCRIPTOR(column)")
         columns: list[exp.Expr] = [self.name("a column")]
@@ -487,8 +490,8 @@ class FromParser(BaseParser):
             self.refuse(f"{kind} lacks its {' and '.join(shown.get(m, m) for m in missing)}", start)
 
     def _group_window(self, kind: str) -> nodes.GroupWindow:
-        """Behind ``TUMBLE(`` in an expression; without a column in ``hop(INTERVAL .., INTERVAL
-        ..)``.
+        """The arguments after ``TUMBLE(`` in an expression; ``hop(INTERVAL .., INTERVAL ..)`` has
+        no column.
         """
         start = self._tokens[self._index - 2]
         args: dict[str, object] = {"kind": kind}
@@ -531,7 +534,7 @@ class FromParser(BaseParser):
         item.set(nodes.FROM_WATERMARK, self.placed(node, token))
 
     def _clause_ahead(self, ahead: int = 0) -> bool:
-        """Does a clause start here whose first word could be taken for an alias?"""
+        """Whether a clause starts here with a first word that could also be an alias."""
 
         def reads(*words: str) -> bool:
             return self.word_is(*words, ahead=ahead)
@@ -611,7 +614,7 @@ class FromParser(BaseParser):
         alias_tokens: Collection[TokenType] | None = None,
     ) -> exp.Join | None:
         """A comma, or ``[ASOF|NATURAL] [LEFT|RIGHT|FULL] [INNER|CROSS|SEMI|ANTI] JOIN item
-        [ON|USING]``, ASOF also behind the other words.
+        [ON|USING]``; ASOF may also follow the other words.
         """
         token = self._curr
         if self._match(TokenType.COMMA):
@@ -643,8 +646,8 @@ class FromParser(BaseParser):
 
     @abstractmethod
     def query(self) -> exp.Expr:
-        """Supplied by the query parser, which inherits from this one."""
+        """A whole query; the query parser, a subclass, implements the method."""
 
     @abstractmethod
     def set_operations(self, this: exp.Expr) -> exp.Expr:
-        """As ``query``."""
+        """The set operations after a first operand; implemented like ``query``."""

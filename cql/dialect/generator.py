@@ -1,4 +1,4 @@
-"""Text from trees: each node of ``nodes.py`` prints as the text that parses back to it."""
+"""Prints trees as text: the text of each node of ``nodes.py`` parses back to an equal node."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class CqlGenerator(generator.Generator):
         return f"({', '.join(printed)})" if printed else ""
 
     def interval(self, length: exp.Expr) -> str:
-        """A length of time where an expression stands: ``INTERVAL '10' MINUTE``."""
+        """A duration as an expression: ``INTERVAL '10' MINUTE``."""
         if isinstance(length, nodes.Duration):
             return f"INTERVAL '{length.this.name}' {length.unit}"
         return self.sql(length)
@@ -165,7 +165,7 @@ class CqlGenerator(generator.Generator):
     # ----------------------------------------------------------------- FROM items
 
     def _behind_item(self, item: exp.Expr) -> str:
-        """``WATERMARK …``, alias, window and joins behind the item itself."""
+        """The text after the item itself: ``WATERMARK …``, alias, window and joins."""
         alias = self.sql(item, "alias")
         joins = "".join(self.sql(join) for join in item.args.get("joins") or [])
         behind = _words(
@@ -188,7 +188,7 @@ class CqlGenerator(generator.Generator):
 
     def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
         head = self.wrap(expression) + self._behind_item(expression)
-        # joins stand behind a wrapped item, modifiers behind a wrapped query: never both
+        # joins follow a wrapped item, modifiers follow a wrapped query: never both
         modified = head if expression.args.get("joins") else self.query_modifiers(expression, head)
         return self.prepend_ctes(expression, modified)
 
@@ -335,7 +335,7 @@ _CLAUSE_ORDER = (
 
 
 def _left_of(join: exp.Join) -> exp.Expr | None:
-    """The FROM item that a join stands behind."""
+    """The FROM item just before a join."""
     parent = join.parent
     if parent is None:
         return None
@@ -345,7 +345,7 @@ def _left_of(join: exp.Join) -> exp.Expr | None:
 
 
 def _is_open_list(item: exp.Expr | None) -> bool:
-    """Whether a comma behind the item would begin another row of VALUES."""
+    """Whether a comma after the item would begin another row of VALUES."""
     return isinstance(item, exp.Values) and not any(
         item.args.get(key) for key in ("alias", nodes.STREAM_WINDOW, nodes.FROM_WATERMARK)
     )

@@ -1,6 +1,7 @@
-"""Which of sqlglot's nodes belong to the dialect; a tree with any other node is refused.
+"""The sqlglot nodes that belong to the dialect; a tree with any other node is refused.
 
-sqlglot reads far more than one engine can mean. What is not listed here never reaches the planner.
+sqlglot parses far more syntax than this engine supports. A node that this module does not list
+never reaches the planner.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ _WORDS: dict[type[exp.Expr], str] = {
 
 
 class ForeignNodeError(Exception):
-    """``node`` stands in the tree and does not belong to the dialect."""
+    """``node`` is in the tree and does not belong to the dialect."""
 
     def __init__(self, node: exp.Expr, message: str) -> None:
         super().__init__(message)
@@ -187,7 +188,7 @@ class ForeignNodeError(Exception):
 
 
 def check(tree: exp.Expr) -> None:
-    """Refuses foreign nodes, foreign arguments and trees too deep to walk."""
+    """Raises ForeignNodeError for foreign nodes, foreign arguments and trees too deep to walk."""
     stack: list[tuple[exp.Expr, int]] = [(tree, 1)]
     while stack:
         node, depth = stack.pop()
@@ -210,7 +211,7 @@ def check(tree: exp.Expr) -> None:
 
 
 def _misplaced(node: exp.Expr) -> str | None:
-    """What sqlglot reads although it means nothing where it stands."""
+    """The message for a node that sqlglot accepts in a place where it has no meaning; else None."""
     parent = node.parent
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
         if isinstance(parent, exp.Anonymous) and str(parent.this).upper() in ("ANY", "SOME", "ALL"):

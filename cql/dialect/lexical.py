@@ -1,8 +1,8 @@
-"""What is checked before the tokenizer sees a text, and how deep a text may nest.
+"""Checks before the tokenizer, and limits on the length and the nesting of a text.
 
-sqlglot closes comments and reads odd characters silently; here an unterminated string, name or
-comment
-is refused at its opening character, and comments become blanks (offsets stay).
+sqlglot silently closes comments and accepts odd characters. This scan refuses an unterminated
+string, name or comment at its opening character, and replaces comments by blanks, so that offsets
+stay.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class HintText:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """A text with its comments blanked out, and the hints that were in it."""
+    """A text with its comments replaced by blanks, and the hints of the text."""
 
     text: str
     hints: tuple[HintText, ...]
 
 
 def scan(places: Places) -> Scanned:
-    """Refuses what no tokenizer should see; blanks comments."""
+    """Refuses invalid characters and unterminated pieces; replaces comments by blanks."""
     text = places.text
     if len(text) > MAX_TEXT:
         raise places.error(
@@ -161,7 +161,7 @@ _NESTED_TYPES = frozenset({TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT})
 
 
 def check_nesting(tokens: Sequence[Token], places: Places) -> None:
-    """Refuses ``((((…))))`` beyond what the parser's stack bears, and brackets that do not pair."""
+    """Refuses unpaired brackets, and ``((((…))))`` nested too deeply for the parser's stack."""
     open_tokens: list[Token] = []
     cases = angles = 0
     for i, token in enumerate(tokens):

@@ -1,6 +1,6 @@
-"""The syntax nodes that plain SQL does not have; each prints back to the text it came from.
+"""The syntax nodes that plain SQL does not have; each prints as the text that it was parsed from.
 
-Nodes that hang on sqlglot's own nodes do so under these argument keys::
+Nodes that belong to sqlglot's own nodes have these argument keys::
 
     SELECT ISTREAM(a) ...                  query.args["r2s"]               (str)
     SELECT count(*) [RANGE 1 min] FROM S   select.args["select_window"]    (StreamWindow)
@@ -86,10 +86,10 @@ class StreamWindow(exp.Expression):
     ``kind`` is a str: ``RANGE``, ``ROWS``, ``NOW``, ``UNBOUNDED`` or ``SESSION``
     (``[SESSION 5 min]``). ``range``, ``slide``, ``offset`` and ``gap`` are durations (see
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
-    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step in
-    which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``); ``zone`` is the text
-    behind TIME ZONE. ``wa`` is an
-    Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a list of the same.
+    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step by
+    which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``); ``zone`` is the text after
+    TIME ZONE. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a
+    list of Identifiers or Columns.
     """
 
     arg_types: ClassVar[Args] = {
@@ -119,7 +119,7 @@ class FromUnion(exp.Expression):
 
 
 class FromWatermark(exp.Expression):
-    """``WATERMARK ts DELAY OF INTERVAL '5' SECOND`` behind a FROM item (Spark)."""
+    """``WATERMARK ts DELAY OF INTERVAL '5' SECOND`` after a FROM item (Spark)."""
 
     arg_types: ClassVar[Args] = {"this": True, "delay": True}
 
@@ -156,7 +156,7 @@ class TypedNumber(exp.Expression):
     arg_types: ClassVar[Args] = {"this": True, "kind": True}
 
 
-#: What may stand directly behind a number, and the type that it gives.
+#: The suffixes of a number, and the type that each gives.
 NUMBER_TYPES = {
     "Y": "TINYINT",
     "S": "SMALLINT",
@@ -222,7 +222,7 @@ class LateOutput(exp.Expression):
 
 
 def first_select(node: exp.Expr | None) -> exp.Select | None:
-    """The SELECT that a query begins with, behind which its hints stand; None for VALUES."""
+    """The SELECT at the beginning of a query, where its hints are; None for VALUES."""
     while isinstance(node, exp.SetOperation | exp.Subquery):
         node = node.this
     return node if isinstance(node, exp.Select) else None
@@ -326,7 +326,7 @@ class MaxAdvance(exp.Expression):
 
 class Punctuate(exp.Expression):
     """``PUNCTUATE ON ts [WHEN marker] [EVERY 5 SECOND]``, or ``PUNCTUATE BY col [WITHIN 1 HOUR]``
-    (``by``: each value of the column makes progress of its own).
+    (``by``: each value of the column has its own watermark).
     """
 
     arg_types: ClassVar[Args] = {
@@ -345,7 +345,7 @@ class CreateStream(exp.Expression):
     :class:`Watermark`, :class:`PrimaryKey`; a ColumnDef without a type is a computed column, with
     an ``exp.ComputedColumnConstraint``. The source is one of ``from_table`` (exp.Table),
     ``format`` (Identifier) with ``options``, ``with_options``; both lists hold :class:`Option`.
-    ``query`` is the SELECT behind AS. ``ordered_by``, ``watermark`` and ``punctuate`` are lists.
+    ``query`` is the SELECT after AS. ``ordered_by``, ``watermark`` and ``punctuate`` are lists.
     """
 
     arg_types: ClassVar[Args] = {
@@ -390,7 +390,7 @@ class CreateView(exp.Expression):
 
 class CreateTable(exp.Expression):
     """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``. ``LOCATION 'x'``
-    is the option path."""
+    becomes the option path."""
 
     arg_types: ClassVar[Args] = {
         "this": True,
@@ -417,7 +417,7 @@ class InsertInto(exp.Expression):
 
 
 class SetSetting(exp.Expression):
-    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is an exp.Var.
+    """``SET name = value``; without ``expression``, SET shows the setting. ``this`` is an exp.Var.
 
     The value is an ``exp.Literal``, ``exp.Boolean``, ``exp.Null``, ``exp.Neg``, :class:`Duration`,
     or ``exp.Var`` for a bare word.
@@ -427,7 +427,7 @@ class SetSetting(exp.Expression):
 
 
 class ResetSetting(exp.Expression):
-    """``RESET name``; without a name, all of them."""
+    """``RESET name``; without a name, all settings."""
 
     arg_types: ClassVar[Args] = {"this": False}
 
@@ -495,7 +495,7 @@ STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
     DropObject,
     StopQuery,
 )
-#: What starts together with others: an INSERT, or a query by itself.
+#: The statements that a query set may hold: an INSERT, or a query by itself.
 MEMBERS: tuple[type[Any], ...] = (InsertInto, exp.Query, exp.Values)
 CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     Duration,

@@ -1,4 +1,4 @@
-"""Queries: SELECT with windows and ISTREAM, set operations, and the clauses behind them."""
+"""Parses queries: SELECT with windows and ISTREAM, set operations, and the clauses after them."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class QueryParser(FromParser):
         return None if found is None else self.placed(found, word)
 
     def _refuse_clause_inside(self, left: exp.Expr | None, word: Token) -> None:
-        """``SELECT … LIMIT 2 UNION …``: without brackets such a clause belongs to the whole query,
-        and stands at its end."""
+        """Refuses ``SELECT … LIMIT 2 UNION …``: without brackets, ORDER BY, LIMIT and OFFSET belong
+        to the whole query and stand at its end."""
         last = left.expression if isinstance(left, exp.SetOperation) else left
         if not isinstance(last, exp.Select):
             return
@@ -171,7 +171,7 @@ class QueryParser(FromParser):
             if self._curr.token_type == TokenType.COMMA:
                 name = operator.name if operator is not None else ""
                 self.refuse("this list is closed", hint=f"{name} takes the whole select list")
-        # an unmarked bracket would be an index of the last expression
+        # an unmarked bracket is an index of the last expression
         at_window = self._curr.token_type == WINDOW_OPEN
         window = self.stream_window() if at_window else None
         from_ = self._parse_from()
@@ -269,7 +269,7 @@ class QueryParser(FromParser):
         found = super()._parse_match_recognize()
         pattern = found.args.get("pattern") if found is not None else None
         if pattern is not None:
-            # sqlglot keeps the text between the parentheses as it stands
+            # sqlglot keeps the blanks of the text between the parentheses
             pattern.set("this", " ".join(pattern.name.split()))
         if found is not None and not found.args.get("define"):
             self.refuse("MATCH_RECOGNIZE needs a DEFINE clause", self._prev)
@@ -291,7 +291,7 @@ class QueryParser(FromParser):
         return group
 
     def _refuse_group_name(self, group: exp.Group) -> NoReturn:
-        """``GROUP BY window(…) AS w``: names are given in the select list."""
+        """Refuses ``GROUP BY window(…) AS w``: only the select list gives names."""
         name, key = self._next.text or "name", group.expressions[-1] if group.expressions else None
         called = key.args.get("kind") if isinstance(key, nodes.GroupWindow) else None
         what = f"{str(called).lower()}(…)" if called else "…"
@@ -318,7 +318,7 @@ class QueryParser(FromParser):
     def _parse_limit(
         self, this: exp.Expr | None = None, top: bool = False, skip_limit_token: bool = False
     ) -> exp.Expr | None:
-        """``LIMIT 3``, ``LIMIT 3 PER WINDOW``; ``LIMIT ALL`` is none."""
+        """``LIMIT 3``, ``LIMIT 3 PER WINDOW``; ``LIMIT ALL`` sets no limit."""
         if self.accept("LIMIT", "ALL"):
             return None
         found = super()._parse_limit(this, top, skip_limit_token)

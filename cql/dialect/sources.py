@@ -1,7 +1,8 @@
-"""What Flink declares in CREATE TABLE and this dialect elsewhere: told with the user's own names.
+"""Refuses Flink's clauses of CREATE TABLE that belong to other statements of this dialect.
 
-A table holds rows, as they are stored. A source with its watermarks is a stream, whose columns may
-be computed; those of a table are computed by a view over it.
+The hint shows the right statement with the user's own names. A table holds stored rows. A source
+with watermarks is a stream, and a stream may have computed columns. For a table, a view over the
+table computes them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FILES = ("filesystem", "file")
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """``node`` stands in a CREATE that does not take it."""
+    """``node`` is in a CREATE statement that does not take such a node."""
 
     node: exp.Expr
     message: str
@@ -35,8 +36,8 @@ def computed_column(name: exp.Identifier, expression: exp.Expr) -> exp.ColumnDef
 
 
 def misplaced(kind: str, args: Mapping[str, Any]) -> Misplaced | None:
-    """The first part of CREATE ``kind`` (TABLE or STREAM) that it does not take, if any; ``args``
-    are those of the statement's node."""
+    """The first invalid part of CREATE ``kind`` (TABLE or STREAM), or None; ``args`` are the
+    arguments of the statement's node."""
     columns: Sequence[exp.Expr] = args.get("expressions") or ()
     computed = {c.name.lower(): c for c in columns if expression_of(c) is not None}
     for column in computed.values():
@@ -67,7 +68,7 @@ def misplaced(kind: str, args: Mapping[str, Any]) -> Misplaced | None:
 
 
 def expression_of(column: exp.Expr) -> exp.Expr | None:
-    """What computes a column, None of a stored one."""
+    """The expression of a computed column; None for a stored column."""
     for constraint in column.args.get("constraints") or ():
         if isinstance(constraint.args["kind"], exp.ComputedColumnConstraint):
             found: exp.Expr = constraint.args["kind"].this
@@ -91,7 +92,7 @@ def _as_stream(args: Mapping[str, Any]) -> str:
 
 
 def _as_view(args: Mapping[str, Any], computed: Mapping[str, exp.Expr]) -> str:
-    """A table of the stored columns, and a view over it that has the others."""
+    """The text of a table with the stored columns, and of a view over it with the computed ones."""
     name: exp.Table = args["this"]
     table = _without_computed(nodes.CreateTable, args, computed)
     table.this.this.set("this", f"{name.name}_source")

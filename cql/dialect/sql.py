@@ -21,7 +21,7 @@ from cql.errors import ParseError, Position
 
 logger = logging.getLogger(__name__)
 
-# what sqlglot raises here and there on texts that it did not foresee
+# the exceptions that sqlglot raises on unforeseen texts
 _SQLGLOT_FAILURES = (
     SqlglotError,
     ArithmeticError,
@@ -34,7 +34,7 @@ _SQLGLOT_FAILURES = (
 
 
 class Cql(Dialect):
-    """sqlglot's view of the dialect. Integer divided by integer is an integer."""
+    """The dialect for sqlglot. Integer divided by integer is an integer."""
 
     TYPED_DIVISION = True
     ORIGINAL_NAME_META_KEY = "written_name"
@@ -46,8 +46,8 @@ class Cql(Dialect):
 def parse(text: str) -> list[exp.Expression]:
     """The statements of a script.
 
-    Raises nothing but :class:`cql.errors.ParseError`, and that with a position in ``text``. Each
-    statement knows its place: ``text[meta["text_start"]:meta["text_end"]]``.
+    Raises only :class:`cql.errors.ParseError`, with a position in ``text``. The text of a statement
+    is ``text[meta["text_start"]:meta["text_end"]]``.
     """
     if not isinstance(text, str):
         raise ParseError(f"a statement is text, not {type(text).__name__}")
@@ -96,7 +96,7 @@ def parse_one(text: str) -> exp.Expression:
 
 
 def to_sql(tree: exp.Expr) -> str:
-    """One line of text that parses back to an equal tree."""
+    """The tree as one line of text, which parses back to an equal tree."""
     with deep_stack():
         return CqlGenerator(
             dialect=Cql(),
@@ -107,15 +107,15 @@ def to_sql(tree: exp.Expr) -> str:
 
 
 def position_of(node: exp.Expr) -> Position | None:
-    """Where the node's own token stands in the text that it was parsed from; of one without, the
-    first below it."""
+    """The place of the node's own token in the parsed text; for a node without a token, the first
+    place among its descendants."""
     return cast("Position | None", node.meta.get("position"))
 
 
 def _place(tree: exp.Expr, places: Places) -> None:
-    """Gives nodes their positions. (sqlglot's are columns of last characters.)"""
-    first: dict[int, Position] = {}  # by the id of a node: the first position below it
-    for node in reversed(list(tree.walk())):  # each before the one that it hangs on
+    """Sets the positions of the nodes. (sqlglot's columns are those of the last characters.)"""
+    first: dict[int, Position] = {}  # by id(node): the first position among the node's descendants
+    for node in reversed(list(tree.walk())):  # children before their parents
         found = own = below = first.get(id(node))
         meta = node._meta
         if meta and meta.get("start") is not None:

@@ -1,4 +1,4 @@
-"""The words and signs of the dialect, and the pass that finds the windows among the brackets."""
+"""The words and signs of the dialect, and the pass that tells windows from other brackets."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ KEYWORDS: tuple[str, ...] = tuple(
 
 
 class CqlTokenizer(tokens.Tokenizer):
-    """Few keywords: every word that the grammar does not need stays an ordinary name."""
+    """A tokenizer with few keywords: a word that the grammar does not need is an ordinary name."""
 
     IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
     KEYWORDS: ClassVar[dict[str, TokenType]] = {**SIGNS, **RESERVED, **_SOFT, **TYPES}
@@ -118,7 +118,7 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-# sqlglot puts n'…' and {# … #} into every dialect; comments are blanked before this sees a text
+# sqlglot adds n'…' and {# … #} to every dialect; ``scan`` blanks the comments before tokenizing
 CqlTokenizer._FORMAT_STRINGS = {}
 CqlTokenizer._COMMENTS = {}
 
@@ -144,16 +144,17 @@ _OPERAND_WORDS = frozenset({"RANGE", "ROWS", "SLIDE", "CUMULATE", "WA", "SESSION
 
 
 def mark_windows(toks: Sequence[Token]) -> list[Token]:
-    """Retypes the ``[`` that opens a window wherever the words behind it say so.
+    """Retypes each ``[`` that opens a window, judged by the words after it.
 
-    ``m[rows]``, ``a[range + 1]`` and ``a[wa.x]`` stay an index. FROM items need no mark: there
-    every bracket is a window. (No parser hook can decide this: sqlglot loops on a bracket left.)
+    ``m[rows]``, ``a[range + 1]`` and ``a[wa.x]`` stay an index. After FROM items, every bracket is
+    a window and needs no mark. (No parser hook can decide this: sqlglot loops on a bracket that a
+    hook leaves.)
     """
     marked = list(toks)
     cases = 0
     for i, tok in enumerate(toks):
         if i and tok.token_type in RESERVED_TOKENS and _is_name(toks, i, marked[i - 1], cases):
-            # as if it stood in quotes, and so it is printed
+            # treated like a quoted name, and printed as one
             dot = toks[i - 1].token_type == TokenType.DOT
             kind = TokenType.VAR if dot else TokenType.IDENTIFIER
             marked[i] = Token(kind, tok.text, tok.line, tok.col, tok.start, tok.end)
@@ -176,7 +177,7 @@ _BINARY = _COMPARISONS | {
     TokenType.AND,
     TokenType.OR,
 }
-#: Behind these an operand or a name begins: no clause can.
+#: After these tokens, only an operand or a name can begin, no clause.
 _OPERAND_AHEAD = _BINARY | {
     TokenType.SELECT,
     TokenType.DISTINCT,
@@ -197,7 +198,7 @@ _OPERAND_AHEAD = _BINARY | {
     TokenType.JOIN,
     TokenType.ON,
 }
-#: An operand or a name has ended before these.
+#: Before these tokens, an operand or a name has ended.
 _OPERAND_BEHIND = _BINARY | {
     TokenType.COMMA,
     TokenType.R_PAREN,
@@ -227,16 +228,17 @@ _OPERAND_BEHIND = _BINARY | {
     TokenType.SEMICOLON,
     *TYPES.values(),
 }
-#: What may follow a table besides.
+#: Further tokens that may follow a table.
 _TABLE_BEHIND = frozenset(
     RESERVED[w] for w in words("CROSS FULL INNER JOIN LEFT NATURAL ON RIGHT USING")
 )
-#: Words that only a complete operand or clause before them gives their meaning.
+#: Words that are keywords only after a complete operand or clause.
 _LATE_WORDS = frozenset(
     RESERVED[w]
     for w in words("CROSS END ESCAPE FULL INNER INTO LEFT LIMIT NATURAL OUTER OVER RIGHT USING")
 )
-#: The others, but for those that begin an operand: CASE, NOT, EXISTS, literals, queries, DISTINCT.
+#: The other keywords, without those that begin an operand: CASE, NOT, EXISTS, literals, queries,
+#: DISTINCT.
 _CLAUSES_AS_NAMES = frozenset(
     RESERVED[w]
     for w in words(
@@ -244,15 +246,16 @@ _CLAUSES_AS_NAMES = frozenset(
         "QUALIFY THEN UNION WHEN WHERE"
     )
 )
-#: Plain words of DDL and of windows behind which a column is named.
+#: Plain words of DDL and of windows before the name of a column.
 _COLUMN_AHEAD = frozenset({"BY", "WA", "WATERMARK"})
 
 
 def _is_name(toks: Sequence[Token], i: int, before: Token, cases: int) -> bool:
-    """Whether a reserved word can only be a name where it stands (Spark reserves none of them):
-    ``window.end``, ``SELECT left, limit FROM t``, ``max(end)``, ``start AS end``.
+    """Whether the reserved word at token ``i`` can only be a name in its place.
 
-    ``before`` is the token before it as marked, ``cases`` the number of open CASE.
+    Examples: ``window.end``, ``SELECT left, limit FROM t``, ``max(end)``, ``start AS end``. (Spark
+    reserves none of these words.) ``before`` is the previous token as marked; ``cases`` is the
+    number of open CASE.
     """
     tok = toks[i]
     behind = toks[i + 1].token_type if i + 1 < len(toks) else TokenType.SEMICOLON
@@ -279,7 +282,7 @@ def _is_name(toks: Sequence[Token], i: int, before: Token, cases: int) -> bool:
 
 
 def stands_as_operand(toks: Sequence[Token], i: int, before: Token) -> bool:
-    """Whether an operand or a name is due at token ``i``, and could be over behind it."""
+    """Whether an operand or a name must begin at token ``i`` and can end there."""
     behind = toks[i + 1].token_type if i + 1 < len(toks) else TokenType.SEMICOLON
     return before.token_type in _OPERAND_AHEAD and behind in _OPERAND_BEHIND
 

@@ -1,6 +1,7 @@
-"""Clauses of other dialects, each with what to write here instead.
+"""Clauses of other dialects, each with its replacement in this dialect.
 
-They are looked for where the grammar has no rule for a word, so that the words stay free as names.
+The parser looks for these clauses only where the grammar has no rule for a word, so that the words
+stay free as names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from cql.base.settings import ALWAYS_UTC
 
 Words = tuple[str, ...]
-#: What a clause begins with, and the hint.
+#: The first words of each clause, and the hint.
 Clauses = Mapping[Words, str | None]
 
 _BY_SPARK = "make the table in Spark; INSERT INTO writes into it from here, too"
@@ -20,7 +21,7 @@ _COMPUTED = "the query that is inserted can compute it"
 _KEYS = "leave it out: no key is enforced"
 _DISTINCT = "SELECT DISTINCT keeps one row of several that are equal"
 
-#: Of a query. The first word could be read as the alias of a FROM item.
+#: Clauses of a query. The parser could read the first word as the alias of a FROM item.
 OF_QUERY: Clauses = {
     ("TABLESAMPLE",): "a filter on a key keeps the same part of a stream in every run: k % 10 = 0",
     ("FETCH", "FIRST"): "LIMIT n, OFFSET m",
@@ -35,13 +36,13 @@ OF_QUERY: Clauses = {
     ("MINUS", "ALL"): "EXCEPT does the same",
 }
 
-#: Operators of two signs.
+#: Two-sign operators, and the hint of each.
 OPERATORS = {
     "**": "pow(x, y) is x to the power y",
     "//": "x div y divides and drops the rest",
 }
 
-#: Behind the type of a column.
+#: Clauses after the type of a column.
 OF_COLUMN: Clauses = {
     ("DEFAULT",): _VALUE,
     ("GENERATED",): _COMPUTED,
@@ -53,14 +54,14 @@ OF_COLUMN: Clauses = {
     ("COLLATE",): "lower(x) compares without case",
 }
 
-#: Among the columns of a table.
+#: Clauses in the column list of a table.
 OF_COLUMNS: Clauses = {
     ("CHECK", "("): _FILTER,
     ("UNIQUE", "("): _DISTINCT,
     ("FOREIGN", "KEY"): _KEYS,
 }
 
-#: Behind the columns of a table.
+#: Clauses after the column list of a table.
 OF_TABLE: Clauses = {
     ("PARTITIONED", "BY"): _BY_SPARK,
     ("CLUSTERED", "BY"): _BY_SPARK,
@@ -70,10 +71,10 @@ OF_TABLE: Clauses = {
     ("LIKE",): "CREATE TABLE t AS SELECT * FROM u LIMIT 0 takes the columns of u",
 }
 
-#: Behind SET or RESET.
+#: Clauses after SET or RESET.
 OF_SET: Clauses = {("TIME", "ZONE"): ALWAYS_UTC}
 
-#: Behind INSERT, or behind its table.
+#: Clauses after INSERT or after its table.
 OF_INSERT: Clauses = {
     ("OVERWRITE",): "INSERT INTO adds rows; CREATE OR REPLACE TABLE t AS SELECT … makes it anew",
     ("BY", "NAME"): "name the columns: INSERT INTO t (b, a) SELECT …",

@@ -1,4 +1,4 @@
-"""What a declaration of a function says, checked: its name, its types, its NULLs."""
+"""Checks the declaration of a function: its name, its types, its NULL handling."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_null_handling(given: str) -> None:
 
 
 def checked_name(name: str) -> str:
-    """``name``, if a function can be called that."""
+    """Returns ``name`` if it is valid for a function; raises BindError otherwise."""
     from cql.planner.bind.expressions.expression import is_reserved
     from cql.planner.functions.aggregates import is_aggregate
     from cql.planner.functions.registry import is_taken
@@ -63,7 +63,7 @@ def checked_name(name: str) -> str:
 
 
 def check_spelling(name: str, count: int) -> None:
-    """Refuses names that the grammar reads in a way of its own (keywords, mostly)."""
+    """Refuses a name that the grammar does not parse as a call of a function (mostly keywords)."""
     from sqlglot import exp
 
     from cql.dialect import parse_one
@@ -83,11 +83,11 @@ def check_spelling(name: str, count: int) -> None:
 def signature(
     name: str, made: Callable[..., Any], count: int | None
 ) -> tuple[list[str], Mapping[str, Any]]:
-    """Names of the parameters that SQL passes, and the annotations; ``count`` is how many types
-    were given."""
+    """The names of the parameters that SQL passes, and the annotations; ``count`` is the number of
+    given types."""
     try:
         parameters = list(inspect.signature(made).parameters.values())
-    except Exception:  # some functions written in C do not tell, and objects of users may raise
+    except Exception:  # some C functions have no signature, and users' objects may raise
         parameters = []
         if count is None:
             raise BindError(
@@ -119,7 +119,7 @@ def _annotations(made: Callable[..., Any]) -> Mapping[str, Any]:
     plain: Any = made if inspect.isroutine(made) else type(made).__call__
     try:
         return typing.get_type_hints(plain)
-    except Exception:  # it evaluates texts, such as "decimal(10,2)", which may raise anything
+    except Exception:  # evaluating an annotation such as "decimal(10,2)" may raise anything
         return dict(getattr(plain, "__annotations__", {}))
 
 
@@ -138,7 +138,7 @@ def annotated(name: str, what: str, annotation: Any) -> DataType:
 
 
 def data_type(given: Any, what: str) -> DataType:
-    """The type that a user names; ``what`` it is of, for the error."""
+    """The type that a user gives; the error calls its owner ``what``."""
     if isinstance(given, DataType):
         return given
     if given is Decimal:

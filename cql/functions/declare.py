@@ -10,8 +10,9 @@
 
     session = cql.connect(functions=[hypotenuse, shout])
 
-A function is declared to be a pure function of its arguments: the engine may call it once and keep
-the result, call it again, or not call it where nobody reads the result.
+A declaration states that the function is a pure function of its arguments: the engine may reuse a
+result, may call the function again for the same arguments, and may skip a call whose result no
+operator reads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from cql.planner.functions.user_functions import UserFunction
 
     Declared: TypeAlias = UserFunction | UserAggregate
-#: What ``connect(functions=…)`` takes.
+#: The values that ``connect(functions=…)`` accepts.
 Functions: TypeAlias = "Iterable[Any] | Mapping[str, Any] | ModuleType | str | Path"
 
 
@@ -59,15 +60,15 @@ def function(
     null_handling: str = "default",
     parallel: bool | None = None,
 ) -> Any:
-    """Declares a Python function as one of SQL; the decorated name stays callable.
+    """Declares a Python function as an SQL function; the decorated name stays callable.
 
-    ``returns`` and ``args`` are SQL types (``"bigint"``, ``"decimal(10,2)"``) or Python ones;
-    what is not given comes from the annotations (int is bigint, float double, str string).
-    ``null_handling``: "default" gives NULL for a NULL argument, without a call; "call" hands None
-    over. ``parallel``: several threads may be in it at once, and True says that this is faster, for
-    it lets go of the interpreter (numpy does in large operations); False, that they must not, nor
-    is it compiled. Raises BindError for a type that is missing or that no column can have, and for
-    a name that a function of the engine has."""
+    ``returns`` and ``args`` are SQL types (``"bigint"``, ``"decimal(10,2)"``) or Python types;
+    missing types come from the annotations (int is bigint, float is double, str is string).
+    ``null_handling``: "default" gives NULL for a NULL argument, without a call; "call" passes None.
+    ``parallel`` None lets several threads run the function at once. True does too, and states that
+    this is faster because the function releases the GIL (as numpy does in large operations). False
+    forbids concurrent calls, and compilation. Raises BindError for a type that is missing or that
+    no column can have, and for the name of a function of the engine."""
     if callable(returns) and not isinstance(returns, type):
         return declare(returns, name, args, None, null_handling, parallel)
     result: Type | None = returns
@@ -128,12 +129,12 @@ def declare(
 def _gives_no_value(made: object) -> bool:
     try:
         return inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made)
-    except Exception:  # an object of a user's that raises when it is looked at is no function
+    except Exception:  # a user's object that raises in an attribute access is no function
         return False
 
 
 def _own_name(made: object) -> str:
-    """Its ``__name__``; none where an object of a user's has no text there, or raises."""
+    """The object's ``__name__``; an empty text if the attribute is no text or raises."""
     try:
         return str.__str__(getattr(made, "__name__", ""))
     except Exception:
@@ -144,9 +145,11 @@ def _own_name(made: object) -> str:
 
 
 def collect(functions: Functions) -> list[Declared]:
-    """The declarations of a module, of a file with one, of a list of functions, or of a mapping of
-    names to functions. What a list or a mapping holds may be declared or annotated, and so may
-    classes that are aggregates."""
+    """The declarations of a module, of a module's file, of a list of functions, or of a mapping of
+    names to functions.
+
+    The functions of a list or a mapping, and the classes that are aggregates, may be declared or
+    only annotated."""
     return list(_collect(functions))
 
 
@@ -183,7 +186,7 @@ def is_declared(value: object) -> bool:
 
 
 def load(source: str | Path) -> ModuleType:
-    """The module of a Python file (its path) or of a name; CatalogError if it cannot be run."""
+    """Loads a module by its file's path or by its name; CatalogError if the module fails."""
     path = Path(source).expanduser()
     is_file = isinstance(source, Path) or path.suffix == ".py" or path.exists()
     try:

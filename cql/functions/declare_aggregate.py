@@ -16,8 +16,8 @@
             n, total = state
             return n / total if n else None
 
-The class is only a bag of functions: nobody makes one of its kind, so none of them takes ``self``.
-The state is a tuple of integers, floats and booleans, of the types that ``init()`` shows.
+The class is only a namespace of functions. The engine makes no instance, so no function takes
+``self``. The state is a tuple of integers, floats and booleans, with the types of ``init()``.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def aggregate(
     null_handling: str = "default",
     parallel: bool | None = None,
 ) -> Any:
-    """Declares a class of Python functions as an aggregate of SQL.
+    """Declares a class of Python functions as an SQL aggregate.
 
-    ``init()`` gives the state of no rows, ``update(state, x, …)`` the one after a row, ``final
-    (state)`` the result (None is NULL). ``merge(a, b)``, the state of two parts of a group, lets
-    panes, two stacks and sessions serve it; ``retract(state, x, …)`` undoes an update, for
-    relations whose rows leave. Rows come in any order.
+    ``init()`` gives the state without rows, ``update(state, x, …)`` the state after one more row,
+    ``final(state)`` the result (None is NULL). ``merge(a, b)`` gives the state of two parts of a
+    group; panes, two-stacks and sessions need it. ``retract(state, x, …)`` undoes an update;
+    relations whose rows leave need it. Rows arrive in any order.
 
-    Types and names: see ``cql.function``; what is not given comes from the annotations of
-    ``update`` and ``final``. ``null_handling``: "default" leaves out rows with a NULL argument;
-    "call" hands None over. ``parallel=False``: not in several threads at once. Raises BindError for
-    what cannot be declared."""
+    For types and names see ``cql.function``; missing types come from the annotations of ``update``
+    and ``final``. ``null_handling``: "default" leaves out rows with a NULL argument; "call" passes
+    None. ``parallel=False`` forbids concurrent calls. Raises BindError for an invalid
+    declaration."""
     if is_definition(returns):
         return declare_aggregate(returns, name, args, None, null_handling, parallel)
 
@@ -79,7 +79,7 @@ def aggregate(
 
 
 def is_definition(made: object) -> bool:
-    """Whether it is an aggregate, declared or not."""
+    """Whether ``made`` is an aggregate, declared or not."""
     from cql.planner.functions.user_aggregates import UserAggregate
 
     return type(made) is UserAggregate or (
@@ -151,7 +151,7 @@ def declare_aggregate(
 
 
 def _function(label: str, made: type, role: str) -> Callable[..., Any] | None:
-    """The function of that role, as it stands in the class."""
+    """The function called ``role`` in the class, unbound."""
     found = inspect.getattr_static(made, role, None)
     if found is None:
         return None
@@ -171,7 +171,7 @@ def _function(label: str, made: type, role: str) -> Callable[..., Any] | None:
 def _state(
     label: str, init: Callable[..., Any] | None
 ) -> tuple[tuple[DataType, ...], tuple[Value, ...]]:
-    """Types and values of the first state, in storage form."""
+    """The types and values of the initial state, in storage form."""
     from cql.planner.functions.user_aggregates import parts
     from cql.planner.functions.user_functions import called
     from cql.planner.interpret.error import EvaluationError
@@ -210,7 +210,7 @@ def _kind(label: str, value: object) -> DataType:
 def _arguments(
     label: str, update: Callable[..., Any] | None, args: Sequence[Type] | None
 ) -> tuple[list[str], list[DataType]]:
-    """Names and types of what SQL passes: all that ``update`` takes but the state."""
+    """The names and types of the arguments that SQL passes: all of ``update`` but the state."""
 
     assert update is not None
     count = None if args is None else len(args) + 1
@@ -233,7 +233,7 @@ def _result(label: str, final: Callable[..., Any] | None, returns: Type | None) 
 
 
 def _check_count(label: str, function: Callable[..., Any], count: int) -> None:
-    """BindError unless it can be called with so many arguments."""
+    """Raises BindError unless ``function`` can be called with ``count`` arguments."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError as error:

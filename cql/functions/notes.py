@@ -1,4 +1,4 @@
-"""EXPLAIN's lines about the functions of a user: how each is called, and why not compiled."""
+"""EXPLAIN's lines about users' functions: how the plan calls each, and why one is not compiled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cql.planner.nodes.physical import Physical, inputs
 
 
 def notes(root: Physical) -> tuple[str, ...]:
-    """Lines for each function of the user's that the plan calls, and each way to compute it."""
+    """Lines for each user's function that the plan calls, and for each way to compute it."""
     return tuple(dict.fromkeys(line for call in _calls(root) for line in _lines(call)))
 
 
 def calls_users(root: Physical) -> bool:
-    """Whether the plan calls a function of the user's."""
+    """Whether the plan calls a user's function."""
     return any(True for _ in _calls(root))
 
 
@@ -54,7 +54,7 @@ def _lines(call: Call | AggregateCall) -> Iterator[str]:
 
 
 def _of_aggregate(own: UserAggregate) -> Iterator[str]:
-    """One line where all of its functions are compiled."""
+    """The aggregate's lines: one line if all of its functions are compiled."""
     whys = {method: _why_in_python(method) for method in own.methods}
     if not any(whys.values()):
         yield f"aggregate {own.name}: compiled, called from the kernel"
@@ -82,6 +82,6 @@ def _line(call: Call) -> str:
 
 
 def _why_in_python(function: Any) -> str | None:
-    """None where it is compiled."""
+    """The reason why the function is not compiled; None for a compiled function."""
     why: str | None = load_module("cql.executor.udf.compile").why_in_python(function)
     return why

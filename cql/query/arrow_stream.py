@@ -1,7 +1,7 @@
 """The rows of a query as an Arrow C stream, which polars, pandas, DuckDB and pyarrow read.
 
-Arrow's own export of a Python iterator tells a reader of an error by its whole traceback. Here it
-gets the message of the query's error alone, with its place and its hint.
+Arrow's own export of a Python iterator gives a reader the whole traceback of an error. This export
+gives only the message of the query's error, with its place and its hint.
 
 Source: the Arrow C stream interface (https://arrow.apache.org/docs/format/CStreamInterface.html).
 """
@@ -36,12 +36,12 @@ class _Stream(ctypes.Structure):
     )
 
 
-#: Of ``struct ArrowArray``: five 64-bit numbers, five pointers.
+#: The size of ``struct ArrowArray``: five 64-bit numbers and five pointers.
 _ARRAY_BYTES = 5 * 8 + 5 * ctypes.sizeof(ctypes.c_void_p)
 
 
 class _Batches:
-    """What ``begin`` gives, from the first batch that is asked for on."""
+    """The batches of ``begin()``, which runs at the request for the first batch."""
 
     def __init__(self, begin: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._begin = begin
@@ -57,22 +57,24 @@ class _Batches:
         return next(self._batches)
 
 
-#: Streams that are not released, by their ``private_data``.
+#: The streams that are not yet released, by their ``private_data``.
 _OPEN: weakref.WeakValueDictionary[int, _Batches] = weakref.WeakValueDictionary()
 
 
 def reader(
     schema: pa.Schema, begin: Callable[[], Iterator[pa.RecordBatch]]
 ) -> pa.RecordBatchReader:
-    """A reader of the batches of ``begin``, which is called when the first one is asked for. It
-    holds the only reference to the iterator: a generator is closed when the reader lets it go.
-    An error comes out of it as an ArrowInvalid with the text of ours."""
+    """A reader of the batches of ``begin()``, which runs at the request for the first batch.
+
+    The reader holds the only reference to the iterator: releasing the reader closes a generator.
+    The reader raises an error of the query as ArrowInvalid with the error's text."""
     import pyarrow as pa
 
     batches = _Batches(begin)
     stream = _Stream()
     at = ctypes.addressof(stream)
-    # Arrow's stream owns ``batches``, and its ``release`` gives them back; it is not read from.
+    # Arrow's exported stream owns ``batches`` and its ``release`` frees them. Its own ``get_next``
+    # is replaced.
     pa.RecordBatchReader.from_batches(schema, batches)._export_to_c(at)
     stream.get_next = ctypes.cast(_NEXT, ctypes.c_void_p)
     stream.get_last_error = ctypes.cast(_LAST_ERROR, ctypes.c_void_p)
@@ -82,12 +84,12 @@ def reader(
 
 def _get_next(stream: int, out: int) -> int:
     batches = _OPEN[_Stream.from_address(stream).private_data]
-    if batches.error is not None:  # what failed has no end
+    if batches.error is not None:  # a failed stream keeps failing, so no reader takes it for ended
         return errno.EINVAL
     try:
         batch: Any = next(batches, None)
         if batch is None:
-            ctypes.memset(out, 0, _ARRAY_BYTES)  # an array that is released says that this is all
+            ctypes.memset(out, 0, _ARRAY_BYTES)  # a released array marks the end of the stream
         else:
             batch._export_to_c(out)
         return 0
@@ -95,7 +97,7 @@ def _get_next(stream: int, out: int) -> int:
         message = str(error)
     except KeyboardInterrupt:
         message = "interrupted"
-    except BaseException as error:  # C hands nothing on
+    except BaseException as error:  # no exception can pass through C
         message = error_text(error)
     batches.error = ctypes.create_string_buffer(message.encode("utf-8", "replace"))
     return errno.EINVAL
@@ -106,5 +108,5 @@ def _get_last_error(stream: int) -> int | None:
     return None if error is None else ctypes.addressof(error)
 
 
-#: What C calls; they live as long as the process.
+#: The callbacks for C; they live as long as the process.
 _NEXT, _LAST_ERROR = _GET_NEXT(_get_next), _GET_LAST_ERROR(_get_last_error)

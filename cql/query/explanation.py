@@ -1,4 +1,4 @@
-"""EXPLAIN: the plan of a query as text, with what a run of it has measured."""
+"""EXPLAIN: the plan of a query as text; EXPLAIN ANALYZE: the plan with a run's measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cql.show import render
 if TYPE_CHECKING:
     from cql.executor.run.run_report import Timing
 
-#: Columns of a terminal that lines are wrapped for.
+#: The line width, in characters, of the wrapped text.
 _WIDTH = 100
 
 
@@ -48,7 +48,7 @@ def explanation(
 
 def _kernel_text(run: Run) -> str:
     if not run.kernel_sources():
-        # Asked to stop before it begins, a run compiles and reads nothing.
+        # A run with an early request to stop writes the sources, but compiles and reads nothing.
         run.request_stop()
         deque(run.batches(), maxlen=0)
     parts = run.kernel_sources().items()
@@ -61,8 +61,8 @@ def logical_text(bound: st.Query, settings: Settings) -> str:
 
 
 def measured(run: Run) -> str:
-    """What a run has counted and how long it took: a table of its operators, what else each of
-    them counts, then the whole."""
+    """The counts and times of a run: a table of the operators, then each operator's further counts,
+    then the totals of the run."""
     metrics, timing, progress = run.metrics(), run.timing(), run.progress()
     lines = _table(metrics)
     for entry in metrics:
@@ -84,7 +84,7 @@ def measured(run: Run) -> str:
     return "\n".join(lines)
 
 
-#: What a column is called, and what of an operator's entry it shows.
+#: The columns of the table: their names, and the text that each shows of an operator's metrics.
 _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "operator": lambda of, _: str(of["operator"]),
     "rows in": lambda of, _: f"{of['rows_in']:,}",
@@ -110,12 +110,12 @@ _SHOWN |= {"why_partitions", "punctuation_in", "punctuation_out"}
 
 
 def _further(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What has no column."""
+    """The metrics of an operator that no column of the table shows."""
     return {name: value for name, value in entry.items() if name not in _SHOWN}
 
 
 def _passes(entry: Mapping[str, Any]) -> bool:
-    """Whether rows come to it and go from it."""
+    """Whether the operator has counted input rows and output rows."""
     return bool(entry["rows_in"]) and "rows_out" in entry
 
 
@@ -124,7 +124,7 @@ def _took(entry: Mapping[str, Any]) -> bool:
 
 
 def _table(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each operator; columns that none of them has are left out."""
+    """The table: one line per operator. A column without any value is left out."""
     total = sum(entry.get("nanoseconds", 0) for entry in metrics) or 1
     shown = {name: [cell(entry, total) for entry in metrics] for name, cell in _COLUMNS.items()}
     columns = [[name, *(c or "" for c in cells)] for name, cells in shown.items() if any(cells)]
@@ -135,7 +135,7 @@ def _table(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _time_lines(timing: Timing) -> list[str]:
-    """Where the time of the whole run went."""
+    """The lines that split the time of the whole run by activity."""
     prepared, ran = (render.duration_text(t) for t in (timing.prepared, timing.ran))
     said = f"prepared in {prepared}, ran for {ran}"
     if not timing.workers:
@@ -158,7 +158,7 @@ def _figure(number: float) -> str:
 
 
 def _span(nanoseconds: float) -> str:
-    """A short time, to about three digits."""
+    """A short time in nanoseconds as text, to about three digits."""
     for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
         if nanoseconds < 1000 * size:
             return f"{_figure(nanoseconds / size)} {unit}"

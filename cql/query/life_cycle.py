@@ -1,5 +1,4 @@
-"""The life cycle of a query: it is ready, runs, pauses and goes on, and ends, as often as it is
-asked to."""
+"""The life cycle of a query: ready, running, paused, ended. A query can run any number of times."""
 
 from __future__ import annotations
 
@@ -17,8 +16,9 @@ from cql.session.pyspark_names import pyspark_names
 
 @pyspark_names
 class LifeCycle:
-    """Of a query called ``name``. ``source`` is the text that its errors refer to, ``new_run``
-    makes a run of its plan."""
+    """The life cycle of the query ``name``.
+
+    Errors refer to the text ``source``; ``new_run`` makes a run of the query's plan."""
 
     def __init__(self, name: str, source: str, new_run: Callable[[], Run]) -> None:
         self.name = name
@@ -50,12 +50,12 @@ class LifeCycle:
 
     @property
     def _has_run(self) -> bool:
-        """Whether there is a run to ask about (progress, metrics, ledgers)."""
+        """Whether there is a run that can report progress, metrics and ledgers."""
         return self._run is not None
 
     @property
     def exception(self) -> BaseException | None:
-        """What ended the latest run, if it failed."""
+        """The error that ended the latest run, if the run failed."""
         return self._exception
 
     @property
@@ -67,7 +67,7 @@ class LifeCycle:
 
     @contextlib.contextmanager
     def _one_run(self, part: Run | None = None) -> Iterator[Run]:
-        """While a run, or a ``part`` of the run of several queries, is this one's."""
+        """In the ``with`` block, the query runs: a new run, or ``part`` of a query set's run."""
         run = self._begin(part)
         try:
             yield run
@@ -78,7 +78,7 @@ class LifeCycle:
             self._end(None)
 
     def _count(self, rows: int) -> None:
-        """So many rows more were given or published."""
+        """Adds ``rows`` to the number of rows given or published."""
         self._row_count += rows
 
     def _begin(self, part: Run | None) -> Run:
@@ -118,18 +118,20 @@ class LifeCycle:
     # ----------------------------------------------------------------- while it runs
 
     def _starts_with(self, others: Sequence[LifeCycle]) -> None:
-        """They stop together, too."""
+        """Declares ``others`` as the queries that stop and pause together with this query."""
         self._others = tuple(others)
 
     def _runs_in(self, thread: threading.Thread) -> None:
-        """Where it runs in the background."""
+        """Declares ``thread`` as the thread that runs the query in the background."""
         self._thread = thread
 
     def stop(self, timeout: float | None = 10.0) -> bool:
-        """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
-        True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
-        leaves nothing. Asked by what the query calls itself (a function, an iterable, a sink), it
-        does not wait: the query ends after that call."""
+        """Requests the end of the query; returns True when the query no longer runs.
+
+        Waits up to ``timeout`` seconds for a query in the background. An unbounded INSERT publishes
+        the rows that it has; a bounded INSERT publishes nothing. A call from inside the query's own
+        function, iterable or sink does not wait: the query ends after that function, iterable or
+        sink returns."""
         with self._lock:
             self._stop_asked = True
             run = self._run
@@ -144,9 +146,10 @@ class LifeCycle:
         return not self.is_active
 
     def pause(self) -> Self:
-        """Nothing is read or computed any more, as soon as the morsels at hand are through, until
-        ``resume``; who reads its rows waits. Queries that started together pause together.
-        RunError from what the query calls itself (a function, an iterable, a sink)."""
+        """Pauses the query until ``resume``, and the other queries of its query set too.
+
+        The query completes the morsels in flight, then reads and computes nothing; readers of its
+        rows wait. Raises RunError inside the query's own function, iterable or sink."""
         control = self._running().control
         if is_inside(control):
             raise RunError(
@@ -158,15 +161,17 @@ class LifeCycle:
         return self
 
     def resume(self) -> Self:
-        """Goes on where ``pause`` has left it."""
+        """Continues a paused query."""
         self._running().control.resume()
         return self
 
     @property
     def workers(self) -> int:
-        """Threads that share the work of the latest run. Set while it runs, it lets workers leave
-        or join, and its output stays the same; 0: as many as raise throughput. RunError for a
-        query that runs in one thread (another runtime than ``ordered``)."""
+        """The number of worker threads of the latest run.
+
+        Setting the number while the query runs makes workers leave or join; the output stays the
+        same. 0 lets the engine choose the number by throughput. Raises RunError for a query that
+        runs in one thread (another runtime than ``ordered``)."""
         return self._latest().control.workers
 
     @workers.setter
@@ -183,19 +188,21 @@ class LifeCycle:
 
     @property
     def _is_inside(self) -> bool:
-        """Whether it is this thread that computes for the run."""
+        """Whether this thread computes for the run."""
         run = self._run
         return run is not None and is_inside(run.control)
 
     def _cut_short(self) -> None:
-        """Its session closes: whoever reads its rows is told that these are not all."""
+        """The session closes: a reader of the query's rows gets an error, because rows are
+        missing."""
         self._cut_off = True
         self.stop(timeout=0)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for a query in the background; False if it still runs after ``timeout`` seconds.
-        Raises what made it fail; RunError from what the query calls itself (a function, an
-        iterable, a sink), which would wait for its own end."""
+
+        Raises the error that made the query fail. Raises RunError inside the query's own function,
+        iterable or sink, which would wait for its own end."""
         if self._is_inside and self.is_active and (timeout is None or timeout > 0):
             raise RunError(
                 f"query {self.name} cannot be awaited by what it calls itself: it ends after this"

@@ -1,4 +1,4 @@
-"""Recipes: bound queries, optimized and planned. Every refusal of the planner comes from here."""
+"""Prepares queries: optimizes and plans bound queries. All refusals of the planner arise here."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a statement comes from: its text, the whole text, and the settings it runs under.
-    ``member``: it is one of queries that start together."""
+    """The origin of a statement: its text, the whole text, and its settings.
+
+    ``member``: the query belongs to a query set."""
 
     text: str
     source: str
@@ -44,9 +45,9 @@ def prepare(
     *,
     inserts: bool = False,
 ) -> PreparedQuery:
-    """``inserts``: its rows go into a table.
+    """Optimizes and plans a bound query. ``inserts``: the rows go into a table.
 
-    Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
+    Raises the planner's refusals; PlanError for a hint that the plan cannot obey."""
     from cql.planner.lower import lower
     from cql.planner.nodes import physical
     from cql.planner.optimize import rules
@@ -107,9 +108,10 @@ def target(
     create: bool | None = None,
     files: TableFiles | None = None,
 ) -> Target:
-    """Where rows of ``schema`` go; ``create`` None makes a table where there is none, and
-    ``files`` are those of the table that it makes. What is
-    published by epochs is a table from the start: whoever looks before the first row finds it."""
+    """The target for rows of ``schema``.
+
+    ``create`` None makes the table if it does not exist; ``files`` declares the files of the new
+    table. With ``epoch``, a new table exists from the start of the run, before its first row."""
 
     def sink() -> Sink:
         try:

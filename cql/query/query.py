@@ -1,7 +1,7 @@
-"""A query of a session: planned, not yet running, or running, or done.
+"""A query of a session: planned, running or ended.
 
-A ``Query`` is lazy: reading its rows runs it, each time anew from the start of its sources. What
-can be asked about a run (metrics, ledgers, progress) is asked about the latest one.
+A ``Query`` is lazy: each reading of its rows starts a new run from the start of its sources.
+Metrics, ledgers and progress describe the latest run.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an INSERT goes; ``open`` gives a fresh sink. ``epoch`` is how many seconds of output
-    are published at once; None publishes everything at the end, or nothing. ``new``: there was no
-    such table when the statement was made."""
+    """The target of an INSERT; ``open`` makes a new sink.
+
+    ``epoch`` is the number of seconds between two commits. None publishes all rows at the end, or
+    nothing on an error. ``new``: the table did not exist when the statement was made."""
 
     name: str
     open: Callable[[], Sink]
@@ -54,12 +55,14 @@ class Explanation(str):
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
-    """How a query is run and explained: what the session hands over. ``text`` is the statement,
-    ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
-    are left out of windows. ``event_time_type`` is the type of the first progressing column among
-    its inputs. ``changelog``: the rows are the changes of a relation, and ``order`` is that of the
-    relation itself. ``late`` is where LATE OUTPUT goes. ``bounded``: it ends by itself; ``live``:
-    some input does not (None: unless it is bounded), so that what comes is waited for."""
+    """A query as the session prepares it, ready to run and to explain.
+
+    ``text`` is the statement; ``source`` is the whole text that contains the statement, and
+    positions refer to ``source``. ``windowed``: windows leave out late rows. ``event_time_type`` is
+    the type of the first window attribute among the inputs. ``changelog``: the rows are the changes
+    of a relation; ``order`` is the order of the relation itself. ``late`` is the target of LATE
+    OUTPUT. ``bounded``: the query ends by itself. ``live``: some input has no end, so the query
+    waits for new rows; None means the opposite of ``bounded``."""
 
     text: str
     source: str
@@ -84,8 +87,8 @@ class Query(LifeCycle):
     """A SELECT or an INSERT; made by ``Session.sql``.
 
     ``status`` is ready, running, paused, finished, stopped or failed. Errors are CqlErrors that
-    know the text of the query. Safe to ``stop``, ``pause`` and ``resume`` from any thread; rows are
-    read by one thread at a time."""
+    show their place in the query's text. Any thread may call ``stop``, ``pause`` and ``resume``;
+    one thread at a time reads the rows."""
 
     def __init__(
         self, prepare: PreparedQuery, target: Target | None = None, name: str = ""
@@ -103,12 +106,12 @@ class Query(LifeCycle):
 
     @property
     def schema(self) -> Schema:
-        """Columns of the result (of the rows inserted, for an INSERT)."""
+        """The columns of the result; for an INSERT, of the inserted rows."""
         return self._prepared.schema
 
     @property
     def _windowed(self) -> bool:
-        """Whether it leaves late rows out; without a window they are rows like any other."""
+        """Whether the query leaves out late rows; a query without windows treats them as others."""
         return self._prepared.windowed
 
     @property
@@ -117,19 +120,19 @@ class Query(LifeCycle):
 
     @property
     def bounded(self) -> bool:
-        """Whether the query ends by itself: when its input does, or by a LIMIT."""
+        """Whether the query ends by itself: at the end of its input, or by a LIMIT."""
         return self._prepared.bounded
 
     @property
     def _live(self) -> bool:
-        """Whether some input has no end, so that the query waits for what comes (even if a LIMIT
-        ends it). Such an INSERT runs in the background, and publishes as it goes."""
+        """Whether some input has no end, so that the query waits for new rows (even if a LIMIT
+        ends the query). Such an INSERT runs in the background and publishes during its run."""
         live = self._prepared.live
         return not self.bounded if live is None else live
 
     @property
     def _target_name(self) -> str | None:
-        """Where an INSERT goes."""
+        """The name of an INSERT's target."""
         return self._target.name if self._target is not None else None
 
     @property
@@ -138,7 +141,7 @@ class Query(LifeCycle):
 
     @property
     def _event_time_type(self) -> DataType | None:
-        """What ``progress().event_time`` counts."""
+        """The type of ``progress().event_time``."""
         return self._prepared.event_time_type
 
     def __repr__(self) -> str:
@@ -147,9 +150,10 @@ class Query(LifeCycle):
         return f"<Query {self.name} {self._status}: {what} ({columns})>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the columns and, of a SELECT that ends by itself over tables, files or
-        Arrow data, its first 20 rows, computed apart from its runs and given up after 2 seconds.
-        No other query is run for it."""
+        """For notebooks: the columns and, for some queries, the first 20 rows.
+
+        Only a SELECT that ends by itself over tables, files or Arrow data shows rows. A separate
+        run computes them and gives up after 2 seconds."""
         from cql.show import notebook
 
         if self._target is not None:
@@ -165,8 +169,11 @@ class Query(LifeCycle):
     # ----------------------------------------------------------------- reading rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Arrow batches as they come; closing the iterator ends the query. A relation comes as its
-        changes: ``_time``, ``_weight`` (how many copies of the row enter; below zero: leave)."""
+        """Runs the query and yields Arrow batches as they arrive. Closing the iterator ends the
+        run.
+
+        A relation arrives as its changelog, with the columns ``_time`` and ``_weight`` in front:
+        the number of copies of the row that enter, or below zero, leave."""
         if self._target is not None:
             raise RunError(
                 "an INSERT gives no rows",
@@ -190,8 +197,10 @@ class Query(LifeCycle):
 
     @contextlib.contextmanager
     def _late_output(self, run: Run) -> Iterator[None]:
-        """While ``run`` runs, its LATE OUTPUT goes where it belongs. Like an INSERT, that of
-        bounded input is published when all of it was read, or not at all."""
+        """In the ``with`` block, the LATE OUTPUT of ``run`` goes to its target.
+
+        Like an INSERT, LATE OUTPUT of bounded input is published at the end of the input, or not at
+        all."""
         late = self._prepared.late
         if late is None:
             yield
@@ -212,9 +221,11 @@ class Query(LifeCycle):
         return self.batches()
 
     def to_arrow(self) -> pa.Table:
-        """All rows; of a relation (a window without SLIDE under an aggregate, say) those that it
-        has at the end of its input. An INSERT runs (unless it has) and gives one row: how many were
-        written. Refused for a query that does not end by itself."""
+        """All rows as a table; of a relation, the rows at the end of its input.
+
+        A relation is, for example, an aggregate over a window without SLIDE. An INSERT runs, unless
+        it has run, and gives one row: the number of written rows. Raises PlanError for a query that
+        does not end by itself."""
         if self._target is not None:
             self._finish_insert()
             return self._table_of(())
@@ -222,8 +233,8 @@ class Query(LifeCycle):
         return self._table_of(self.batches())
 
     def _table_of(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        """The whole result, of all batches of the run that has just ended: a relation as of the
-        last instant of its input."""
+        """The whole result as a table, from all batches of the run that has just ended; of a
+        relation, its rows at the last instant of its input."""
         import pyarrow as pa
 
         from cql.executor.ledgers.final_relation import FinalRelation
@@ -238,12 +249,13 @@ class Query(LifeCycle):
         return relation.table(self._prepared.order)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows for whoever reads Arrow's C streams: ``pl.DataFrame(query)``,
-        ``pyarrow.table(query)``, ``SELECT * FROM query`` in DuckDB. Those of ``to_arrow`` for a
-        query that ends by itself; of an endless one what ``batches`` gives, until it is stopped.
-        The run begins with the first batch that is read, and ends when the stream is released.
-        ``requested_schema`` asks for other types of the same columns (ValueError if there is no
-        cast)."""
+        """The rows as an Arrow C stream: for ``pl.DataFrame(query)``, ``pyarrow.table(query)``,
+        ``SELECT * FROM query`` in DuckDB.
+
+        A query that ends by itself gives the rows of ``to_arrow``; an endless query gives the rows
+        of ``batches`` until it is stopped. The run begins at the request for the first batch and
+        ends when the reader releases the stream. ``requested_schema`` requests other types of the
+        same columns (ValueError if there is no cast)."""
         import pyarrow as pa
 
         from cql.query.arrow_stream import reader
@@ -253,7 +265,7 @@ class Query(LifeCycle):
                 self._must_end()
             stream = reader(pa.schema({"rows": pa.int64()}), self._whole)
         elif self._prepared.changelog and self.bounded:
-            # Behind the columns of the changes stand those of the relation.
+            # The relation's own columns follow the two columns ``_time`` and ``_weight``.
             columns = pa.schema([*self.schema.to_arrow()][2:])
             stream = reader(columns, self._whole)
         else:
@@ -261,7 +273,8 @@ class Query(LifeCycle):
         return stream.__arrow_c_stream__(requested_schema)
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        """RunError: ``pd.DataFrame(query)`` asks for an array, and would make one of batches."""
+        """Raises RunError: ``pd.DataFrame(query)`` requests an array and would fill it with
+        batches."""
         hint = "query.to_pandas(), or pd.DataFrame.from_arrow(query)"
         raise RunError("a query is no array; it has named columns", hint=hint)
 
@@ -278,8 +291,10 @@ class Query(LifeCycle):
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars frame (the extra ``polars``), whose columns differ in name: of two
-        columns ``id`` the second is ``id_1`` there, as in DuckDB."""
+        """All rows as a polars frame (the extra ``polars``).
+
+        Polars needs distinct column names: the second of two columns ``id`` becomes ``id_1``, as in
+        DuckDB."""
         polars = import_extra("polars")
         table = self.to_arrow()
         frame: pl.DataFrame = polars.from_arrow(
@@ -288,8 +303,8 @@ class Query(LifeCycle):
         return frame
 
     def show(self, n: int = 20) -> None:
-        """Prints the first ``n`` rows as they come and ends the query; an INSERT runs, and says
-        how many rows it wrote."""
+        """Prints the first ``n`` rows to arrive and ends the run; for an INSERT, runs it and prints
+        the number of written rows."""
         import sys
 
         from cql.show import render
@@ -303,7 +318,7 @@ class Query(LifeCycle):
         render.print_rows(table, console, more=more)
 
     def _head(self, n: int) -> tuple[pa.Table, bool]:
-        """The first ``n`` rows to come, and whether there was another one; ends the query."""
+        """The first ``n`` rows to arrive, and whether another row followed; ends the run."""
         import pyarrow as pa
 
         found: list[pa.RecordBatch] = []
@@ -331,7 +346,7 @@ class Query(LifeCycle):
     # ----------------------------------------------------------------- writing rows
 
     def start(self) -> Query:
-        """Starts an INSERT in the background; a SELECT has nowhere to put its rows."""
+        """Starts an INSERT in the background. Raises RunError for a SELECT, which has no target."""
         if self._target is None:
             raise RunError(
                 "a SELECT has no target to run into",
@@ -349,25 +364,28 @@ class Query(LifeCycle):
 
     @property
     def _writes(self) -> frozenset[str]:
-        """The tables that its rows go into, LATE OUTPUT's too."""
+        """The tables that the query writes, with the table of LATE OUTPUT."""
         late = self._prepared.late
         named = (self._target.name if self._target else None, late.name if late else None)
         return frozenset(name for name in named if name is not None)
 
     @property
     def _makes(self) -> frozenset[str]:
-        """The table that LATE OUTPUT makes, if there is none yet."""
+        """The table that LATE OUTPUT creates, if the table does not exist yet."""
         late = self._prepared.late
         return frozenset((late.name,) if late is not None and late.new else ())
 
     def insert(self) -> Query:
-        """Runs an INSERT here, to its end. Interrupted or failed, a bounded one leaves nothing."""
+        """Runs an INSERT in this thread to its end. A bounded INSERT that is interrupted or fails
+        publishes nothing."""
         self._insert(*self._begin_insert())
         return self
 
     def _begin_insert(self) -> tuple[Run, Publisher, contextlib.ExitStack]:
-        """A run, where its rows go, and what ends both. What it writes into is open from here on,
-        so that the tables it makes can be read as soon as it is said to run."""
+        """The run, the publisher of its rows, and the stack that ends both.
+
+        The sinks are open on return, so that the new tables can be read as soon as the query's
+        status is running."""
         with contextlib.ExitStack() as stack:
             run = stack.enter_context(self._one_run())
             publisher = stack.enter_context(self._publishing(run))
@@ -387,7 +405,7 @@ class Query(LifeCycle):
     ) -> None:
         try:
             self._insert(run, publisher, running)
-        except Exception:  # ``exception`` and ``await_termination`` hand it over
+        except Exception:  # ``exception`` and ``await_termination`` report the error
             return
 
     def _insert(self, run: Run, publisher: Publisher, running: contextlib.ExitStack) -> None:
@@ -401,8 +419,8 @@ class Query(LifeCycle):
 
     @contextlib.contextmanager
     def _publishing(self, run: Run) -> Iterator[Publisher]:
-        """While ``run`` runs: what writes its rows into the target of this INSERT. They are
-        published at the end, or by epochs."""
+        """In the ``with`` block, the publisher that writes the rows of ``run`` into the target of
+        this INSERT. The rows become visible at the end, or epoch by epoch."""
         assert self._target is not None
         publisher = Publisher(self._target.open(), self._target.epoch, self._count, run)
         with self._late_output(run), publisher:
@@ -421,23 +439,29 @@ class Query(LifeCycle):
 
     def late(self) -> pa.Table:
         """The ledger of late rows of the latest run: ``place``, ``kind``, ``count``,
-        ``max_lateness``, ``suggested_slack`` and ``jump``. Kind "rows": rows of an input that came
-        below its watermark; "pairs": (row, window) pairs that an aggregate left out; "beyond MAX
-        ADVANCE": rows that were so far ahead, by ``jump``, that progress did not follow them; "jump
-        within MAX ADVANCE": rows that were late only because one was ahead by ``jump``."""
+        ``max_lateness``, ``suggested_slack`` and ``jump``.
+
+        The kinds: "rows": rows of an input below its watermark; "pairs": (row, window) pairs that
+        an aggregate left out; "beyond MAX ADVANCE": rows that the watermark did not follow, because
+        they were too far ahead, by ``jump``; "jump within MAX ADVANCE": rows that were late only
+        because another row was ahead by ``jump``."""
         return self._latest().late()
 
     def bad_rows(self) -> pa.Table:
-        """The ledger of bad rows of the latest run, the first 10,000 (``progress().bad`` counts
-        all): ``source`` and ``offset`` (rows from 0; both NULL for a result of an aggregate and
-        behind filters), the ``operator`` that refused the row ("source" where it could not be
-        read), the ``reason`` with its place in the file, and the ``text`` of an unreadable row."""
+        """The ledger of the latest run's first 10,000 bad rows (``progress().bad`` counts all).
+
+        ``source`` and ``offset`` (in rows, from 0) locate the row; both are NULL for a result of an
+        aggregate and for a row behind a filter. ``operator`` is the operator that refused the row,
+        "source" for an unreadable row. ``reason`` includes the place in the file; ``text`` is the
+        text of an unreadable row."""
         return self._latest().bad_rows()
 
     def explain(self, mode: str = "physical") -> Explanation:
-        """The plan as text. ``mode``: physical (with the reason for each choice), logical,
-        analyze (runs a query that ends by itself, and adds what was measured), mermaid, kernel
-        (the source that is compiled)."""
+        """The plan as text.
+
+        ``mode``: physical (with the reason for each choice), logical, analyze (runs a query that
+        ends by itself, and adds the measurements), mermaid, kernel (the source of the compiled
+        kernels). Raises PlanError for any other mode, and for analyze of an endless query."""
         word = mode.lower()
         if word not in EXPLAIN_MODES:
             raise PlanError(
@@ -457,11 +481,11 @@ class Query(LifeCycle):
         return Explanation(self._prepared.explain(word, self._run))
 
     def _explain_run(self) -> Explanation:
-        """The plan with what the latest run has measured so far, whether it has ended or not."""
+        """The plan with the measurements of the latest run so far, ended or not."""
         return Explanation(self._prepared.explain("analyze", self._latest()))
 
     def summary(self) -> str:
-        """The latest run in a line: rows, time, late and bad rows."""
+        """The latest run in one line: rows, time, late and bad rows."""
         from cql.show import render
 
         progress = self.progress()
@@ -476,7 +500,7 @@ class Query(LifeCycle):
 
 
 def import_extra(name: str) -> Any:
-    """An optional library, or an error that says how to get it."""
+    """Imports an optional library; raises RunError with the way to install it."""
     import importlib
 
     try:
@@ -494,7 +518,7 @@ def _close(batches: Iterator[Any]) -> None:
 
 
 def _each_once(names: list[str]) -> list[str]:
-    """The names, those that come again numbered: id, id_1."""
+    """The names, with repeated names numbered: id, id_1."""
     taken, found = set(names), list[str]()
     for name in names:
         other, k = name, 0

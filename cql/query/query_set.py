@@ -1,4 +1,4 @@
-"""Queries that are started together, and run as one: what they have in common runs once."""
+"""A query set: queries that start together and run as one, with common parts computed once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 class RunOfAll(Protocol):
-    """One run of several plans (``cql.executor.run.execution.Execution``): ``queries`` are its
-    parts, ``results`` their rows, each batch with the number of its query."""
+    """One run of several plans (``cql.executor.run.execution.Execution``).
+
+    ``queries`` are the parts of the run; ``results`` yields their rows, each batch with the number
+    of its query."""
 
     @property
     def queries(self) -> Sequence[Run]: ...
@@ -33,9 +35,9 @@ class RunOfAll(Protocol):
 class QuerySet:
     """Several INSERTs and SELECTs; made by ``Session.query_set``.
 
-    They start together and end together: an error of one ends all, and what they insert from
-    bounded input is published when all of it was read, or not at all. Each of ``queries`` has its
-    own progress, metrics and ledgers."""
+    The queries start together and end together: an error of one query ends all. Rows that they
+    insert from bounded input are published at the end of the input, or not at all. Each of
+    ``queries`` has its own progress, metrics and ledgers."""
 
     def __init__(
         self,
@@ -54,17 +56,17 @@ class QuerySet:
 
     @property
     def bounded(self) -> bool:
-        """Whether all of it ends by itself."""
+        """Whether every query ends by itself."""
         return all(q.bounded for q in self.queries)
 
     @property
     def _live(self) -> bool:
-        """Whether some input of it has no end."""
+        """Whether some input of the set has no end."""
         return any(q._live for q in self.queries)
 
     @property
     def _windowed(self) -> bool:
-        """Whether some of it leaves late rows out."""
+        """Whether some query leaves out late rows."""
         return any(q._windowed for q in self.queries)
 
     @property
@@ -80,13 +82,14 @@ class QuerySet:
         return f"<QuerySet {self.name}: {names}>"
 
     def batches(self) -> Iterator[tuple[Query, pa.RecordBatch]]:
-        """Rows of the SELECTs as they come; those of INSERTs go into their tables meanwhile.
-        Closing the iterator ends the run."""
+        """Runs the set and yields the rows of the SELECTs as they arrive; the INSERTs write their
+        tables meanwhile. Closing the iterator ends the run."""
         yield from self._rows(*self._begin())
 
     def _begin(self) -> tuple[RunOfAll, dict[int, Publisher], contextlib.ExitStack]:
-        """A run, where the rows of each INSERT go, and what ends all: from here on each query can
-        be stopped, and the tables that it makes can be read."""
+        """The run, the publisher of each INSERT by the query's number, and the stack that ends all.
+
+        On return, each query can be stopped and its new tables can be read."""
         run = self._new_run()
         writers: dict[int, Publisher] = {}
         with contextlib.ExitStack() as stack:
@@ -118,8 +121,8 @@ class QuerySet:
                 close()
 
     def to_arrow(self) -> list[pa.Table]:
-        """What each query gives, in their order; of an INSERT, how many rows it wrote. Refused
-        unless all of it ends by itself."""
+        """The result of each query, in the order of the set; of an INSERT, the number of written
+        rows. Raises PlanError unless every query ends by itself."""
 
         if not self.bounded:
             raise PlanError(
@@ -133,11 +136,11 @@ class QuerySet:
 
     @property
     def is_insert(self) -> bool:
-        """Whether each of them is an INSERT."""
+        """Whether every query is an INSERT."""
         return all(q.is_insert for q in self.queries)
 
     def insert(self) -> QuerySet:
-        """Runs the INSERTs here, to their end."""
+        """Runs the INSERTs in this thread to their end."""
         self._only_inserts()
         for _ in self.batches():
             pass
@@ -160,18 +163,18 @@ class QuerySet:
         return self
 
     def stop(self, timeout: float | None = 10.0) -> bool:
-        """Asks all of it to end, and waits up to ``timeout`` seconds for a run in the background;
-        True when it no longer runs."""
+        """Requests the end of all queries, and waits up to ``timeout`` seconds for a run in the
+        background; True when the set no longer runs."""
         return all(query.stop(timeout) for query in self.queries)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for a run in the background; False if it still runs after ``timeout`` seconds.
-        Raises what made it fail."""
+        Raises the error that made the run fail."""
         return all(query.await_termination(timeout) for query in self.queries)
 
     def explain(self, mode: str = "physical") -> Explanation:
-        """The plans as text: what several queries share is shown with the first of them, and named
-        in the others. ``mode``: physical, mermaid, or logical (what each of them means)."""
+        """The plans as text. The first of several queries that share a part shows the part; the
+        others name it. ``mode``: physical, mermaid, or logical (each query's own plan)."""
         word = mode.lower()
         if word not in EXPLAIN_MODES:
             raise PlanError(
@@ -188,19 +191,19 @@ class QuerySet:
         return Explanation(self._explain(word))
 
     def _result(self) -> Result:
-        """A row for each query: its name, status and target, and the rows that it has published."""
+        """One row per query: its name, status and target, and the number of published rows."""
         columns = ("query", "status", "target", "rows")
         rows = ((q.name, q.status, q._target_name, q.row_count) for q in self.queries)
         return Result(columns, tuple(rows))
 
     def show(self) -> None:
-        """Prints ``result()``; a set that ends by itself and has not run runs."""
+        """Prints ``result()``. A set that ends by itself runs first, unless it has run."""
         if self.bounded and self._run is None:
             self.insert()
         self._result().show()
 
     def summary(self) -> str:
-        """The latest run: a line for each query."""
+        """The latest run: one line per query."""
         return "\n".join(f"{q.name}: {q.summary()}" for q in self.queries)
 
     def _in_background(
@@ -209,7 +212,7 @@ class QuerySet:
         try:
             for _ in self._rows(run, writers, running):
                 pass
-        except Exception:  # each query keeps it, and ``await_termination`` hands it over
+        except Exception:  # each query keeps the error, and ``await_termination`` raises it
             return
 
     def _only_inserts(self) -> None:

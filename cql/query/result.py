@@ -1,4 +1,4 @@
-"""What a statement that is not a query gives: a small table, a text, or a message."""
+"""The result of a statement that is not a query: a small table, a text, or a message."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @pyspark_names
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``columns`` and ``rows`` of SHOW and DESCRIBE; ``text`` of EXPLAIN; ``message`` says what a
-    CREATE, DROP or SET did."""
+    """``columns`` and ``rows`` of SHOW and DESCRIBE; ``text`` of EXPLAIN; ``message`` of CREATE,
+    DROP and SET: the change that the statement made."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -45,7 +45,7 @@ class Result:
         )
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Of ``to_arrow``, for whoever reads Arrow's C streams."""
+        """The table of ``to_arrow`` as an Arrow C stream."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -61,7 +61,7 @@ class Result:
         return notebook.result_html(self.columns, self.rows)
 
     def show(self) -> None:
-        """Prints it."""
+        """Prints the result."""
         self._print_to(render.console_for(sys.stdout))
 
     def _print_to(self, console: Console) -> None:
@@ -97,8 +97,10 @@ def explained(text: str) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """EXPLAIN ANALYZE of a query, at ``pos``. It runs while the session takes other statements:
-    those of the query's own functions, too."""
+    """EXPLAIN ANALYZE of a query, at ``pos``.
+
+    During its run, the session accepts other statements, for example from the query's own
+    functions."""
 
     query: Query
     pos: Position | None

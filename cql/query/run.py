@@ -1,4 +1,4 @@
-"""What a query sees of the engine: one run of its plan, which can be steered and asked about."""
+"""A query's interface to the engine: one run of a plan, with its control and its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """How far a run is. ``event_time`` is in storage units; ``elapsed`` in seconds."""
+    """The progress of a run; ``event_time`` is in storage units, ``elapsed`` in seconds, the other
+    figures in rows."""
 
     @property
     def rows_in(self) -> int: ...
@@ -43,9 +44,11 @@ class RunControl(Protocol):
 
 
 class Run(Protocol):
-    """One run of a physical plan (``cql.executor.run.run_report.QueryRun``). ``on_notice`` is told,
-    while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT. ``timed``:
-    ``metrics`` and ``timing`` say how long operators take."""
+    """One run of a physical plan (``cql.executor.run.run_report.QueryRun``).
+
+    During the run, ``on_notice`` receives warnings about effects that the user may not intend;
+    ``on_late`` receives the rows of LATE OUTPUT. ``timed``: ``metrics`` and ``timing`` report the
+    time of the operators."""
 
     on_notice: Callable[[str], None]
     on_late: Callable[[pa.RecordBatch], None]

@@ -1,4 +1,4 @@
-"""Rows on their way into a sink: when they become visible there."""
+"""Writes rows into a sink and decides when they become visible there."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Publisher:
     """Writes batches into a sink, epoch by epoch.
 
-    With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
-    second thread commits every ``epoch`` seconds what has been written since, so that rows become
-    visible although no more arrive; ``published`` is told the rows of each commit, and ``run`` is
-    asked to stop when one failed there, so that its error need not wait for the next row. Leaving
-    the ``with`` block by an exception aborts the open epoch."""
+    With ``epoch`` None there is one epoch: the end commits it, an error aborts it. Otherwise a
+    second thread commits the rows written so far every ``epoch`` seconds, so that rows become
+    visible although no more arrive. ``published`` receives the number of rows of each commit. A
+    failed commit in the second thread requests a stop of ``run``, so that the error need not wait
+    for the next row. An exception in the ``with`` block aborts the open epoch."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Publisher:
         return os.getpid() != self._process
 
     def _inside(self) -> AbstractContextManager[None]:
-        """While the sink is at work: it must not wait for the run that it takes the rows of."""
+        """Marks the calls of the sink, which must not wait for the run that gives its rows."""
         return inside(self._run.control)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -81,7 +81,8 @@ class Publisher:
             self._pending += batch.num_rows
 
     def commit(self) -> None:
-        """Publishes the open epoch, if there is one. (That of a forked process is its parent's.)"""
+        """Publishes the open epoch, if there is one. (A forked process leaves the epoch to its
+        parent.)"""
         if self._is_forked:
             return
         with self._lock, self._inside():
@@ -103,7 +104,7 @@ class Publisher:
         while not self._done.wait(self._epoch):
             try:
                 self.commit()
-            except Exception as error:  # raised by the next write, or at the end
+            except Exception as error:  # the next write, or the end, raises the error
                 self._error = error
                 self._run.request_stop()
                 return

@@ -1,4 +1,4 @@
 """The shell: prompt, completion, highlighting, live results.
 
-Nothing here imports numba, pyspark, pyarrow or sqlglot before the prompt is drawn.
+This package imports numba, pyspark, pyarrow and sqlglot only after it has drawn the prompt.
 """

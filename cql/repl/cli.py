@@ -1,7 +1,7 @@
 """The command ``cql``: the shell, scripts, plans, warming up.
 
-Exit codes: 0 all well, 1 a statement failed, 2 wrong usage, 130 interrupted, 141 the reader of the
-output has gone (as of a program that SIGPIPE ends).
+Exit codes: 0 success, 1 a statement failed, 2 wrong usage, 130 interrupted, 141 the reader closed
+the output (like a program that SIGPIPE ends).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Decorated = Callable[..., Any]
 
 
 def _options(command: Decorated) -> Decorated:
-    """The options that every command that runs statements shares."""
+    """Adds the common options of all commands that run statements."""
     for option in (
         click.option(
             "--format",
@@ -229,7 +229,7 @@ def _each(
     functions: tuple[str, ...],
     show: Callable[[Item, Session, Console], None],
 ) -> int:
-    """``show`` of what each statement gives."""
+    """Runs the statements of ``text`` and calls ``show`` with the result of each."""
     from cql.show import render
 
     errors = render.console_for(sys.stderr)
@@ -246,15 +246,17 @@ def _each(
 
 
 def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -> int:
-    """Runs ``work``; prints a CqlError, with the place in ``text``, and gives the exit code. What
-    fails after Ctrl-C was interrupted, whatever became of it on its way."""
+    """Runs ``work``, prints a CqlError with the place in ``text``, and returns the exit code.
+
+    After Ctrl-C, any error counts as an interrupt, because libraries turn KeyboardInterrupt into
+    other exceptions."""
     with _interrupts() as came:
         return _guarded(work, errors, text, came)
 
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Notes that Ctrl-C was pressed, which has its usual effect."""
+    """Records each Ctrl-C in the yielded list; Ctrl-C keeps its usual effect."""
     came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
@@ -292,13 +294,13 @@ def _guarded(work: Callable[[], int], errors: Console, text: str | None, came: l
         errors.print("interrupted", style="yellow")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; Python must not try to flush the rest.
+        # The reader (head, less) has closed the pipe; Python must not flush the rest at exit.
         sys.stdout = _nowhere()
         return UNREAD
     except OSError as error:
-        if error.filename is not None:  # no stream that is written to
+        if error.filename is not None:  # the error of a named file, not of the output stream
             raise
-        sys.stdout = _nowhere()  # a full disk behind a redirection
+        sys.stdout = _nowhere()  # for example a redirection to a full disk
         render.print_error(RunError(f"cannot write the output: {error.strerror or error}"), errors)
         return FAILED
 
@@ -332,8 +334,8 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def _value(text: str) -> int | float | str | bool | None:
-    """``5``, ``1.5``, ``true``, ``null`` by their looks; everything else is text, and so is what
-    stands in single quotes."""
+    """The value of a parameter: ``5``, ``1.5``, ``true`` and ``null`` become Python values; any
+    other text, and any text in single quotes, is a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if len(text) >= 2 and text[0] == text[-1] == "'":
@@ -373,7 +375,7 @@ def _present(item: Item, session: Session, errors: Console, format: str) -> None
     elif chosen == "table":
         Screen(out, session.settings.progress).present(item)
     else:
-        # Rows that scroll over the terminal and a progress line would disturb each other.
+        # On a terminal, scrolling rows would disturb a progress line.
         progress = "off" if out.is_terminal else session.settings.progress
         rows = Screen(errors, progress).stream(item, sys.stdout)
         render.write_rows(rows, item.columns, chosen, sys.stdout)
@@ -386,7 +388,7 @@ def _write(table: Any, format: str) -> None:
 
 
 def _await_background(session: Session, errors: Console) -> None:
-    """A script that started unbounded INSERTs lives as long as they do."""
+    """Waits for the unbounded INSERTs that the script has started."""
     for query in session.queries():
         if query.is_active:
             errors.print(f"{query.name} runs; Ctrl-C ends it", style="dim")
@@ -416,7 +418,7 @@ def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
     console = render.console_for(sys.stdout)
 
     def work() -> int:
-        # Checked before the prompt; the session itself is made behind it.
+        # The settings are checked before the prompt; the session is made in the background.
         values = dict(parse_assignment(s) for s in settings)
         Settings.of(**values)
 
@@ -434,7 +436,7 @@ def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
 
 
 def main() -> None:
-    """The command. A character that the terminal's encoding lacks is written as ``?``."""
+    """Runs the command. A character that the terminal's encoding lacks becomes ``?``."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -445,6 +447,6 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):  # before there was a statement, or behind the last one
+    except (click.Abort, KeyboardInterrupt):  # before the first statement, or after the last one
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)

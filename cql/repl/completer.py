@@ -1,4 +1,5 @@
-"""Completion: keywords, tables, columns, functions, settings and topics, by what stands before."""
+"""Completion of keywords, tables, columns, functions, settings and topics, by the text before the
+cursor."""
 
 from __future__ import annotations
 
@@ -36,10 +37,11 @@ _STARTS = words.word_set(
 
 
 class Names(Protocol):
-    """What completion asks of the session. All answer at once: none starts a JVM."""
+    """The names that completion requests of the session. All methods return at once; none starts a
+    JVM."""
 
     def functions(self) -> Sequence[str]:
-        """Functions of the user's."""
+        """The names of the user's functions."""
         ...
 
     def tables(self) -> Sequence[str]: ...
@@ -63,7 +65,7 @@ class CqlCompleter(Completer):
         if word is None:
             return
         if not complete_event.completion_requested and before.rstrip().endswith(";"):
-            return  # the statement is complete: Enter runs it
+            return  # the statement is complete, and Enter runs it
         offered = self._offers(rest, document.text, word)
         seen = set()
         for text, meta in offered:
@@ -72,7 +74,7 @@ class CqlCompleter(Completer):
                 yield Completion(_cased(text, word), -len(word), display_meta=meta)
 
     def _offers(self, before: str, whole: str, word: str) -> Iterator[tuple[str, str]]:
-        """(word, what it is), the likeliest first."""
+        """Pairs (word, its kind), the most likely first."""
         said = significant(before.rpartition(";")[2])
         last = said[-1].text.upper() if said else ""
         first = said[0].text.upper() if said else ""
@@ -137,7 +139,7 @@ class CqlCompleter(Completer):
 
 def _settings(said: list[Token]) -> Iterator[tuple[str, str]]:
     if len(said) == 1:
-        for s in SETTINGS.values():  # those for experiments come last
+        for s in SETTINGS.values():  # the settings for experiments come last
             yield s.name, f"{s.category}: {s.takes()}" if s.experiment else s.takes()
     elif said[0].text.upper() == "SET" and said[-1].text == "=":
         setting = SETTINGS.get(said[1].text.lower())
@@ -147,7 +149,8 @@ def _settings(said: list[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _last_word(before: str) -> tuple[str | None, str]:
-    """The word at the cursor (maybe empty) and the text before it; None inside strings and such."""
+    """The word at the cursor (maybe empty) and the text before it; None for the word inside
+    strings, comments, quoted names, hints, parameters and numbers."""
     last = None
     for token in tokens(before):
         last = token
@@ -163,12 +166,12 @@ def _last_word(before: str) -> tuple[str | None, str]:
 
 
 def _cased(text: str, word: str) -> str:
-    """Keywords follow the case of what was typed."""
+    """``text`` in lower case if it is a keyword and the user types lower case."""
     return text.lower() if text.isupper() and word.islower() else text
 
 
 def _in_from_list(said: list[Token]) -> bool:
-    """Behind a comma of a FROM clause."""
+    """Whether the cursor follows a comma of a FROM clause."""
     if not said or said[-1].text != ",":
         return False
     depth = 0
@@ -183,7 +186,7 @@ def _in_from_list(said: list[Token]) -> bool:
 
 
 def _names_in(whole: str) -> Iterator[tuple[str, str | None]]:
-    """(table, alias) of each FROM item of a text that may not parse."""
+    """Pairs (table, alias) of the FROM items of a text, which need not parse."""
     said = significant(whole)
     at = 0
     while at < len(said):
@@ -228,7 +231,7 @@ def _paths(start: str) -> Iterator[str]:
     try:
         entries = sorted(os.scandir(folder or "."), key=lambda e: e.name)
     except OSError:
-        return  # no such folder: nothing to offer
+        return  # the folder does not exist or is not readable
     for entry in entries:
         if entry.name.startswith("."):
             continue

@@ -48,8 +48,8 @@ STYLE = {
 
 
 class CqlLexer(Lexer):  # type: ignore[misc]  # pygments has no types
-    """Words are keywords, types, constants or (before a parenthesis) functions; an unclosed string
-    or comment is an error from where it begins."""
+    """Classifies words as keywords, types, constants or (before a parenthesis) functions. An
+    unclosed string or comment is an error from its beginning on."""
 
     name = "CQL"
     aliases: ClassVar[list[str]] = ["cql"]

@@ -1,7 +1,7 @@
 """A query on a terminal: live results, progress, and Ctrl-C within a second.
 
-The query runs in a thread of its own and the terminal's thread only waits and draws. So Ctrl-C
-always finds somebody listening, whatever the query is busy with: compiling, a kernel, or the JVM.
+The query runs in its own thread; the terminal's thread only waits and draws. So the terminal's
+thread always receives Ctrl-C, whether the query compiles, runs a kernel, or waits for the JVM.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
 
     from cql.query.run import Progress
 
-#: Seconds between two looks at the query, and between Ctrl-C and giving up waiting for it.
+#: In seconds: the interval between two looks at the query, and the maximal wait for its end after
+#: Ctrl-C.
 TICK = 0.1
 PATIENCE = 0.8
-#: A bounded query shows its progress when it takes longer than this.
+#: Seconds after which a bounded query shows its progress.
 QUIET = 1.0
-#: An event time so many seconds from now is no clock's: a replay, or a generator.
+#: An event time this many seconds from now belongs to a replay or a generator, not to a clock.
 _PAST = 30 * 86_400.0
-#: Rows of a bounded result that are shown.
+#: Maximal number of rows shown of a bounded result.
 SHOWN_ROWS = 40
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the user pressed Ctrl-C
-    """The query was stopped by Ctrl-C; ``lingering`` when it had not ended yet."""
+    """Ctrl-C has stopped the query; ``lingering`` if the query has not ended yet."""
 
     def __init__(self, lingering: bool) -> None:
         super().__init__("stopped")
@@ -48,7 +49,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the user pressed Ctrl-C
 
 
 class Feed:
-    """Runs ``query`` in a thread and hands over its batches, a few ahead at most."""
+    """Runs ``query`` in a thread and queues its batches, at most 8 ahead of the reader."""
 
     def __init__(self, query: Query | QuerySet) -> None:
         self.query = query
@@ -58,7 +59,7 @@ class Feed:
         self._error: BaseException | None = None
 
     def start(self) -> Feed:
-        # Not through ``threading``: Ctrl-C while it waits for its thread to begin breaks its lock.
+        # Not threading.Thread: Ctrl-C during its start breaks its lock.
         _thread.start_new_thread(self._work, ())
         return self
 
@@ -70,7 +71,7 @@ class Feed:
                 for batch in self.query:
                     if not self._put(batch):
                         return
-        except BaseException as error:  # raised where the batches are read
+        except BaseException as error:  # the reader of the batches raises the error
             self._error = error
         finally:
             self._put(None)
@@ -86,7 +87,8 @@ class Feed:
         return False
 
     def __iter__(self) -> Iterator[pa.RecordBatch | None]:
-        """Batches, and None whenever nothing came for a tick. Raises what the query raised."""
+        """Yields the batches, and None after each ``TICK`` without a batch. Raises the query's
+        error."""
         while True:
             try:
                 batch = self._queue.get(timeout=TICK)
@@ -100,15 +102,18 @@ class Feed:
             raise self._error
 
     def stop(self) -> bool:
-        """Ends the query; False if it has not ended within the patience (it goes on ending)."""
+        """Requests the end of the query; False if it has not ended after ``PATIENCE`` seconds (it
+        then ends later)."""
         self._abandoned.set()
         self.query.stop(timeout=0)
         return self._ended.wait(PATIENCE)
 
 
 class Screen:
-    """Draws queries on ``console``; ``progress`` is the setting (auto, on, off). ``expanded`` shows
-    a column a line; None: there is no shell in which that could be asked for."""
+    """Draws queries on ``console``; ``progress`` is the setting (auto, on, off).
+
+    ``expanded`` shows one column per line; None means that there is no shell with a command for
+    it."""
 
     def __init__(
         self, console: Console, progress: str = "auto", *, expanded: bool | None = None
@@ -118,7 +123,8 @@ class Screen:
         self._live = progress == "on" or (progress == "auto" and console.is_terminal)
 
     def present(self, query: Query | QuerySet) -> None:
-        """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
+        """Runs ``query`` and shows its result. Raises the query's error, and Stopped after
+        Ctrl-C."""
         if isinstance(query, QuerySet):
             self._set(query)
         elif query.is_insert and query._live:
@@ -135,8 +141,9 @@ class Screen:
             self._bounded(query)
 
     def stream(self, query: Query, out: IO[str]) -> Iterator[pa.RecordBatch]:
-        """The batches of a SELECT for somebody who writes them to ``out``, with progress here.
-        BrokenPipeError as soon as nobody reads that any more, though no row comes."""
+        """Yields the batches of a SELECT to a caller that writes them to ``out``; draws progress.
+
+        Raises BrokenPipeError as soon as ``out`` has no reader, even while no rows arrive."""
         with _running(query) as feed, self._drawing(transient=True) as live:
             began = time.monotonic()
             for batch in feed:
@@ -242,16 +249,16 @@ def has_no_reader(out: IO[str]) -> bool:
     """Whether ``out`` is a pipe, a socket or a terminal whose other end is closed."""
     try:
         number = out.fileno()
-    except (OSError, ValueError, AttributeError):  # nothing of the system's
+    except (OSError, ValueError, AttributeError):  # ``out`` has no file descriptor
         return False
     waiting = select.poll()
-    waiting.register(number, 0)  # what is asked for here is told in any case
+    waiting.register(number, 0)  # poll reports POLLERR and POLLHUP without a request
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in waiting.poll(0))
 
 
 @contextmanager
 def _running(query: Query | QuerySet) -> Iterator[Feed]:
-    """Runs ``query``; Ctrl-C inside ends it and becomes Stopped."""
+    """Runs ``query`` during the ``with`` block; Ctrl-C inside ends the query and raises Stopped."""
     feed = Feed(query)
     try:
         # Ctrl-C may come while the thread starts.
@@ -265,7 +272,7 @@ def _running(query: Query | QuerySet) -> Iterator[Feed]:
 
 
 def _keep_last(last: deque[pa.RecordBatch], batch: pa.RecordBatch, rows: int) -> None:
-    """Appends, and drops from the front what is not among the last ``rows`` rows."""
+    """Appends ``batch`` and drops all but the last ``rows`` rows."""
     last.append(batch)
     surplus = sum(b.num_rows for b in last) - rows
     while surplus > 0:
@@ -278,19 +285,20 @@ def _keep_last(last: deque[pa.RecordBatch], batch: pa.RecordBatch, rows: int) ->
 def _status(query: Query, width: int) -> RenderableType:
     from rich.text import Text
 
-    # One line, whatever the width: a live display that changes its height flickers.
+    # Always one line: a live display that changes its height flickers.
     return Text(status_line(query, width=width), "cyan", no_wrap=True, overflow="ellipsis")
 
 
 def status_line(query: Query, now: float | None = None, width: int | None = None) -> str:
-    """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``. Where
-    ``width`` has no room for all of it, late and bad rows stay, and the lag goes first, then the
-    bar, the event time and the rows."""
+    """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``.
+
+    A line longer than ``width`` drops the lag first, then the bar, the event time and the rows, and
+    keeps late and bad rows."""
     if not query._has_run:
         return "starting"
     progress = query.progress()
     if not progress.rows_in:
-        # A run has operators to tell about from the moment that they are compiled.
+        # A run has metrics of its operators once they are compiled.
         state = "waiting for rows" if query.metrics() else "compiling"
         return f"{state} ({render.duration_text(progress.elapsed)})"
     rate = render.rate_text(progress.rows_in, progress.elapsed)
@@ -316,7 +324,7 @@ def _event_time(query: Query, progress: Progress) -> str:
 
 
 def _lag(query: Query, progress: Progress, now: float) -> float | None:
-    """Seconds from event time to now: for live input whose time is a clock's."""
+    """Seconds from event time to now; None for bounded input and for times far from the clock."""
     kind = query._event_time_type
     if query.bounded or kind is None or not kind.is_timestamp or progress.event_time is None:
         return None

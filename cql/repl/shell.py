@@ -1,4 +1,4 @@
-"""The interactive shell: reads statements, runs them in one session, shows what comes."""
+"""The interactive shell: reads statements, runs them in one session, shows their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTINUATION = "...> "
 
 
 class Shell:
-    """``connect`` makes the session; it runs in a thread, so that the prompt need not wait."""
+    """The shell. ``connect`` makes the session, in a thread, so that the prompt need not wait."""
 
     def __init__(self, connect: Callable[[], Session], console: Console) -> None:
         self.console = console
@@ -42,16 +42,16 @@ class Shell:
         self._session: Session | None = None
         self._failure: Exception | None = None
         self._loader: threading.Thread | None = None
-        # For completion; asked anew after each statement.
+        # Cached for completion; each statement clears the cache.
         self._names: Sequence[str] | None = None
         self._columns: dict[str, Sequence[tuple[str, str]]] = {}
 
     # ----------------------------------------------------------------- the session
 
     def preload(self) -> None:
-        """Begins to load the parser, the session and the engine, once."""
+        """Starts loading the parser, the session and the engine, once."""
         if self._loader is None:
-            # Not a daemon: a thread that is importing must not be cut off when Python ends.
+            # Not a daemon: the exit of Python must not cut off an import.
             self._loader = threading.Thread(target=self._load, name="cql loader")
             self._loader.start()
 
@@ -60,7 +60,7 @@ class Shell:
             self._session = self._connect()
             self._session.on_notice = self._notice
             self._session._catalog.on_start = self._starting_spark
-        except Exception as error:  # raised to the first statement
+        except Exception as error:  # the first statement raises the error
             self._failure = error
         else:
             from cql.repl import words
@@ -71,7 +71,7 @@ class Shell:
 
     @property
     def session(self) -> Session:
-        """The session; waits until it is there, and raises what kept it from coming."""
+        """The session; waits until it is made, and raises the error of a failed ``connect``."""
         self.preload()
         assert self._loader is not None
         while self._session is None and self._failure is None:
@@ -82,7 +82,7 @@ class Shell:
         return self._session
 
     def tables(self) -> Sequence[str]:
-        """Names for completion; empty while the session is not there yet."""
+        """Names for completion; empty until the session is made."""
         if self._session is None:
             return ()
         if self._names is None:
@@ -90,7 +90,7 @@ class Shell:
         return self._names
 
     def functions(self) -> Sequence[str]:
-        """Functions of the user's, for completion."""
+        """The user's functions, for completion."""
         if self._session is None:
             return ()
         return sorted(f.name for f in self._session._functions.values())
@@ -98,12 +98,12 @@ class Shell:
     def columns(self, table: str) -> Sequence[tuple[str, str]]:
         session = self._session
         if session is None or table.lower() not in {n.lower() for n in self.tables()}:
-            return ()  # looking up an unknown name could start a JVM
+            return ()  # a lookup of an unknown name could start a JVM
         if table not in self._columns:
             try:
                 schema = session._schema_of(table)
             except CqlError:
-                return ()  # a damaged table: the statement that uses it will say so
+                return ()  # a damaged table; a statement that reads it reports the error
             self._columns[table] = [(f.name, str(f.type)) for f in schema] if schema else ()
         return self._columns[table]
 
@@ -131,7 +131,7 @@ class Shell:
         return 0
 
     def close(self) -> None:
-        """Ends what still runs."""
+        """Ends the running queries and the session."""
         if self._loader is not None:
             self._loader.join()
         if self._session is not None:
@@ -141,8 +141,8 @@ class Shell:
             self._session.close()
 
     def handle(self, text: str) -> bool:
-        """Runs one input; False when the user wants to leave. Only a bug gets out of it as a
-        printed traceback; the session goes on in every case."""
+        """Runs one input; False when the user wants to leave. Prints every error; only a bug gives
+        a traceback. The session goes on in every case."""
         stripped = text.strip()
         if not stripped:
             return True
@@ -154,13 +154,13 @@ class Shell:
             render.print_error(error.with_text(text), self.console)
         except KeyboardInterrupt:
             self.console.print("stopped", style="yellow")
-        except Exception:  # a bug is told, and the session goes on
+        except Exception:  # a bug: report it and go on
             self.console.print(traceback.format_exc(), style="red")
             self.console.print("This is a bug of cql, please report it. The session goes on.")
         return True
 
     def execute(self, text: str) -> None:
-        """Runs the statements of ``text`` one after the other; the first error ends it."""
+        """Runs the statements of ``text`` one after the other, up to the first error."""
         session = self.session
         try:
             self._run_all(session, text)
@@ -278,13 +278,13 @@ def read_script(path: Path) -> str:
 
 
 def _continuation(width: int, line: int, wrapped: int) -> StyleAndTextTuples:
-    """In front of a further line; one that is only too long for the terminal goes on bare."""
+    """The prompt before a further line; blanks before the rest of a wrapped line."""
     return [("class:continuation", " " * width if wrapped else CONTINUATION)]
 
 
 def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[str]:
-    """The prompt: Enter runs what is complete and goes on where it is not. Loading begins once
-    the prompt stands on the screen."""
+    """The prompt: Enter runs a complete text and starts a new line in an incomplete one. Loading
+    begins after the first drawing of the prompt."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.application import get_app
     from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -307,7 +307,7 @@ def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[s
 
     @keys.add("enter", filter=has_focus("DEFAULT_BUFFER") & choosing)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.complete_state = None  # the completion stands in the text already
+        event.current_buffer.complete_state = None  # the text already holds the completion
 
     @keys.add("enter", filter=has_focus("DEFAULT_BUFFER") & ~choosing)
     def _(event: KeyPressEvent) -> None:
@@ -335,7 +335,7 @@ def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[s
 
 
 def open_history(console: Console) -> History:
-    """The history file of the user; in memory where none can be written."""
+    """The user's history file; a history in memory if the file cannot be written."""
     import platformdirs
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

@@ -1,6 +1,7 @@
-"""What the shell knows about an unfinished text: strings and comments, and whether it is complete.
+"""The shell's view of an unfinished text: its strings and comments, and whether it is complete.
 
-This is not the parser: it must work on every half-typed line, and before the parser is loaded.
+This scanner is not the parser: it must work on every half-typed line, and before the parser is
+loaded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Token:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """``text`` cut into pieces without a gap; never fails."""
+    """Cuts ``text`` into pieces without a gap; never fails."""
     at = 0
     while at < len(text):
         found = _PIECES.match(text, at)
@@ -78,7 +79,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Comments nest, as the parser reads them."""
+    """The end of the comment at ``start``; comments nest, as in the parser."""
     depth, at = 1, start + 2
     for edge in _EDGE.finditer(text, at):
         depth += 1 if edge.group() == "/*" else -1
@@ -88,8 +89,10 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter should run ``text``: a command of the shell, nothing at all, or statements of
-    which the last one ends with ``;``; a set of them, with ``END;``."""
+    """Whether Enter should run ``text``.
+
+    A complete text is empty, a command of the shell, or statements whose last one ends with ``;``
+    (a statement set with ``END;``)."""
     if text.lstrip().startswith("\\") or not text.strip():
         return True
     if text.strip().lower() in ("exit", "quit", "help"):

@@ -1,4 +1,4 @@
-"""Words of the dialect, loaded when the first one is typed (they come with the parser)."""
+"""The words of the dialect, loaded with the parser when the user types the first word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def keywords() -> frozenset[str]:
-    """Upper case."""
+    """The keywords in upper case."""
     from cql.dialect import KEYWORDS
 
     return frozenset(KEYWORDS)
@@ -15,7 +15,7 @@ def keywords() -> frozenset[str]:
 
 @cache
 def functions() -> frozenset[str]:
-    """Lower case; scalar functions and aggregates that can be called by name."""
+    """The names of scalar functions and aggregates, in lower case."""
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
 
@@ -26,7 +26,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Types are highlighted apart from keywords.
+#: The names of types, whose highlighting differs from keywords.
 TYPES = word_set(
     "ARRAY BIGINT BINARY BOOL BOOLEAN DATE DECIMAL DOUBLE FLOAT INT INTEGER INTERVAL LONG MAP "
     "SMALLINT STRING STRUCT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT VARCHAR"

@@ -1,8 +1,8 @@
-"""Which settings a plan obeys: the one place that decides it, for all of them.
+"""Decides which settings apply to a plan: one rule for each setting.
 
-A setting that differs from its default and does not apply to a plan is told in EXPLAIN (``not
-applied here: …``); a hint that does not apply is refused at its place. Whether a setting applies is
-read off the plan itself, so that it is told of what the planner did, not of what it was asked for.
+EXPLAIN reports a setting that differs from its default and does not apply to the plan (``not
+applied here: …``). A hint that does not apply is refused at its place. The rules read the finished
+plan, so that the report describes the planner's choices, not the request.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from cql.planner.placement.cost import can_split
 
 @dataclass(frozen=True)
 class Planned:
-    """What was planned, by which settings. ``logicals`` and ``plans`` are those of one query, or of
-    queries that start together. ``says_bad_rows``: by a clause of its own; ``publishes``: rows of
-    input without an end go into a table."""
+    """The plans, logical and physical, of one query or of a query set, and their settings.
+
+    ``says_bad_rows``: the query has its own ON BAD ROW clause. ``publishes``: rows of an unbounded
+    input go into a table."""
 
     logicals: Sequence[lg.Logical]
     plans: Sequence[ph.PhysicalPlan]
@@ -51,11 +52,11 @@ class Planned:
         return tuple(node for plan in self.plans for node in ph.walk(plan.root))
 
     def of(self, kind: Any) -> list[Any]:
-        """The operators of a kind."""
+        """The physical operators of class ``kind``."""
         return [node for node in self.nodes if isinstance(node, kind)]
 
     def asked(self, kind: Any) -> list[Any]:
-        """The nodes of a kind in the logical plans."""
+        """The nodes of class ``kind`` in the logical plans."""
         return [node for plan in self.logicals for node in _walk(plan) if isinstance(node, kind)]
 
     @property
@@ -69,12 +70,12 @@ class Planned:
 
     @cached_property
     def splittable(self) -> list[ph.WidAggregateExec | OopJoinExec]:
-        """Operators that partitions can share."""
+        """Operators that can run in partitions."""
         return [n for n in self.of(ph.WidAggregateExec | OopJoinExec) if can_split(n)]
 
     @property
     def is_split(self) -> bool:
-        """Whether some of them are run in partitions."""
+        """Whether some operator runs in partitions."""
         chosen = self.runtime
         return any(splits(n, chosen.partitions, chosen.split) for n in self.splittable)
 
@@ -85,12 +86,12 @@ def _walk(node: lg.Logical) -> Iterator[lg.Logical]:
         yield from _walk(child)
 
 
-#: Why a value of a setting is not obeyed; None: it is.
+#: Gives the reason why the plan does not obey the value of a setting; None: the plan obeys it.
 Rule: TypeAlias = Callable[[Planned, Any], str | None]
 
 
 def _always(planned: Planned, value: Any) -> str | None:
-    """How rows are cut and kernels made, limits, and what a session shows: of every plan."""
+    """For settings that apply to every plan: morsels, kernels, limits, the session's display."""
     return None
 
 
@@ -98,7 +99,7 @@ def _always(planned: Planned, value: Any) -> str | None:
 
 
 def _no_window(planned: Planned) -> str | None:
-    """Why no windowed aggregate is there to choose for."""
+    """The reason why the plan has no windowed aggregate with a choice of operators."""
     if planned.windows:
         return None
     if planned.of(ph.ChangeAggregateExec):
@@ -161,7 +162,7 @@ def _order_enforcement(planned: Planned, value: Any) -> str | None:
 
 
 def _sorted(node: ph.Physical) -> bool:
-    """Whether what is below was put into order, before another window."""
+    """Whether the input was sorted or merged into order, above any lower window."""
     if isinstance(node, ph.PunctuatedSortExec | ph.MergeUnionExec | WindowJoinExec):
         return True
     below = ph.inputs(node)
@@ -190,7 +191,7 @@ def _union_operator(planned: Planned, value: Any) -> str | None:
 
 
 def _no_join(planned: Planned) -> str:
-    """Why no join of streams has a choice of operators."""
+    """The reason why the plan has no join of streams with a choice of operators."""
     if planned.of(RelationJoinExec):
         return "a join of relations follows the changes of both"
     if planned.of(TableJoinExec):
@@ -314,7 +315,7 @@ def _function_timeout(planned: Planned, value: Any) -> str | None:
     return "no function of yours is called"
 
 
-#: Of each setting where it applies.
+#: The rule of each setting.
 RULES: Mapping[str, Rule] = {
     "runtime": _always,
     "workers": _workers,
@@ -356,7 +357,7 @@ RULES: Mapping[str, Rule] = {
     "reorder": _ordered,
     "reorder_buffer": _ordered,
 }
-#: What a run has once, however many queries it has.
+#: The settings that a run has once, for all of its queries.
 OF_RUN = frozenset(
     (
         *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
@@ -364,14 +365,14 @@ OF_RUN = frozenset(
         *("reorder", "reorder_buffer", "max_state", "kernel_cache"),
     )
 )
-#: What queries that start together have once.
+#: The settings that a query set has once.
 OF_ALL = OF_RUN | {"shared_windows"}
-#: Hints have no part in these; and why.
+#: The settings that no hint can set, and the remedy for each.
 _OF_SESSION = {
     "shared_windows": "it is for queries that start together: SET shared_windows before them",
     "progress": "it is for what a session shows: SET progress",
 }
-#: Defaults that ask for nothing.
+#: Default values that request no mechanism.
 _NOTHING = ("auto", "off", "none", 0, False)
 
 
@@ -381,7 +382,8 @@ def _asks(name: str, value: Any) -> bool:
 
 
 def reason(name: str, planned: Planned) -> str | None:
-    """Why a setting is not obeyed by what was planned; None: it is, or asks for nothing."""
+    """The reason why the plan does not obey the setting; None: the plan obeys it, or the value
+    requests no mechanism."""
     value = planned.settings[name]
     return RULES[name](planned, value) if _asks(name, value) else None
 
@@ -390,9 +392,9 @@ def reason(name: str, planned: Planned) -> str | None:
 def not_applied(
     planned: Planned, names: Collection[str] = RULES, hints: Sequence[st.Hint] = ()
 ) -> tuple[str, ...]:
-    """EXPLAIN's lines about settings, of those ``names``, that were changed and do not apply.
+    """EXPLAIN's lines about those of the settings ``names`` that were changed and do not apply.
 
-    Raises PlanError for one of ``hints`` that cannot be obeyed."""
+    Raises PlanError for a hint that the plan cannot obey."""
     hinted = {find_setting(hint.name, hint.pos).name: hint for hint in hints}
     for name, remedy in _OF_SESSION.items():
         if name in hinted:

@@ -1,6 +1,6 @@
 """``Session.create_stream``: CREATE STREAM for data that Python holds.
 
-The clauses go through the binder, as those of the statement do: same checks, same words.
+The binder processes these clauses like the clauses of the statement: same checks, same messages.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Names: TypeAlias = "str | Sequence[str]"
 Name: TypeAlias = tuple[str, ...]
 
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
-#: The parameters of ``Clauses.text``, and the argument that each came from.
+#: A parameter in ``Clauses.text``; the group is the argument that the parameter comes from.
 _PARAMETER = re.compile(r"(?:parameter )?:(slack|max_advance|idle_after|heartbeat)_\d+")
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours", "days")
 
 
 def is_path(text: str) -> bool:
-    """Whether a string given as data means a file or folder, not the name of a table."""
+    """Whether a string given as data is the path of a file or folder, not the name of a table."""
     named = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){0,2}", text) is not None
     return not named or text.lower().endswith(_SUFFIXES) or os.path.exists(text)
 
 
 def parts_of(name: str) -> Name:
-    """``db.t`` as its parts; BindError for what no name can be."""
+    """The parts of ``db.t``; BindError for an invalid name."""
     if not isinstance(name, str):
         raise BindError(f"a name is text, not {type(name).__name__}")
     parts = tuple(name.split("."))
@@ -52,8 +52,10 @@ def parts_of(name: str) -> Name:
 
 
 def peeked(data: Any, what: str) -> tuple[Any, Any]:
-    """(``data`` to read from, the same to take the schema from): an iterator is read only once, so
-    its first item serves for the second."""
+    """A pair: the data to read, and a sample that gives the schema.
+
+    The sample is ``data`` itself, except for an iterator: an iterator can be read only once, so its
+    first item is the sample and is put back in front of the data."""
     if not issubclass(type(data), Iterator) or hasattr(data, "read_next_batch"):
         return data, data
     from cql.catalog.memory.iterables import guarded
@@ -65,12 +67,13 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """The clauses of CREATE STREAM as Python arguments. ``slack`` is text (``'5 seconds'``), a
-    timedelta, or a number of the column's units; it belongs to all columns of ``ordered_by`` and
-    to ``watermark``, which may name its own instead: ``{'ts': '5 seconds'}``. ``punctuated`` names
-    the columns on which the source punctuates itself: ``'ts'``, or ``{'ts': 'marker'}`` where rows
-    with a true marker are punctuation. ``heartbeat`` is (every, slack); ``punctuated_by`` a column,
-    or (column, how far its values may lie behind)."""
+    """The clauses of CREATE STREAM as Python arguments.
+
+    ``slack`` is a text (``'5 seconds'``), a timedelta, or a number of the column's units. It holds
+    for all columns of ``ordered_by`` and for ``watermark``, which may give its own slack:
+    ``{'ts': '5 seconds'}``. ``punctuated`` names the columns with punctuations in the source:
+    ``'ts'``, or ``{'ts': 'marker'}`` where a row with a true marker is a punctuation. ``heartbeat``
+    is (every, slack). ``punctuated_by`` is a column, or (column, maximal lag of its values)."""
 
     ordered_by: Names | None = None
     unit: str | None = None
@@ -85,7 +88,7 @@ class Clauses:
     punctuated_by: str | tuple[str, Slack] | None = None
 
     def text(self) -> tuple[str, dict[str, Slack]]:
-        """The clauses in the dialect, and the parameters in them."""
+        """The clauses as text of the dialect, and the values of the parameters there."""
         said: list[str] = []
         given: dict[str, Slack] = {}
 
@@ -126,7 +129,7 @@ class Clauses:
         return " ".join(said), given
 
     def _punctuation(self) -> Iterator[str]:
-        """PUNCTUATE ON column, WHEN marker where a mapping names one."""
+        """The clauses PUNCTUATE ON column, each with WHEN marker where a mapping names a marker."""
         if isinstance(self.punctuated, Mapping):
             for column, marker in self.punctuated.items():
                 yield f"PUNCTUATE ON {quoted(column)} WHEN {quoted(marker)}"
@@ -134,8 +137,10 @@ class Clauses:
             yield from (f"PUNCTUATE ON {quoted(c)}" for c in _listed(self.punctuated))
 
     def check_types(self, schema: Schema, unsupported: Mapping[str, str]) -> None:
-        """``schema`` leaves out the columns of the data that are ``unsupported``, for the reasons
-        there; BindError if a time is one of them."""
+        """Raises BindError if a window attribute of the clauses is an unsupported column.
+
+        ``schema`` leaves out the unsupported columns of the data; ``unsupported`` maps each to the
+        reason."""
         columns = [*_listed(self.ordered_by), *(column for column, _ in self._watermarks())]
         for column in columns:
             if schema.find(column) is None and column in unsupported:
@@ -154,7 +159,8 @@ class Clauses:
             raise BindError(f"watermark={self.watermark!r} names no column", hint=hint)
 
     def bind(self, schema: Schema) -> StreamSpec:
-        """What the clauses mean for columns of ``schema``; raises BindError."""
+        """The stream declaration of the clauses over the columns of ``schema``; raises
+        BindError."""
         from cql.dialect import parse_one
         from cql.planner.bind.context import Context
         from cql.planner.bind.statement import bind
@@ -165,7 +171,7 @@ class Clauses:
             tree = parse_one(f"CREATE STREAM s FROM TABLE source {clauses}")
             bound = bind(tree, cast("Catalog", _OneTable(schema)), Context(parameters=given))
         except CqlError as error:
-            # Its position and its parameters are of a text that the user has not written.
+            # The error's position and parameters refer to a text that the user has not written.
             message, hint = (t and _PARAMETER.sub(r"\1", t) for t in (error.message, error.hint))
             raise type(error)(message or "", hint=hint) from None
         assert isinstance(bound, st.CreateStream)
@@ -195,7 +201,7 @@ def declare(
     ends = True if bounded is None else bounded
     what = f"stream {'.'.join(name)}"
     data, sample = peeked(as_columns(data, what), what)
-    # the first item of an iterator is a list, and a list has an end
+    # the sample of an iterator is a list, and a list has an end
     ends_there = ends or sample is not data
     source = catalog.local.source_over(sample, what, bounded=ends_there, options=options)
     clauses.check_types(source.schema, source.unsupported)
@@ -206,8 +212,9 @@ def declare(
 
 
 def as_columns(data: Any, what: str) -> Any:
-    """``data`` as an Arrow table where it has columns: taken once, however often it is asked for
-    them. A query gives the rows that it has now."""
+    """``data`` as an Arrow table where it has columns, so that its columns are read only once.
+
+    A query runs and gives its rows. Other data stays as it is."""
     from cql.catalog.sources import as_table
 
     if isinstance(data, Query):
@@ -226,7 +233,9 @@ def is_spark_frame(data: Any) -> bool:
 
 
 def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> Mapping[str, str]:
-    """A table in memory with the rows of a Spark DataFrame; the columns that it lacks, and why."""
+    """Creates a table in memory with the rows of a Spark DataFrame.
+
+    Returns the columns that the table lacks, each with the reason."""
     from cql.catalog.spark.frame import BatchFrame
 
     what = f"table {'.'.join(name)}"
@@ -247,8 +256,8 @@ def _add(
     *,
     replace: bool,
 ) -> None:
-    """A stream over a DataFrame, with the clauses of its own ``withWatermark`` where no time is
-    named."""
+    """Adds a stream over a DataFrame. Without ``ordered_by`` and ``watermark``, the DataFrame's own
+    ``withWatermark`` gives the clauses."""
     if clauses.ordered_by is None and clauses.watermark is None:
         own = {c: timedelta(milliseconds=n) for c, n in source.watermarks().items()}
         clauses = dataclasses.replace(clauses, watermark=own or None)
@@ -266,7 +275,7 @@ def _over_batch(
     *,
     replace: bool,
 ) -> None:
-    """Over a DataFrame with an end."""
+    """Adds a stream over a bounded DataFrame."""
     from cql.catalog.spark.frame import BatchFrame
 
     what = f"stream {'.'.join(name)}"
@@ -292,7 +301,7 @@ def _over_stream(
     *,
     replace: bool,
 ) -> None:
-    """Over a streaming DataFrame; the option ``poll`` says how often Spark looks for more."""
+    """Adds a stream over a streaming DataFrame; the option ``poll`` is Spark's polling interval."""
     from cql.catalog.options import Options
     from cql.catalog.spark.tables.stream import POLL, StreamingFrame
 
@@ -338,7 +347,7 @@ def _over_table(
 
 
 def _filled(clause: str, given: Mapping[str, Slack]) -> str:
-    """A clause with its parameters written out, for EXPLAIN and DESCRIBE."""
+    """A clause with its parameters replaced by their values, for EXPLAIN and DESCRIBE."""
 
     def value(found: re.Match[str]) -> str:
         slack = given[found.group(0).split(":")[-1]]
@@ -387,7 +396,7 @@ def _unit(unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A relation of which only the columns are known."""
+    """A relation with known columns and nothing else."""
 
     schema: Schema
     name: tuple[str, ...] = ("source",)
@@ -398,7 +407,7 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _OneTable:
-    """A catalog for the binder, with one table."""
+    """A catalog with one table, for the binder."""
 
     schema: Schema
 

@@ -1,4 +1,4 @@
-"""What the names of a session stand for: the statements that create and drop them."""
+"""The definitions of a session, and the statements that create and drop them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Name: TypeAlias = tuple[str, ...]
 
 
 class Definitions:
-    """A catalog, and beside it the constants, views and named streams of one session."""
+    """The catalog, constants, views and named streams of one session."""
 
     def __init__(self, spark: Any) -> None:
         self.catalog = SessionCatalog(spark)
@@ -35,12 +35,12 @@ class Definitions:
         return {**self.views, **self.streams}
 
     def query_of(self, name: Name) -> st.NamedQuery | None:
-        """The view or named stream of that name."""
+        """The view or named stream called ``name``; None if there is none."""
         found = (q for known, q in self.named_queries().items() if _fold(known) == _fold(name))
         return next(found, None)
 
     def kind_of(self, name: Name) -> str | None:
-        """What ``name`` stands for: a view, a stream or a table; None if there is none."""
+        """The kind of ``name``: view, stream or table; None for an unknown name."""
         query = self.query_of(name)
         if query is not None:
             return query.kind
@@ -73,7 +73,7 @@ class Definitions:
         return done(f"{kind} {name} created")
 
     def create_table(self, bound: st.CreateTable) -> Result | st.Insert:
-        """The table, or the INSERT that makes and fills it (AS SELECT)."""
+        """Creates the table; for AS SELECT, returns the INSERT that creates and fills the table."""
         from cql.planner.nodes import statements as st
 
         name = ".".join(bound.name)
@@ -132,7 +132,7 @@ class Definitions:
         )
 
     def _forget(self, name: Name) -> bool:
-        """Drops a view or named stream; False if there is none of that name."""
+        """Drops the view or named stream ``name``; False if there is none."""
         for table in (self.views, self.streams):
             for known in list(table):
                 if _fold(known) == _fold(name):

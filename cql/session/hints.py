@@ -1,4 +1,4 @@
-"""The hints of a statement: settings that hold for it alone."""
+"""The hints of a statement: settings for this statement alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
-#: What begins one: a text without it has none.
+#: The beginning of a hint; a text without this has no hints.
 HINT = "/*+"
 
 
 def hinted(tree: exp.Expression, settings: Settings) -> Settings:
-    """``settings`` under the hints of a statement, which stand behind its first SELECT."""
+    """``settings``, changed by the hints after the first SELECT of the statement."""
     from cql.dialect import nodes, position_of
 
     outermost = _outermost(tree)
@@ -41,7 +41,7 @@ def hinted(tree: exp.Expression, settings: Settings) -> Settings:
 
 
 def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
-    """Raises for a hint of one of several queries that would hold for all of them."""
+    """Raises PlanError if a query of a query set hints a setting that the set has only once."""
     from cql.session.applied import OF_RUN
 
     wanted = hinted(tree, settings)
@@ -59,7 +59,7 @@ def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
 
 
 def _outermost(tree: exp.Expression) -> exp.Expression | None:
-    """The SELECT whose hints hold for a whole statement; None if it runs no query."""
+    """The SELECT whose hints hold for the whole statement; None if the statement runs no query."""
     from cql.dialect import nodes
 
     node: Any = tree.this if isinstance(tree, nodes.Explain) else tree

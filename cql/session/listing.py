@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: what a session knows, as small tables."""
+"""SHOW and DESCRIBE: the objects of a session as small tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 def show(session: Session, bound: st.Show) -> Result:
-    """SHOW what [LIKE pattern]; the pattern is matched against the first column."""
+    """SHOW … [LIKE pattern]; the pattern selects rows by their first column."""
     what = bound.what.lower()
     if what in ("late", "bad rows"):
         return _ledger(session, what, bound)
@@ -51,7 +51,7 @@ def show(session: Session, bound: st.Show) -> Result:
 
 
 def settings(current: Settings, name: str | None) -> Result:
-    """One setting, or all: value, default, what it takes, its category, what it does."""
+    """One setting, or all: value, default, allowed values, category, effect."""
     chosen = [s for s in SETTINGS.values() if name is None or s.name == name]
     rows = (
         (s.name, s.format(current[s.name]), s.format(s.default), s.takes(), s.category, s.help)
@@ -61,7 +61,7 @@ def settings(current: Settings, name: str | None) -> Result:
 
 
 def describe(session: Session, bound: st.Describe) -> Result:
-    """DESCRIBE name: a row for each column."""
+    """DESCRIBE name: one row per column."""
     name = ".".join(bound.name)
     schema = session._schema_of(bound.name)
     if schema is None:
@@ -118,7 +118,7 @@ def _filtered(result: Result, like: str | None) -> Result:
         return result
     from cql.planner.interpret.text import ilike
 
-    # No character escapes another here: names have backslashes more often than patterns need them.
+    # The pattern has no escape character: names have backslashes more often than patterns need one.
     rows = tuple(r for r in result.rows if ilike(str(r[0]), like, ""))
     return Result(result.columns, rows)
 
@@ -126,14 +126,15 @@ def _filtered(result: Result, like: str | None) -> Result:
 def _relations(
     session: Session, names: Iterable[tuple[str, ...]] | None = None
 ) -> Iterator[tuple[str, Relation | CatalogError]]:
-    """What there is (or ``names``), by name; one that cannot be read does not hide the others."""
+    """The relations that are known without starting Spark (or those of ``names``), sorted by name;
+    for a relation that cannot be read, its error."""
     for name in sorted(session._catalog.running() if names is None else names):
         try:
             relation = session._catalog.find(name)
         except CatalogError as error:
             yield ".".join(name), error
             continue
-        if relation is not None:  # else: dropped by somebody else meanwhile
+        if relation is not None:  # None: another session has dropped the relation meanwhile
             yield ".".join(name), relation
 
 
@@ -167,7 +168,7 @@ def _tables(session: Session, bound: st.Show) -> Iterable[Row]:
 
 
 def _row_count(relation: Relation) -> int | None:
-    """None where it is not known, and where the files of the table cannot be read now."""
+    """The number of rows; None if it is unknown, or the table's files cannot be read now."""
     try:
         return relation.statistics.rows
     except CatalogError:
@@ -212,7 +213,7 @@ def _constants(session: Session) -> Iterable[Row]:
 
 
 def _ledger(session: Session, what: str, bound: st.Show) -> Result:
-    """The late or bad rows of the query that is named, or of the one that ran last."""
+    """The late or bad rows of the named query, else of the query that ran last."""
     named = bound.query
     query = session._latest_query() if named is None else session._find_run(named, bound.pos)
     table = query.late() if what == "late" else query.bad_rows()

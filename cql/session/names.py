@@ -1,8 +1,9 @@
-"""Which names of a session are Spark's.
+"""Decides which names of a session belong to Spark.
 
-A session with the user's own SparkSession looks there for every name that it does not know itself.
-Without one, only a name with a database (``default.flights``) starts Spark, so that a mistyped name
-is an error at once and not after a JVM has come up; and a table made without one is in memory.
+A session with the user's own SparkSession looks up every name there that the session itself does
+not know. Without a SparkSession, only a name with a database (``default.flights``) starts Spark, so
+that a mistyped name fails at once and not after the start of a JVM. In such a session, a new table
+whose name has no database is in memory.
 """
 
 from __future__ import annotations
@@ -28,19 +29,21 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 
-#: Open sessions on the one local Spark that a process has.
+#: The open sessions that share the process's one local Spark.
 _sharing: weakref.WeakSet[SessionCatalog] = weakref.WeakSet()
 
 
 class SessionCatalog(Catalogs):
-    """``spark`` is a SparkSession, None (a local one, started when needed) or False (none)."""
+    """The catalog of a session.
+
+    ``spark`` is a SparkSession, None (a local Spark, started at first use) or False (no Spark)."""
 
     def __init__(self, spark: Any = None) -> None:
         super().__init__(_starter(spark))
         if spark is None:
             _sharing.add(self)
         self._with_database = spark is None or spark is False
-        #: Called before a local Spark is started: that takes seconds, and somebody waits.
+        #: Called before the start of a local Spark, which takes seconds.
         self.on_start: Callable[[], None] = lambda: None
 
     @property
@@ -54,21 +57,23 @@ class SessionCatalog(Catalogs):
         return not self._with_database or self.spark_started
 
     def _is_unknown(self, name: Name) -> bool:
-        """A name that a local Spark would not know: none is started for it."""
+        """Whether a local Spark, not yet started, would not know ``name``, so need not start."""
         return self in _sharing and not self.spark_started and is_unknown(name)
 
     def names(self) -> Sequence[Name]:
-        """With those that a local Spark would have, if it ran (``running`` leaves them out)."""
+        """All names, with those of a local Spark that is not yet started (``running`` leaves out
+        the latter)."""
         if self in _sharing and not self.spark_started:
             return [*super().names(), *(registered() or ())]
         return super().names()
 
     def running(self) -> Sequence[Name]:
-        """The names that are found without starting Spark."""
+        """The names that are known without starting Spark."""
         return super().names()
 
     def _is_short(self, name: Name) -> bool:
-        """A name for which no Spark is started."""
+        """Whether ``name`` has no database and the session no SparkSession of the user's: then the
+        name starts no Spark."""
         return self._with_database and len(name) == 1
 
     def find(self, name: Name) -> Relation | None:
@@ -97,14 +102,16 @@ class SessionCatalog(Catalogs):
         return super().sink(name, schema, create=create)
 
     def use(self, name: Name, pos: Position | None) -> str:
-        """Makes a database of Spark the one of names without a database; its full name."""
+        """Makes a Spark database the default for names without a database; returns its full
+        name."""
         from cql.catalog.spark import databases as spark_databases
 
         with spark_databases.at(pos):
             return spark_databases.use(self._session("USE"), name)
 
     def databases(self, catalog: Name | None, pos: Position | None) -> list[str]:
-        """Spark's databases; none where no Spark runs and none has to be started."""
+        """Spark's databases. Without ``catalog``, starts no Spark: the list is empty if none
+        runs."""
         from cql.catalog.spark import databases as spark_databases
 
         if catalog is None and not self.spark_runs:
@@ -134,7 +141,7 @@ class SessionCatalog(Catalogs):
         return self._start is None or self._is_short(name)
 
     def check_format(self, name: Name, format: str | None) -> None:
-        """CatalogError unless a new table can be made with USING ``format``."""
+        """Raises CatalogError unless USING ``format`` is valid for a new table without a path."""
         if format is not None and (self._in_memory(name) or format.lower() != "parquet"):
             raise CatalogError(
                 f"table {'.'.join(name)} cannot be made with USING {format} and no path",
@@ -153,8 +160,10 @@ class SessionCatalog(Catalogs):
             session.stop()
 
     def check_files(self, name: Name, files: TableFiles, pos: Position | None) -> None:
-        """CatalogError unless ``name`` can be a table of files, which are of this session: Spark
-        chooses the folders of its own. ``pos`` is where the format stands."""
+        """Raises CatalogError unless ``name`` can be a table of files.
+
+        Tables of files belong to the session; Spark chooses the folders of its own tables. ``pos``
+        is the place of the format."""
         what = f"table {'.'.join(name)}"
         if not self._in_memory(name) and (len(name) > 1 or self._is_sparks(name)):
             raise CatalogError(
@@ -171,11 +180,11 @@ class SessionCatalog(Catalogs):
         return self.local.find(name) is None and self.find(name) is not None
 
     def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:
-        """The sink of a table of files that exists from its first commit on."""
+        """The sink of a new table of files; the first commit creates the table."""
         return self.local.new_files(name, rows, files)
 
     def create_files(self, name: Name, files: TableFiles, *, replace: bool) -> None:
-        """A table of the files in a folder."""
+        """Creates a table over the files of a folder."""
         options = dict(files.options)
         path = options.pop("path")
         self.local.create_table(
@@ -188,7 +197,7 @@ class SessionCatalog(Catalogs):
         )
 
     def create_table(self, name: Name, schema: Schema, *, format: str | None) -> None:
-        """An empty table: in memory, or Spark's. ``format`` is Spark's word behind USING."""
+        """Creates an empty table, in memory or in Spark. ``format`` is Spark's word after USING."""
         self.check_format(name, format)
         sink = self.sink(name, schema, create=True)
         sink.begin()

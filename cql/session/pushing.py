@@ -1,4 +1,4 @@
-"""The methods of a session for streams that rows are pushed into."""
+"""The methods of a session that push rows into streams."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ if TYPE_CHECKING:
 
 
 class Pushing(ABC):
-    """What ``Session`` inherits. Any thread may push; each push is taken as a whole, behind those
-    before it."""
+    """A base class of ``Session``. Any thread may push. The rows of one push stay together, after
+    the rows of all earlier pushes."""
 
     _catalog: SessionCatalog
 
     @abstractmethod
     def _check_open(self) -> None:
-        """CqlError if the session was closed."""
+        """Raises CqlError if the session is closed."""
 
     def push(self, name: str, rows: Any, *, timeout: float | None = None) -> int:
-        """Rows for a stream that was created without a source: a list (or other iterable) of
-        tuples, mappings, Arrow batches or ``cql.Punctuation``, an Arrow table, a frame, a query
-        that ends. Gives their number. All are taken, or none: CatalogError says which does not fit
-        the columns, and that queries have not read enough of the rows before for ``timeout``
-        seconds (30)."""
+        """Pushes rows into a stream that was created without a source; returns their number.
+
+        ``rows`` is a list or other iterable of tuples, mappings, Arrow batches or
+        ``cql.Punctuation``, an Arrow table, a frame, or a query that ends. The stream takes all
+        rows or none. Raises CatalogError for a row that does not fit the columns, after the end of
+        the stream, and after ``timeout`` seconds (None: 30) if the queries have not read enough of
+        the earlier rows."""
         self._check_open()
         source, what = self._pushed(name), f"rows for {name}"
         if is_spark_frame(rows):
@@ -39,8 +41,10 @@ class Pushing(ABC):
         return source.push(as_columns(rows, what), timeout)
 
     def punctuate(self, name: str, value: Any, column: str | None = None) -> None:
-        """Promises that no later row of the stream has a time before ``value``; those that come
-        nevertheless are late. ``column`` may be left out where one alone progresses."""
+        """Punctuates the stream: later rows with a time before ``value`` are late.
+
+        ``column`` may be omitted if the stream has only one stored window attribute; otherwise
+        raises BindError."""
         self._check_open()
         source = self._pushed(name)
         if column is None:
@@ -64,8 +68,8 @@ class Pushing(ABC):
         source.push([Punctuation(column, value)])
 
     def end(self, name: str) -> None:
-        """No row of the stream follows: the queries that read it end, and those that start later
-        read the rows that are kept."""
+        """Ends the stream: no row follows. The queries that read the stream end; later queries read
+        the rows that the stream keeps."""
         self._check_open()
         self._pushed(name).finish()
 

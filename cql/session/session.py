@@ -1,7 +1,7 @@
 """A session: a catalog, settings, names, and the queries that run in it.
 
-``connect`` makes one. ``Session.sql`` takes any text of the dialect: it gives a ``Query`` for
-SELECT and INSERT and a ``Result`` for everything else.
+``connect`` makes a session. ``Session.sql`` takes any text of the dialect; it gives a ``Query`` for
+SELECT and INSERT, and a ``Result`` for every other statement.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class CqlWarning(UserWarning):
-    """Something that is allowed and perhaps not meant."""
+    """A warning about a statement that is valid but perhaps not intended."""
 
 
 def connect(spark: Any = None, *, functions: Functions | None = None, **settings: Any) -> Session:
     """A new session.
 
-    With ``spark`` a SparkSession, every name that the session does not know is looked up there.
-    Without one, a local Spark is started when a name with a database (``default.flights``) is
-    first used; ``spark=False`` never starts one. ``functions`` are functions of yours: a list of
-    declared or annotated ones, a mapping of names to them, a module, or the path of one
-    (``cql.function``). ``settings`` are those of ``SET``, which
-    ``\\help SETTINGS`` in the shell explains; an unknown one raises SettingError."""
+    With a SparkSession ``spark``, the session looks up every name there that it does not know
+    itself. Without a SparkSession, the first name with a database (``default.flights``) starts a
+    local Spark; ``spark=False`` never starts Spark. ``functions`` are functions of yours: a list of
+    declared or annotated functions, a mapping from names to functions, a module, or the path of a
+    module (``cql.function``). ``settings`` are the settings of ``SET``, which ``\\help SETTINGS``
+    in the shell explains. Raises SettingError for an unknown setting or a bad value."""
     session = Session(spark, settings=Settings.of(**settings))
     if functions is not None:
         session.register_functions(functions)
@@ -93,8 +93,10 @@ def connect(spark: Any = None, *, functions: Functions | None = None, **settings
 
 @pyspark_names
 class Session(Pushing):
-    """Made by ``connect``; a context manager that closes itself. Methods may be called from any
-    thread. ``on_notice`` takes the text of a notice, once each; by default a CqlWarning is issued.
+    """A session, made by ``connect``; as a context manager, closes itself on exit.
+
+    Any thread may call its methods. ``on_notice`` receives the text of each notice once; by
+    default, the session issues a CqlWarning.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Session(Pushing):
         self._inserts: deque[Query] = deque(maxlen=100)
         self._selects: weakref.WeakSet[Query] = weakref.WeakSet()
         self._latest: Query | None = None
-        self._ran: Query | None = None  # the latest one before it that has run
+        self._ran: Query | None = None  # the latest query before ``_latest`` that has run
         self._lock = threading.RLock()
         self._closed = False
         _open_sessions.add(self)
@@ -125,11 +127,11 @@ class Session(Pushing):
     # ----------------------------------------------------------------- statements
 
     def sql(self, text: str, /, **parameters: Any) -> Query | Result:
-        """Runs the statements of ``text`` and gives what the last one gives.
+        """Runs the statements of ``text`` and returns the result of the last statement.
 
-        ``parameters`` are the values of ``:name`` in the text. A SELECT is a lazy Query. An INSERT
-        over bounded input has run when this returns (its Query says how many rows, and has the
-        ledgers); over unbounded input it runs on in the background."""
+        ``parameters`` are the values of ``:name`` in the text. A SELECT gives a lazy Query. An
+        INSERT over bounded input has run on return (its Query has the number of rows and the
+        ledgers); an INSERT over unbounded input continues in the background."""
         last: Query | Result | None = None
         for item in self._statements(text, parameters):
             if isinstance(item, Query | QuerySet) and item.is_insert:
@@ -145,8 +147,9 @@ class Session(Pushing):
     def _statements(
         self, text: str, parameters: Mapping[str, Any] | None = None
     ) -> Iterator[Query | QuerySet | Result]:
-        """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
-        has not run yet (neither has an INSERT), everything else has."""
+        """Yields the result of each statement of ``text``; executes each on request.
+
+        A yielded Query (also of an INSERT) or QuerySet has not run yet."""
         self._check_open()
         WATCH.asked_by(self._notice_compiling)
         for tree in _trees(text):
@@ -159,10 +162,11 @@ class Session(Pushing):
             yield item
 
     def query_set(self, text: str, /, **parameters: Any) -> QuerySet:
-        """The SELECTs and INSERTs of ``text`` as queries that start together: they read a stream
-        once, and share the state of operators that do the same, above all the panes of windows
-        that differ in RANGE, SLIDE and OFFSET only. Nothing has run yet. ``parameters`` are the
-        values of ``:name`` in the text."""
+        """The SELECTs and INSERTs of ``text`` as a query set, which has not run yet.
+
+        The queries start together, read each stream once, and share the state of equal operators,
+        above all the panes of windows that differ only in RANGE, SLIDE and OFFSET. ``parameters``
+        are the values of ``:name`` in the text."""
         self._check_open()
         with self._lock:
             try:
@@ -170,7 +174,7 @@ class Session(Pushing):
             except CqlError as error:
                 raise error.with_text(text) from error.__cause__
 
-    together = query_set  # its first name
+    together = query_set  # the former name
 
     def _set_of(
         self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
@@ -221,7 +225,7 @@ class Session(Pushing):
         *,
         member: bool = False,
     ) -> Query | QuerySet | Result | Analysis:
-        """``member``: of a set, which takes queries only; nothing else has an effect there."""
+        """Executes one statement. ``member``: of a query set, whose statements must be queries."""
         from cql.dialect import nodes, position_of
         from cql.planner.bind.context import Context
         from cql.planner.bind.statement import bind
@@ -255,7 +259,7 @@ class Session(Pushing):
         try:
             return self._execute(bound, Origin(own, text, settings, member))
         except CqlError as error:
-            # A catalog knows no text: it happened at the name that the statement is about.
+            # The catalog does not know the text; its errors belong to the name in the statement.
             error.position = error.position or bound.pos
             raise
 
@@ -340,7 +344,8 @@ class Session(Pushing):
         return self._made(query)
 
     def _made(self, query: Query) -> Query:
-        """EXPLAIN makes queries, too, and runs none."""
+        """Records ``query`` as the latest query, and keeps the latest query that has run: EXPLAIN
+        makes queries without running them."""
         if self._latest is not None and self._latest._has_run:
             self._ran = self._latest
         self._latest = query
@@ -356,12 +361,13 @@ class Session(Pushing):
         return run
 
     def queries(self) -> list[Query]:
-        """Queries that run or have run: all that are running, and the latest INSERTs."""
+        """All running queries, and the latest INSERTs that have run."""
         known = [*self._inserts, *(q for q in list(self._selects) if q.is_active)]
         return sorted((q for q in known if q.status != "ready"), key=lambda q: int(q.name[1:]))
 
     def _not_written(self, name: Name, pos: Position | None) -> None:
-        """Refuses to take away what a query writes into: its rows would be lost."""
+        """Raises RunError if a running query writes into the table ``name``: its rows would be
+        lost."""
         table = ".".join(name)
         for query in self.queries():
             if query.is_active and table.lower() in {n.lower() for n in query._writes}:
@@ -372,18 +378,18 @@ class Session(Pushing):
                 )
 
     def _latest_query(self) -> Query:
-        """The query that SHOW LATE and SHOW BAD ROWS are about; PlanError if there is none."""
+        """The query that SHOW LATE and SHOW BAD ROWS report; PlanError if there is none."""
         for query in (self._latest, self._ran, *reversed(self.queries())):
             if query is not None and query._has_run:
                 return query
         raise PlanError("no query has run yet in this session")
 
     def stop(self, query: int | str) -> bool:
-        """Stops a query by its name or number (``q1``, ``1``); True once it has ended."""
+        """Stops a query, given by name or number (``q1``, ``1``); True if the query has ended."""
         return self._find_query(str(query), None).stop()
 
     def _find_query(self, name: str, position: Position | None) -> Query:
-        """By its name or number; BindError at ``position`` if there is none."""
+        """The query with this name or number; BindError at ``position`` if there is none."""
         wanted = name.lower() if name.lower().startswith("q") else f"q{name}"
         known = [*self._inserts, *self._selects]
         found = next((q for q in known if q.name == wanted), None)
@@ -397,7 +403,7 @@ class Session(Pushing):
         return found
 
     def _find_run(self, name: str, position: Position | None) -> Query:
-        """A query by its name that has run; RunError at ``position`` if it has not."""
+        """The query with this name; RunError at ``position`` if the query has not run."""
         query = self._find_query(name, position)
         try:
             query.progress()
@@ -425,7 +431,7 @@ class Session(Pushing):
         if not isinstance(inner, st.Query | st.Insert):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
         if bound.mode == "logical":
-            # Also of a query that binds and cannot run yet.
+            # The logical plan also exists for a query that binds and that this version cannot run.
             asked = inner.query if isinstance(inner, st.Insert) else inner
             return explained(logical_text(asked, origin.settings))
         query = self._execute(inner, origin)
@@ -495,22 +501,25 @@ class Session(Pushing):
         null_handling: str = "default",
         parallel: bool | None = None,
     ) -> None:
-        """Makes a Python function (or a class that is an aggregate: ``cql.aggregate``) known to the
-        queries that follow, as ``name``; one of that name is replaced, and queries that were made
-        before keep the one that they have. The rest: see ``cql.function``."""
+        """Registers a Python function, or a class that is an aggregate (``cql.aggregate``), as
+        ``name`` for later queries.
+
+        Replaces a function of the same name; existing queries keep the old function. For the other
+        parameters see ``cql.function``."""
         from cql.functions.declare import declare as declared
 
         self._register(declared(function, name, args, returns, null_handling, parallel))
 
     def register_functions(self, functions: Functions) -> None:
-        """All functions of a list, a mapping, a module or a Python file; see ``connect``."""
+        """Registers all functions of a list, a mapping, a module or a Python file; see
+        ``connect``."""
         from cql.functions.declare import collect
 
         for function in collect(functions):
             self._register(function)
 
     def drop_function(self, name: str) -> None:
-        """Forgets a function of the user's; BindError if there is none."""
+        """Removes a user's function; BindError if there is none."""
         with self._lock:
             if self._functions.pop(str(name).lower(), None) is None:
                 known = [f.name for f in self._functions.values()]
@@ -526,8 +535,8 @@ class Session(Pushing):
         return function
 
     def _schema_of(self, name: str | Name) -> Schema | None:
-        """The columns of a stream, table or view (``'db.t'`` or its parts); None if there is none
-        of that name."""
+        """The columns of a stream, table or view (``'db.t'`` or its parts); None for an unknown
+        name."""
         name = name if isinstance(name, tuple) else parts_of(name)
         if self._definitions.query_of(name) is None:
             relation = self._catalog.find(name)
@@ -557,22 +566,25 @@ class Session(Pushing):
         replace: bool = False,
         **options: Any,
     ) -> None:
-        """Declares a stream over ``data``: an Arrow table, dataset or batch reader, a pandas,
-        polars or Spark frame, a query that ends, anything else with Arrow's C stream or C array,
-        the name of a table, a path (with the ``options`` of its format), or an iterable or function
-        of batches, mappings or tuples.
+        """Declares a stream over ``data``.
 
-        ``ordered_by``: the columns that progress; ``unit``: what one step of an integer one is
-        (``'seconds'``); ``slack``: by how much they may fall back (``'5 seconds'``, a timedelta, or
-        a number of their units). ``watermark`` is another spelling: ``{'ts': '5 seconds'}``.
-        ``punctuated``: the columns on which the source says itself how far it is, by
-        ``cql.Punctuation`` between its rows, or by rows with a true marker, ``{'ts': 'marker'}``.
-        ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are the clauses of CREATE
-        STREAM. ``punctuated_by``: a column whose values each have progress of their own, or with it
-        how far they may lie behind, ``('protocol', '1 minute')``.
+        ``data`` is an Arrow table, dataset or batch reader, a pandas, polars or Spark frame, a
+        query that ends, any other object with Arrow's C stream or C array, the name of a table, a
+        path (with the ``options`` of its format), or an iterable or function of batches, mappings
+        or tuples.
+
+        ``ordered_by`` names the window attributes. ``unit`` is the unit of an integer attribute
+        (``'seconds'``). ``slack`` is the maximal disorder of the attributes (``'5 seconds'``, a
+        timedelta, or a number of their units). ``watermark`` is another spelling of both:
+        ``{'ts': '5 seconds'}``. ``punctuated`` names the attributes with punctuations in the
+        source: ``cql.Punctuation`` between its rows, or rows with a true marker,
+        ``{'ts': 'marker'}``. ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are
+        the clauses of CREATE STREAM. ``punctuated_by`` is a column with one watermark per value,
+        alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
+
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
-        streaming DataFrame of Spark has no end by itself; ``poll='100 ms'`` says how often Spark
-        looks for more rows of it, or of a table that is followed."""
+        streaming DataFrame of Spark is unbounded by itself; ``poll='100 ms'`` is Spark's polling
+        interval for its rows, or for the rows of a followed table."""
         self._check_open()
         clauses = Clauses(
             ordered_by,
@@ -594,7 +606,8 @@ class Session(Pushing):
                 self._note_left_out(name, found.unsupported)
 
     def register_table(self, name: str, data: Any, *, replace: bool = False) -> None:
-        """Makes a table in memory, with the rows of ``data`` (anything of columns or rows)."""
+        """Creates a table in memory with the rows of ``data`` (any data of ``create_stream`` that
+        holds columns or rows)."""
         self._check_open()
         with self._lock:
             if is_spark_frame(data):
@@ -605,7 +618,7 @@ class Session(Pushing):
                 self._catalog.local.create_table(parts_of(name), rows, replace=replace)
 
     def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
-        """Names the columns of a Spark DataFrame that no query can use."""
+        """Issues a notice about the columns of a Spark DataFrame that no query can use."""
         for why in columns.values():
             self._notice(f"{name} is read without a column: {why}")
 
@@ -641,7 +654,7 @@ class Session(Pushing):
     # ----------------------------------------------------------------- life
 
     def _tell(self, context: Context) -> None:
-        """Shows the notices of a statement, each text once in a session."""
+        """Shows the notices of a statement, each text once per session."""
         for notice in context.warnings:
             place = notice.pos
             where = f" (line {place.line}, column {place.column})" if place else ""
@@ -661,19 +674,21 @@ class Session(Pushing):
                 ) from error
 
     def _notice_compiling(self, message: str) -> None:
-        """No warning, which might be an error on a machine that is new."""
+        """Shows the notice without a warning: where warnings are errors, a new machine, whose
+        kernel cache is empty, would fail."""
         if self.on_notice is _warn:
             print(f"cql: {message}", file=sys.stderr, flush=True)
         else:
             self.on_notice(message)
 
     def warm_up(self) -> None:
-        """Loads what the first query needs anyway."""
+        """Loads the modules that the first query needs."""
         for name in ("cql.executor.run.execution", "cql.planner.bind.statement"):
             load_module(name)
 
     def close(self) -> None:
-        """Stops what runs, and the Spark that this session started. Closing twice is fine."""
+        """Stops the running queries, and the Spark that this session started. May be called
+        twice."""
         if self._closed:
             return
         self._closed = True
@@ -706,7 +721,7 @@ def _close_all() -> None:
         session.close()
 
 
-#: The statements of texts that ran last; who binds them leaves them as they are.
+#: The parsed statements of the latest texts; the binder must not change them.
 _PARSED: LruCache[str, tuple[exp.Expression, ...]] = LruCache(1 << 16, len)
 
 

@@ -1,6 +1,6 @@
 """The main job of the Spark tutorial: flights and weather, from Spark tables into Spark tables.
 
-Loads both into Spark, declares them as streams in the order in which the flights left, runs a
+Loads both tables into Spark and declares them as streams, ordered by the flights' departure. Runs a
 sliding window and a filter into Spark tables, shows plan, results and ledgers, and reads a result
 back with plain Spark SQL.
 """
@@ -43,7 +43,7 @@ ORDER BY mean_delay DESC LIMIT 3"""
 
 
 def main() -> None:
-    """Runs the job and prints each step; the tables are made anew each time."""
+    """Runs the job and prints each step; each call recreates the tables."""
     import cql
     from cql.catalog import demo
     from cql.catalog.spark import session as spark_session
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def load(session: Any, tables: dict[str, Any]) -> None:
-    """Writes each Arrow table into the Spark table ``default.<name>``, replacing what is there."""
+    """Writes each Arrow table into the Spark table ``default.<name>``, replacing its rows."""
     for name in (*tables, "delays", "storms"):
         session.sql(f"DROP TABLE IF EXISTS default.{name}")
     for name, rows in tables.items():

@@ -309,7 +309,7 @@ EXPLAIN says which of them are compiled, and why the others are not.
 
 
 def _functions_page() -> Page:
-    # The registry comes with the planner; it is loaded only when asked for.
+    # The registry needs the planner, which loads only for this page.
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
 
@@ -330,7 +330,7 @@ def _functions_page() -> Page:
 
 _BY_TOPIC: Mapping[str, Page] = {p.topic: p for p in _PAGES}
 
-#: Other words that people look for, and the page that answers.
+#: Synonyms of topics, and the topic of each.
 _ALIASES = {
     "CREATE": "STREAM",
     "STREAMS": "STREAM",

@@ -1,6 +1,6 @@
-"""What a notebook shows of a query or of a result: tables of a bounded number of rows, as HTML.
+"""Queries and results in a notebook: HTML tables of a bounded number of rows.
 
-Everything that came from data or from a query is escaped.
+All texts of data and queries are escaped.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.query.query import Query
 
-#: Rows of a query, and of a result (of SHOW, say), that are shown.
+#: Maximal number of rows shown, of a query and of a result (for example of SHOW).
 ROWS = 20
 RESULT_ROWS = 100
-#: Characters of a cell that are shown.
+#: Maximal number of characters shown of a cell.
 _CELL = 200
 #: Seconds that a notebook waits for the first rows.
 PATIENCE = 2.0
 
 
 def can_be_read_again(plan: PhysicalPlan) -> bool:
-    """Whether reading the inputs takes nothing away from the run that is meant, and calls no code
-    of a user's: of tables, files and Arrow data, not of iterators and Spark's."""
+    """Whether an additional run can read the inputs without consuming them and without calling a
+    user's code: so for tables, files and Arrow data, not for iterators and Spark."""
     from cql.catalog.local import StoredRelation
     from cql.planner.nodes.physical import sources
 
@@ -43,8 +43,10 @@ def can_be_read_again(plan: PhysicalPlan) -> bool:
 
 
 def query_html(query: Query, preview: Query | None, otherwise: str) -> str:
-    """The columns of ``query``, and the first rows that ``preview``, a query of its plan, gives
-    in time. It is None where nothing may run; ``otherwise`` says then why there are no rows."""
+    """The columns of ``query``, and the rows that ``preview`` gives within ``PATIENCE`` seconds.
+
+    ``preview`` is another query of the same plan, or None where nothing may run; then ``otherwise``
+    is the reason for showing no rows."""
     heads = [(f.name, str(f.type)) for f in query.schema]
     about = f"{query.name}, {query.status}"
     if preview is None:
@@ -63,7 +65,7 @@ def query_html(query: Query, preview: Query | None, otherwise: str) -> str:
 
 
 def result_html(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table without types."""
+    """The rows as an HTML table without types, at most ``RESULT_ROWS``."""
     shown = ([None if v is None else str(v) for v in row] for row in rows[:RESULT_ROWS])
     more = len(rows) > RESULT_ROWS
     tail = f" (the first {RESULT_ROWS} are shown)" if more else ""
@@ -75,8 +77,8 @@ def text_html(text: str) -> str:
 
 
 def _first_rows(preview: Query) -> tuple[pa.Table, bool] | CqlError | None:
-    """The first rows and whether there are others, what went wrong, or None: nothing came in time,
-    and the preview ends by itself."""
+    """The first rows and whether more rows follow; or the query's error; or None if the rows do not
+    arrive in time (the stopped preview then ends in the background)."""
     found: list[tuple[pa.Table, bool] | CqlError] = []
 
     def work() -> None:
@@ -95,7 +97,7 @@ def _first_rows(preview: Query) -> tuple[pa.Table, bool] | CqlError | None:
 
 
 def _columns(table: pa.Table, schema: Schema) -> list[pa.Array[object]]:
-    """Each column in one piece."""
+    """Each column as one array."""
     whole = table.combine_chunks()
     batch = whole.to_batches()[0] if whole.num_rows else None
     if batch is None:

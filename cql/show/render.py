@@ -1,7 +1,7 @@
 """Rows as text: for terminals, for pipes, and for the status line of a running query.
 
-Everything that came from data or from a query is printed as plain text: control characters are
-shown escaped, so that no row can move the cursor or change the terminal.
+All texts of data and queries are printed as plain text with escaped control characters, so that no
+row can move the cursor or change the terminal.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def column_text(column: pa.Array[Any]) -> list[str | None]:
 def _lists(
     column: pa.Array[Any], shown: Callable[[pa.Array[Any]], list[Any]]
 ) -> Iterator[list[Any] | None]:
-    """Each list, with its elements as ``shown`` gives them."""
+    """Each list as text, with its elements as ``shown`` gives them."""
     import pyarrow.compute as pc
 
     elements, at = shown(column.flatten()), 0
@@ -95,7 +95,7 @@ def _duration_values(column: pa.Array[Any]) -> list[timedelta | int | None]:
     import pyarrow as pa
 
     micros = column.cast(pa.duration("us")).cast(pa.int64()).to_pylist()
-    limit = 86_400_000_000 * 999_999_999  # what a timedelta can hold
+    limit = 86_400_000_000 * 999_999_999  # the microseconds of the longest timedelta
     return [timedelta(microseconds=m) if m is not None and abs(m) < limit else m for m in micros]
 
 
@@ -130,9 +130,11 @@ def _json_value(text: str | None, kind: pa.DataType, value: Any) -> Any:
 def write_rows(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], format: str, out: IO[str]
 ) -> int:
-    """Writes ``csv`` or ``tsv`` (with a header; NULL is empty, an empty text is ``""``) or ``json``
-    (an object a line) as batches come; returns the number of rows. RunError where two columns of
-    ``json`` have one name: an object would hold one of them."""
+    """Writes batches as they arrive; returns the number of rows.
+
+    The formats are ``csv`` and ``tsv`` (with a header; NULL is empty, an empty text is ``""``) and
+    ``json`` (one object per line). Raises RunError for ``json`` if two columns have the same name,
+    because an object would hold only one of them."""
     if format == "json":
         _refuse_twice(names)
     else:
@@ -155,7 +157,7 @@ _SPECIAL = re.compile('[",\t\r\n]')
 
 
 def _separated(column: pa.Array[Any]) -> list[str]:
-    """Between delimiters, the values of a column."""
+    """The values of a column as fields of ``csv`` or ``tsv``."""
     import pyarrow.types as t
 
     texts = column_text(column)
@@ -200,13 +202,15 @@ def _json_column(column: pa.Array[Any]) -> list[Any]:
 # --------------------------------------------------------------------------- terminals
 
 
-_CELL = 40  # a cell of a terminal's table shows at most so many characters
+_CELL = 40  # maximal number of characters in a cell of a terminal's table
 
 
 def rich_table(table: pa.Table, *, width: int, remedy: str = "") -> Table:
-    """All rows of ``table`` (callers slice it first), as many columns as fit into ``width``: where
-    some do not, those in the middle are left out and counted. Numbers to the right, fractions of
-    ten digits at most, NULL dimmed. ``remedy`` says how the other columns are seen."""
+    """All rows of ``table`` (callers slice it first) in the columns that fit into ``width``.
+
+    If not all columns fit, the table leaves out and counts the columns in the middle; ``remedy``
+    tells the user how to see them. Numbers are right-aligned, fractions have at most ten digits,
+    NULL is dimmed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -235,7 +239,7 @@ def rich_table(table: pa.Table, *, width: int, remedy: str = "") -> Table:
 
 
 def records(table: pa.Table) -> Text:
-    """All rows, each column of a row on a line of its own and whole."""
+    """All rows, each value uncut on its own line."""
     from rich.text import Text
 
     batches = table.to_batches()
@@ -259,7 +263,7 @@ def _style(value: str | None) -> str:
 
 
 def _shown(column: pa.Array[Any]) -> list[str | None]:
-    """``column_text``, in which fractions with many digits are rounded to ten: 0.1 + 0.2 is 0.3."""
+    """``column_text`` with long fractions rounded to ten digits: 0.1 + 0.2 is 0.3."""
     import pyarrow.types as t
 
     texts = column_text(column)
@@ -287,7 +291,7 @@ def _natural_width(name: str, kind: str, column: Sequence[str | None]) -> int:
 
 
 def _fit(wide: Sequence[int], width: int) -> tuple[int, int]:
-    """How many columns to show from the left and from the right; at least one."""
+    """The numbers of columns to show from the left and from the right; at least one in all."""
     left = right = 0
     room = width - 1
     while left + right < len(wide):
@@ -306,7 +310,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def type_name(arrow: pa.DataType) -> str:
-    """Our name of an Arrow type (Arrow's own where we have none)."""
+    """The dialect's name of an Arrow type (Arrow's own name where the dialect has none)."""
     import pyarrow as pa
 
     from cql.base.types import from_arrow
@@ -318,7 +322,7 @@ def type_name(arrow: pa.DataType) -> str:
 
 
 def plain_table(table: pa.Table) -> Table:
-    """All of ``table`` without types; long texts go on in the next line."""
+    """All rows of ``table`` without types; long texts wrap."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -334,7 +338,7 @@ def plain_table(table: pa.Table) -> Table:
 
 
 def print_rows(table: pa.Table, console: Console, *, more: bool = False) -> None:
-    """Prints ``table`` and how many rows it has; ``more``: there were others behind them."""
+    """Prints ``table`` and its number of rows; ``more``: further rows follow."""
     if table.num_columns:
         console.print(rich_table(table, width=console.width))
     tail = ", and more that are not shown" if more else ""
@@ -368,7 +372,7 @@ def error_text(error: CqlError) -> Text:
 
 
 def _keep_spaces(line: str) -> str:
-    """Control characters become one character each, so that the caret stays where it belongs."""
+    """Replaces each control character by one character, so that the caret stays in place."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", line)
 
 
@@ -389,7 +393,7 @@ def rate_text(rows: float, seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A length of time, two parts at most: ``350 ms``, ``2.5 s``, ``3 min 20 s``, ``5 d 2 h``."""
+    """A duration in at most two units: ``350 ms``, ``2.5 s``, ``3 min 20 s``, ``5 d 2 h``."""
     if seconds < 0:
         return "-" + duration_text(-seconds)
     if seconds < 1:
@@ -409,7 +413,7 @@ def duration_text(seconds: float) -> str:
 
 
 def event_time_text(value: int | None, kind: DataType | None) -> str:
-    """An event time in storage units, as a column of its type would show it."""
+    """An event time, given in storage units, as a column of its type shows the value."""
     if value is None:
         return "-"
     if kind is None or not (kind.is_timestamp or kind.storage == "int32"):
@@ -428,8 +432,8 @@ def bar_text(done: int, total: int, width: int = 24) -> str:
 
 
 def console_for(stream: IO[str], **options: Any) -> Console:
-    """A rich console that marks up nothing by itself (no emoji, no highlighted numbers). A pipe has
-    no width to fit into: nothing is cut or wrapped there."""
+    """A rich console without automatic markup (no emoji, no highlighted numbers). On a pipe, the
+    console cuts and wraps nothing."""
     from rich.console import Console
 
     console = Console(file=stream, markup=False, emoji=False, highlight=False, **options)
