@@ -1,7 +1,7 @@
-"""Plans as text: a tree with the reason for each choice, or a Mermaid flowchart.
+"""Prints plans: as a tree with the reason for each choice, or as a Mermaid flowchart.
 
-The physical tree says, per operator: what it does, why it was chosen, the properties of its output
-(order of progress, boundedness, append-only) and what bounds its state.
+For each operator, the physical tree shows its parameters, the reason for its choice, the properties
+of its output (progressing columns, boundedness, append-only) and the bound of its state.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cql.planner.nodes.physical_join import (
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
 
-#: A node of either plan; a tree's functions take the nodes of their own plan only.
+#: A node of a logical or physical plan; the functions of one tree take nodes of one kind only.
 Node: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One operator as it is printed: its name, what it does, and notes below it."""
+    """The text of one operator: its name, its parameters, and the notes below."""
 
     name: str
     text: str
@@ -51,7 +51,8 @@ class Line:
 
 @deep_stack()
 def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
-    """``mode``: logical (takes a logical plan), physical, or mermaid (takes either)."""
+    """The plan as text. ``mode`` is logical (for a logical plan), physical (for a physical plan) or
+    mermaid (for either)."""
     if isinstance(plan, ph.PhysicalPlan):
         if mode == "mermaid":
             return _mermaid([plan.root], _line_under(plan.runtime), ph.inputs)
@@ -67,8 +68,8 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
 
 @deep_stack()
 def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical") -> str:
-    """The physical plans of queries that run as one. What several have in common stands with the
-    first of them, under a number."""
+    """The physical plans of a query set. An operator that several plans share is shown in full in
+    the first of these plans, with a number; the other plans refer to the number."""
     runtime = queries.plans[0].runtime
     line = _line_under(runtime)
     if mode == "mermaid":
@@ -88,7 +89,7 @@ def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:
 
 
 class _Common:
-    """Numbers what several plans hold, and shows it once."""
+    """Numbers the operators that several plans share, and shows each in full only once."""
 
     def __init__(self, roots: Sequence[ph.Physical], line: Callable[[Node], Line]) -> None:
         self._line = line
@@ -98,11 +99,11 @@ class _Common:
                 holders.setdefault(id(node), set()).add(query)
         self._common = {node for node, found in holders.items() if len(found) > 1}
         self._numbers: dict[int, int] = {}
-        self._again: set[int] = set()  # shown as a mention
+        self._again: set[int] = set()  # ids of operators that were shown as a reference
 
     def line(self, node: Node) -> Line:
         shown = self._line(node)
-        # Filters and projections run again, in the kernel of whatever reads them.
+        # Filters and projections are not shared: they run in the kernel of each reader.
         if id(node) not in self._common or isinstance(node, ph.FilterExec | ph.ProjectExec):
             return shown
         number = self._numbers.get(id(node))
@@ -262,7 +263,7 @@ def window_text(window: Window, schema: Schema) -> str:
 
 
 def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
-    """What stands for a node in the plan of a runtime."""
+    """The function that prints a node under ``runtime``."""
 
     def line(node: Node) -> Line:
         shown = _physical_line(node)
@@ -476,7 +477,7 @@ def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
 
 
 def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
-    """The call with its arguments as they were computed below it."""
+    """``call`` with its arguments replaced by the expressions of the projection below."""
     where = None if call.where is None else substitute(call.where, exprs)
     return replace(call, args=tuple(substitute(a, exprs) for a in call.args), where=where)
 
@@ -507,7 +508,7 @@ def call_text(call: AggregateCall) -> str:
         first = len(call.args) - len(call.order)
         pairs = zip(call.args[first:], call.order, strict=True)
         by = ", ".join(f"{show(e)}{' DESC' if descending else ''}" for e, (descending, _) in pairs)
-        own = first == 0  # ordered by its argument: said only where it is not as usual
+        own = first == 0  # ordered by its own argument: only a descending order is shown
         keys = f" ORDER BY {by}" if not own or call.order[0][0] else ""
         values = call.args if own else call.args[:first]
     inner = ", ".join(show(a) for a in (*values, *call.constants)) or "*"
@@ -526,7 +527,7 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
 def _asked(
     left: Schema, right: Schema, keys: Iterable[tuple[int, int]], rest: Iterable[Expr]
 ) -> list[str]:
-    """What a join asks of a pair."""
+    """The conditions of a join, as text."""
     lefts, rights = labels(left, right)
     said = [f"{lefts[a]} = {rights[b]}" for a, b in keys]
     return said + [show_of(e, [*lefts, *rights]) for e in rest]

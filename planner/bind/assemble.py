@@ -1,4 +1,4 @@
-"""The parts of a SELECT, bound over its virtual row, become plan nodes."""
+"""Builds the plan nodes of a SELECT from its parts, which are bound over its virtual row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation, clock, is_relation
 from cql.planner.optimize.progress import is_bounded, is_constant, progressing
 
-#: What to write where LIMIT … PER WINDOW has no window.
+#: The hint for a LIMIT … PER WINDOW without a window.
 PER_WINDOW = (
     "SELECT … FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] GROUP BY … LIMIT 3 PER WINDOW; LIMIT 3 by"
     " itself is the first 3 rows of the whole result"
@@ -59,8 +59,8 @@ PER_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """``ends_window``: the second of the two columns of a window, which the select list wrote
-    once."""
+    """An output column of a SELECT. ``ends_window``: the column is the end of a window that the
+    select list writes once and that becomes two columns."""
 
     name: str
     expr: Expr
@@ -70,7 +70,7 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class OrderItem:
-    """A key of ORDER BY, over the virtual row."""
+    """A key of ORDER BY; ``expr`` is over the virtual row."""
 
     expr: Expr
     descending: bool
@@ -82,7 +82,7 @@ class OrderItem:
 class Parts:
     """A SELECT, clause by clause. ``plan`` is its FROM; expressions are over the virtual row.
 
-    ``by_window``: GROUP BY names the window, by itself or by its columns ``window_keys``."""
+    ``by_window``: GROUP BY names the window as a whole, or its columns ``window_keys``."""
 
     node: exp.Select
     plan: Logical
@@ -115,9 +115,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The plan below the select list, and the select list over it. ``hidden`` are pseudo-columns
-    that follow it; ``window_end`` is among them where rows are ordered within windows: those that
-    groups share (each group has sessions of its own)."""
+    """The plan below the select list, with the expressions of the select list (``items``) and of
+    ORDER BY (``order``) over this plan. ``hidden`` are pseudo-columns behind the select list.
+    ``in_windows``: all groups have the same windows (no sessions, no windows per key), so that
+    ORDER BY can order rows within a window; ``window_end`` is then among the hidden columns."""
 
     plan: Logical
     items: tuple[Expr, ...]
@@ -153,7 +154,7 @@ Moves = dict[int, Column]
 
 
 def _move(expr: Expr, moves: Mapping[int, Column]) -> Expr:
-    """``expr`` with the columns of the virtual row that were placed since."""
+    """``expr`` with each column of the virtual row replaced by its plan column in ``moves``."""
     if isinstance(expr, Column):
         return replace(moves[expr.index], pos=expr.pos) if expr.index in moves else expr
     return rebuild(expr, lambda e: _move(e, moves))
@@ -167,8 +168,8 @@ def _with_extras(
     moves: Moves,
     lifted: Callable[[Expr], Expr] = lambda e: e,
 ) -> Logical:
-    """``plan`` under the clauses that append the columns in ``exprs``; ``lifted`` is an expression
-    of the virtual row over ``plan``."""
+    """``plan`` under the nodes that compute the extra columns (subqueries, OVER) in ``exprs``.
+    ``lifted`` maps an expression over the virtual row to one over ``plan``."""
     base = plan
     indices = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
     for index in sorted(indices):
@@ -194,9 +195,12 @@ def _with_extras(
 
 
 def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logical:
-    """ROW_NUMBER() over partitions that end, which a column that progresses tells, or over a
-    relation, be it that of a table or of all rows of a stream so far; nothing else with OVER can
-    run."""
+    """The plan of a function with OVER: RowNumber for ROW_NUMBER() partitioned by columns,
+    Unsupported for any other.
+
+    If the input is a stream and a progressing column is among the partition columns, punctuation
+    ends each partition. Otherwise the input is a relation: that of a table, or that of all rows of
+    a stream so far."""
     ranked = extra.ranked
     partition = [placed(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
@@ -213,7 +217,7 @@ def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logica
 
 
 def _over_both(expr: Expr, width: int, around: Mapping[int, Expr]) -> Expr:
-    """A condition of a subquery over the ``width`` columns of the row around it, then its own."""
+    """A subquery's condition over the ``width`` columns of the outer row, then its own columns."""
     if isinstance(expr, Column):
         own = replace(expr, index=width + expr.index)
         return around.get(expr.index, own)
@@ -226,9 +230,10 @@ def _asked(
     keys: tuple[Expr, ...],
     around: Mapping[int, Expr],
 ) -> SubqueryJoin:
-    """A row of a stream meets a table as it comes; what a changing subquery says changes, so that
-    the stream is then the relation of all its rows so far. ``around``: what the columns of the row
-    around it are in ``plan``."""
+    """``plan`` joined with a subquery. A constant subquery answers each row as it arrives. The
+    answers of a changing subquery change; ``plan`` then becomes the relation of all its rows so
+    far. ``around`` maps the outer row's columns to expressions over ``plan``. Raises BindError if
+    both sides count time in different units."""
     assert extra.asked is not None
     query, kind = extra.asked.query, extra.asked.kind
     if not is_constant(query):
@@ -290,7 +295,7 @@ def _check_where(binder: Binder, parts: Parts, moves: Moves) -> None:
 
 
 def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
-    """Without an aggregate."""
+    """The output of a SELECT without an aggregate."""
     moves: Moves = {}
     if (clause := parts.partition) is not None:
         wanted, many = parts.partition_keys, parts.partitions
@@ -315,7 +320,7 @@ def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
 
 
 def _passed_on(parts: Parts, scope: Scope) -> tuple[Column, ...]:
-    """Window columns of a derived input, where only one input has them."""
+    """The window columns of a derived input, unless several inputs have a column of that name."""
     columns = [c.expr for c in scope.columns if c.hidden and isinstance(c.expr, Column)]
     names = [c.name for c in columns]
     kept = (c for c in columns if names.count(c.name) == 1 and c.name in WINDOW_COLUMNS)
@@ -330,7 +335,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     if window is not None and (window.origin == "bracket" or parts.by_window):
         _check_window_columns(parts)
         _check_partition(window, parts)
-        if window.first is not None:  # of a window of one key all rows have the same
+        if window.first is not None:  # all rows of one window of one key have the same first row
             parts.keys, parts.key_names = [*parts.keys, window.first], [*parts.key_names, FIRST_ROW]
     moves: Moves = {}
     inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
@@ -340,7 +345,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     kept = window.window if window is not None and in_windows else None
     node = Aggregate(
         plan,
-        None if kept is None else replace(kept, partition_by=()),  # sessions: the keys, by now
+        None if kept is None else replace(kept, partition_by=()),  # the keys partition sessions
         tuple(_move(k, moves) for k in parts.keys),
         tuple(_moved_call(c, moves) for c in parts.row.calls),
         (*parts.key_names, *parts.row.call_names),
@@ -381,8 +386,8 @@ def _shared(window: Window, written: QueryWindow | None) -> bool:
 
 
 def _windows_of_keys(node: Aggregate, rows: int) -> Project:
-    """``node`` with the bounds of its windows among the rows of their key, of which its last key is
-    the first one."""
+    """``node`` with its windows' bounds as row numbers within their key. The last key of ``node``
+    is the number of a window's first row."""
     schema = node.schema
     columns: list[Expr] = [column_of(node, k) for k in range(len(schema))]
     first = columns[len(node.keys) - 1]
@@ -392,7 +397,8 @@ def _windows_of_keys(node: Aggregate, rows: int) -> Project:
 
 
 def _check_partition(window: QueryWindow, parts: Parts) -> None:
-    """``TABLE(SESSION(TABLE t PARTITION BY k, …))``: sessions are those of the groups."""
+    """Raises NotSupportedError where ``TABLE(SESSION(TABLE t PARTITION BY k, …))`` partitions by
+    other columns than GROUP BY groups by."""
     if window.window.kind is not WindowKind.SESSION or not window.is_table:
         return
     fields = parts.plan.schema
@@ -410,8 +416,9 @@ def _check_partition(window: QueryWindow, parts: Parts) -> None:
 
 
 def _check_window_columns(parts: Parts) -> None:
-    """Window columns are made by the aggregate: nothing inside of it can read them, and a key that
-    reads nothing else is implied."""
+    """Raises BindError where an argument or a key of the aggregate reads a window column, because
+    the aggregate itself computes this column. Removes keys that read only window columns, because
+    the window implies these keys."""
     read = [e for call in parts.row.calls for e in _inputs_of(call)]
     implied = [_window_columns_in(k) and min(columns_of(k)) >= WINDOW for k in parts.keys]
     read += [k for k, gone in zip(parts.keys, implied, strict=True) if not gone]
@@ -441,7 +448,7 @@ def _moved_call(call: AggregateCall, moves: Moves) -> AggregateCall:
 
 
 class _Lift:
-    """Expressions of the virtual row, over the output of the aggregate."""
+    """Maps expressions over the virtual row to expressions over the aggregate's output."""
 
     def __init__(self, binder: Binder, parts: Parts, node: Aggregate) -> None:
         self.binder = binder
@@ -486,7 +493,8 @@ class _Lift:
 
 
 def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
-    """Select list, DISTINCT, ORDER BY with LIMIT; sort keys that are not selected go again."""
+    """Adds the select list, DISTINCT, and ORDER BY with LIMIT. Sort keys that are not selected are
+    projected away above the sort."""
     names = [i.name for i in parts.items] + [c.name for c in output.hidden]
     exprs = [*output.items, *output.hidden]
     width = len(exprs)
@@ -543,7 +551,7 @@ def project(
     binder: Binder,
     node: exp.Expr,
 ) -> Logical:
-    """A Project, unless it would change nothing."""
+    """A Project of ``exprs`` over ``plan``, or ``plan`` if the Project would change nothing."""
     same = [e.index if isinstance(e, Column) else -1 for e in exprs] == list(
         range(len(plan.schema))
     )

@@ -1,7 +1,8 @@
 """Computed columns of CREATE STREAM: ``ts AS to_timestamp(raw, 'dd/MM/yyyy')`` beside stored ones.
 
-The stream keeps their text. Wherever it is read they are computed right above the source, and a
-time among them that is declared to progress does so by the rows in the order of their arrival.
+The stream keeps the text of the expressions. Wherever a query reads the stream, a Project right
+above the source computes the columns. If a computed time is declared to progress, its watermark
+follows the rows in their order of arrival.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Project, Scan
 
 _T = TypeVar("_T")
-#: Clauses that speak of rows as the source gives them, before anything is computed.
+#: Clauses about the source's rows, before the stream's columns are computed.
 _OF_SOURCE = {"punctuate": "PUNCTUATE", "idle_after": "IDLE AFTER", "heartbeat": "HEARTBEAT"}
 
 
 def declared(
     binder: Binder, node: nodes.CreateStream, stored: Schema | None
 ) -> tuple[tuple[Computed, ...], Schema | None]:
-    """The computed columns of CREATE STREAM, checked, and the schema with them; ``stored`` is that
-    of the source, None where nothing says it."""
+    """The computed columns of CREATE STREAM, checked, and the schema with these columns.
+    ``stored`` is the source's schema; None: the statement lists no stored columns. Raises
+    BindError for a computed column without stored columns, or with the name of a stored one."""
     parts = [c for c in node.expressions if isinstance(c, exp.ColumnDef)]
     found = [(k, part, e) for k, part in enumerate(parts) if (e := expression_of(part)) is not None]
     if not found:
@@ -59,7 +61,7 @@ def declared(
 
 
 def _placed(stored: Sequence[_T], computed: Sequence[Computed], values: Sequence[_T]) -> list[_T]:
-    """What belongs to each column, in the order of the list."""
+    """The ``stored`` and computed ``values``, in the order in which the columns are declared."""
     whole = list(stored)
     for column, value in zip(computed, values, strict=True):
         whole.insert(len(whole) if column.at is None else column.at, value)
@@ -69,7 +71,8 @@ def _placed(stored: Sequence[_T], computed: Sequence[Computed], values: Sequence
 def _value(
     binder: Binder, node: exp.Expr, stored: Schema, computed: Sequence[str], name: str
 ) -> Expr:
-    """The expression over the stored columns."""
+    """The expression of the computed column ``name``, bound over the stored columns. Raises
+    BindError if the expression reads a computed column."""
     for column in node.find_all(exp.Column):
         if len(column.parts) == 1 and any(column.name.lower() == n.lower() for n in computed):
             what, hint = f"{column.name}, which is computed, too", "write its expression instead"
@@ -82,7 +85,7 @@ def _value(
 
 
 def refuse_computed(binder: Binder, node: exp.Expr, computed: Sequence[Computed]) -> None:
-    """BindError where a clause about rows as the source gives them names a computed column."""
+    """Raises BindError where a clause about the source's rows names a computed column."""
     if isinstance(node.parent, nodes.OrderedBy | nodes.Watermark):
         return
     if any(c.name.lower() == node.name.lower() for c in computed):
@@ -99,7 +102,9 @@ def apart(
     progress: Sequence[Progress],
     computed: Sequence[Computed],
 ) -> tuple[tuple[Progress, ...], Progress | None]:
-    """The progress of stored columns, or that of a computed one."""
+    """The progress of the stored columns, or (then without any of these) of one computed column.
+    Raises NotSupportedError for a second progressing time beside a computed one, and for clauses
+    about the source's rows beside it."""
     names = {c.name.lower() for c in computed}
     own = [p for p in progress if p.column.lower() in names]
     if not own:
@@ -122,7 +127,7 @@ def apart(
 
 
 def _another(node: nodes.CreateStream, progress: Progress) -> exp.Expr:
-    """The first clause about a time other than that of ``progress``."""
+    """The first clause about a column other than that of ``progress``."""
     keys = ("ordered_by", "watermark", "punctuate")
     inside = [c for c in node.expressions if isinstance(c, nodes.Watermark)]
     clauses = [*inside, *(c for key in keys for c in node.args.get(key) or ())]
@@ -131,13 +136,13 @@ def _another(node: nodes.CreateStream, progress: Progress) -> exp.Expr:
 
 
 def is_computed(node: exp.Expr, relation: Relation) -> bool:
-    """Whether the column that ``node`` names is a computed one of that stream."""
+    """Whether ``node`` names a computed column of ``relation``."""
     computed = () if relation.stream is None else relation.stream.computed
     return any(c.name.lower() == node.name.lower() for c in computed)
 
 
 def computed_above(binder: Binder, scan: Scan, node: exp.Expr) -> Project:
-    """The stream with its computed columns."""
+    """``scan`` under a Project that adds the stream's computed columns."""
     spec = scan.relation.stream
     assert spec is not None
     stored, names = scan.schema, [c.name for c in spec.computed]

@@ -1,4 +1,4 @@
-"""What one run of ``bind`` knows and collects, shared by all its parts."""
+"""The state of one run of ``bind``, shared by all its parts."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from cql.planner.nodes.statements import Name, NamedQuery
 if TYPE_CHECKING:
     from cql.planner.bind.scope import Scope
 
-#: Views and CTEs are expanded where they are used; their sizes multiply. How many inputs a
-#: statement may have then, and how many views and CTEs may stand in one another.
+#: Views and CTEs are expanded wherever they are used, so that their sizes multiply. The limits:
+#: inputs of a statement after the expansion, and views and CTEs nested in one another.
 MAX_INPUTS = 2_000
 MAX_EXPANSIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something allowed that the user may not have meant."""
+    """A warning about a construct that is allowed and may be a mistake."""
 
     message: str
     pos: Position | None = None
@@ -42,12 +42,12 @@ class Notice:
 
 @dataclass(slots=True)
 class Context:
-    """What a statement may refer to besides the catalog; ``warnings`` is filled by ``bind``.
+    """The names that a statement may refer to besides the catalog; ``bind`` fills ``warnings``.
 
     ``parameters`` are Python values for ``:name`` (int, float, str, bool, None, datetime, date,
     Decimal, timedelta); ``constants`` come from CREATE CONSTANT; ``views`` and ``streams`` from
-    CREATE VIEW and CREATE STREAM … AS. Their names are matched without regard to case;
-    ``functions`` are the user's, by names in lower case."""
+    CREATE VIEW and CREATE STREAM … AS. All these names are matched without regard to case.
+    ``functions`` are the user's functions, by names in lower case."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Literal] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """How calls of the user's functions are typed."""
+        """The signatures of the user's functions, by names in lower case."""
         limit = self._limit
         return {name: f.within(limit).signature for name, f in self.functions.items()}
 
@@ -70,13 +70,13 @@ class Context:
 
     @property
     def _limit(self) -> Limit | None:
-        """How long a call of a function of the user's may take."""
+        """The time limit of one call of a user's function."""
         text = self.settings.function_timeout
         slack = None if text == "off" else parse_slack(text)
         return None if slack is None else Limit(slack.microseconds or 0, text)
 
     def named(self, name: Name) -> tuple[Name, NamedQuery] | None:
-        """The view or intermediate stream of that name, as it was declared."""
+        """The declared name and the query of the view or intermediate stream ``name``, or None."""
         folded = fold(name)
         for known in (self.views, self.streams):
             for key, query in known.items():
@@ -85,11 +85,11 @@ class Context:
         return None
 
     def names_value(self, name: str) -> bool:
-        """Whether ``name`` is a declared constant or a parameter."""
+        """Whether ``name`` is a constant or a parameter."""
         return self.constant(name) is not None or match_name(self.parameters, name) is not None
 
     def constant(self, name: str) -> Literal | None:
-        """The declared constant of that name (an exact match wins)."""
+        """The constant ``name``; a match in the same case wins."""
         found: Literal | None = match_name(self.constants, name)
         return found
 
@@ -99,7 +99,7 @@ def fold(name: Name) -> Name:
 
 
 def match_name(table: Mapping[str, Any], name: str) -> Any:
-    """``table[name]`` without regard to case, an exact match first; None if there is none."""
+    """``table[name]`` without regard to case, or None; a match in the same case wins."""
     if name in table:
         return table[name]
     return next((v for k, v in table.items() if k.lower() == name.lower()), None)
@@ -107,15 +107,15 @@ def match_name(table: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound query. The last ``hidden`` columns of the plan are pseudo-columns: the window columns
-    of a derived stream, which ``*`` does not show."""
+    """A bound query. The last ``hidden`` columns of the plan are pseudo-columns (the window columns
+    of a derived stream), which ``*`` does not show."""
 
     plan: Logical
     hidden: int = 0
 
     @property
     def width(self) -> int:
-        """How many columns ``*`` shows."""
+        """The number of columns that ``*`` shows."""
         return len(self.plan.schema) - self.hidden
 
     def shown(self) -> Logical:
@@ -129,17 +129,17 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """The names that surround a query: its CTEs, and the row of the query around it."""
+    """The names that a query sees from outside: CTEs, and the columns of the outer row."""
 
     ctes: Mapping[str, tuple[exp.Expr, tuple[str, ...], Env]] = field(default_factory=dict)
     outer: Scope | None = None
 
     def under(self, scope: Scope) -> Env:
-        """For a subquery inside an expression over ``scope``."""
+        """The environment of a subquery inside an expression over ``scope``."""
         return replace(self, outer=scope)
 
     def alone(self) -> Env:
-        """For a subquery in FROM, which does not see the row around it."""
+        """The environment of a subquery in FROM, which does not see the outer row."""
         return replace(self, outer=None)
 
 
@@ -148,10 +148,10 @@ class QueryBinder(Protocol):
 
 
 class Binder:
-    """One run of ``bind``: the catalog, the context, and where in the text we are.
+    """One run of ``bind``: the catalog, the context, and the current place in the text.
 
-    ``query`` binds a (sub)query; it is handed in, because expressions contain queries and queries
-    expressions, each in a file of its own."""
+    ``query`` is the function that binds a (sub)query. It is a parameter because expressions contain
+    queries and queries contain expressions: a direct import would be circular."""
 
     def __init__(self, catalog: Catalog, context: Context, query: QueryBinder) -> None:
         self.catalog = catalog
@@ -163,24 +163,24 @@ class Binder:
         self._inputs = 0
         self._depth = 0
         self._sizes = Sizes()
-        #: the queries of WITH that something refers to
+        #: ids of the queries of WITH that the statement refers to
         self.used: set[int] = set()
-        #: an integer divided by an integer, for the notice of ``bind``
+        #: a division of an integer by an integer, for the notice of ``bind``
         self.divided: exp.Expr | None = None
-        #: by the node of each DEFAULT of an INSERT, its value
+        #: the value of each DEFAULT of an INSERT, by the id of its node
         self.defaults: dict[int, Literal] = {}
-        #: the SELECT whose hints hold for the whole statement
+        #: the SELECT whose hints apply to the whole statement
         self.hinted: exp.Expr | None = None
-        #: the ids of the queries of views, which may have EMIT
+        #: ids of the queries of views, which may have EMIT
         self.views: set[int] = set()
-        #: where a view was read that says EMIT CHANGES
+        #: the places where the statement reads a view with EMIT CHANGES
         self.emitting: list[Position | None] = []
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)
 
     def pos(self, node: exp.Expr) -> Position | None:
-        """The place of ``node`` in the statement; inside an expanded view, that of its use."""
+        """The place of ``node`` in the statement; inside an expanded view, the place of its use."""
         if self._expanded:
             return self._at
         place = position_of(node)
@@ -203,7 +203,7 @@ class Binder:
             self.context.warnings.append(notice)
 
     def count_input(self, node: exp.Expr) -> None:
-        """Refuses statements whose views and CTEs expand without end."""
+        """Counts an input. Raises PlanError above ``MAX_INPUTS`` inputs."""
         self._inputs += 1
         if self._inputs > MAX_INPUTS:
             raise PlanError(
@@ -214,7 +214,7 @@ class Binder:
             )
 
     def check_size(self, expr: Expr, node: exp.Expr) -> None:
-        """Refuses expressions that aliases and repeated operands make too large to handle."""
+        """Raises PlanError for an expression that aliases and repeated operands make too large."""
         if not self._sizes.fits(expr):
             raise PlanError(
                 "this expression is too large once its aliases are expanded",
@@ -224,7 +224,7 @@ class Binder:
 
     @contextmanager
     def expanding(self, at: exp.Expr) -> Iterator[None]:
-        """One view or CTE further in."""
+        """Enters a view or CTE. Raises PlanError above ``MAX_EXPANSIONS`` nested ones."""
         self._depth += 1
         if self._depth > MAX_EXPANSIONS:
             raise PlanError(
@@ -238,7 +238,7 @@ class Binder:
             self._depth -= 1
 
     def expand(self, name: Name, named: NamedQuery, at: exp.Expr) -> Bound:
-        """Binds the query behind ``name`` in place."""
+        """Binds the query of the view or stream ``name`` at its place of use."""
         if fold(name) in self._inside:
             raise self.error(f"{named.kind} {'.'.join(name)} refers to itself", at)
         with self.in_place(named.kind, name, at), self.expanding(at):
@@ -246,8 +246,8 @@ class Binder:
 
     @contextmanager
     def in_place(self, kind: str, name: Name, at: exp.Expr) -> Iterator[None]:
-        """Binds what another statement has declared under ``name``; errors point at the use of the
-        name."""
+        """Binds text that another statement declared under ``name``; errors point at ``at``, where
+        the name is used."""
         before = self._inside, self._expanded, self._at
         self._inside, self._expanded, self._at = (*self._inside, fold(name)), True, self.pos(at)
         try:
@@ -260,7 +260,8 @@ class Binder:
             self._inside, self._expanded, self._at = before
 
     def define(self, name: Name, query: exp.Expr) -> Bound:
-        """Binds the query that shall be known as ``name``, and may not refer to it."""
+        """Binds the query that a statement declares as ``name``; the query may not refer to
+        ``name``."""
         self._inside = (*self._inside, fold(name))
         return self._of_view(query)
 

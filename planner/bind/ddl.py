@@ -47,7 +47,7 @@ _QUEUES = {
     "IN-PLACE": Queue.IN_PLACE,
     "LINECUTTING": Queue.LINECUTTING,
 }
-#: Clauses that are kept with the stream, and refused where a query reads it.
+#: Clauses that a stream keeps; a query that reads the stream is refused.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
     *("update_key", "queue", "windows", "rate", "punctuate", "idle_after", "heartbeat"),
@@ -81,7 +81,7 @@ def _field(binder: Binder, node: exp.ColumnDef) -> Field:
 
 
 def _primary_key(defined: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The Identifiers of PRIMARY KEY, in either place."""
+    """The Identifiers of PRIMARY KEY, behind a column or as an element of the column list."""
     keys: list[exp.Expr] = []
     for part in defined:
         if isinstance(part, nodes.PrimaryKey):
@@ -95,12 +95,12 @@ def _primary_key(defined: Sequence[exp.Expr]) -> list[exp.Expr]:
 
 
 def options(binder: Binder, given: Sequence[exp.Expr]) -> dict[str, Any]:
-    """OPTIONS and WITH as plain values."""
+    """The values of OPTIONS or WITH, by name."""
     return {o.this.name: constant_value(binder, o.expression) for o in given}
 
 
 def constant_value(binder: Binder, node: exp.Expr) -> str | int | float | bool | None:
-    """A setting's or an option's value: words and lengths of time are text."""
+    """The value of a setting or an option; words and durations stay text."""
     match node:
         case exp.Literal() if node.is_string:
             return node.name
@@ -149,7 +149,7 @@ def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | Cr
 def _origin(
     binder: Binder, node: nodes.CreateStream
 ) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, Any]]:
-    """The table, the format and its options that the rows come from."""
+    """The table, or the format and its options, that the stream's rows come from."""
     table = node.args.get("from_table")
     behind = options(binder, node.args.get("options") or ())
     if table is not None:
@@ -216,7 +216,7 @@ def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
 
 
 def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
-    """The column that a clause names; None where the schema is the source's own."""
+    """The column that a clause names; None if the statement lists no columns."""
     if schema is None:
         return None
     at = schema.find(node.name)
@@ -265,8 +265,8 @@ def _queue(binder: Binder, node: nodes.CreateStream) -> Queue:
 
 
 def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
-    """CREATE STREAM … AS SELECT: a named intermediate stream, expanded where it is used. ORDERED BY
-    or WATERMARK declares progress of a time that the query computes."""
+    """CREATE STREAM … AS SELECT: a named intermediate stream, expanded wherever it is used. ORDERED
+    BY or WATERMARK declares that a time which the query computes progresses."""
     for key in _STREAM_ONLY:
         found = node.args.get(key)
         if found:
@@ -283,7 +283,7 @@ def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
 
 
 def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progress | None:
-    """What CREATE STREAM … AS declares of a time of its query, if anything."""
+    """The progress that CREATE STREAM … AS declares for a time of its query, or None."""
     found = watermark.progress(binder, node, bound.shown().schema, find_column)
     if not found:
         return None
@@ -329,7 +329,7 @@ def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) ->
 
 
 def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
-    """What is stored or named needs columns that can be told apart."""
+    """Raises BindError for columns of the same name in a table, a view or a stream."""
     seen: set[str] = set()
     for f in schema:
         if f.name.lower() in seen:
@@ -372,7 +372,7 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
 
 
 def _table_format(node: nodes.CreateTable) -> tuple[str | None, exp.Expr]:
-    """The format that USING or WITH names, and where it does."""
+    """The format that USING or WITH names, or None, and the node that names it."""
     named = node.args.get("format")
     if named is not None:
         return named.name.lower(), named
@@ -385,7 +385,7 @@ def _table_format(node: nodes.CreateTable) -> tuple[str | None, exp.Expr]:
 def _files(
     binder: Binder, node: nodes.CreateTable, format_: str | None, schema: Schema | None
 ) -> TableFiles | None:
-    """What OPTIONS, WITH and LOCATION say of the files of a table; None for a table without."""
+    """The files of a table as OPTIONS, WITH and LOCATION declare them; None: no files declared."""
     given = node.args.get("options") or node.args.get("with_options") or ()
     if not given:
         return None
@@ -416,9 +416,9 @@ def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstan
 def stored(
     binder: Binder, plan: Logical, fields: Schema, at: exp.Expr, kind: str = "table"
 ) -> Logical:
-    """``plan`` with the names and types of the columns of a table or stream (``kind``) that it
-    fills, by position (ANSI store assignment: numbers may narrow, and fail where they do not
-    fit)."""
+    """``plan`` with the names and types of ``fields``, matched by position: the columns of a table
+    or stream (``kind``) that the plan's rows fill. ANSI store assignment applies: numbers may
+    narrow, and a value that does not fit fails at run time."""
     if len(plan.schema) != len(fields):
         width = len(plan.schema)
         raise binder.error(
@@ -456,14 +456,14 @@ def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Ex
 
 
 def _item(query: exp.Expr, at: int) -> exp.Expr:
-    """The element of the select list that column ``at`` comes from, where that can be told."""
+    """The select list's element of column ``at``, or ``query`` if the element is unknown."""
     items = query.expressions if isinstance(query, exp.Select) else []
     starred = any(item.is_star for item in items)
     return query if starred or at >= len(items) else items[at]
 
 
 def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: exp.Expr) -> Schema:
-    """The columns of the relation that an INSERT fills."""
+    """The columns of ``relation`` that an INSERT fills."""
     target = relation.schema
     for column, why in relation.unsupported.items() if not named else ():
         raise binder.error(
@@ -491,8 +491,8 @@ def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: ex
 
 
 def note_defaults(binder: Binder, relation: Relation, fields: Schema, query: exp.Expr) -> None:
-    """Notes the value of each DEFAULT that stands for a column of an INSERT: in a row of VALUES, or
-    in the select list (as Spark takes it)."""
+    """Stores the value of each DEFAULT in an INSERT in ``binder.defaults``. DEFAULT may stand in a
+    row of VALUES or, as in Spark, in the select list."""
     rows: list[list[exp.Expr]] = []
     if isinstance(query, exp.Values):
         rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in query.expressions]

@@ -1,10 +1,11 @@
-"""EMIT ON WINDOW CLOSE: rows leave when progress has passed their time.
+"""EMIT ON WINDOW CLOSE: a row leaves when the watermark has passed its time.
 
-What windows, sessions and groups that punctuation closes give leaves then anyway. A DISTINCT is
-grouped, so that its rows leave as such groups do. Rows that pass as they come (of filters,
-projections, joins, unions, window functions) are held: an ORDER BY of their time, which punctuation
-releases (out-of-order paper §5.5). The time of a row is the event time of its stream, of a join the
-later of its members', of a window function the end of the window.
+Windows, sessions and groups that punctuation closes need no change: their rows leave then anyway. A
+DISTINCT becomes a grouping, so that its rows leave when their groups close. Filters, projections,
+joins, unions and window functions pass rows on as they arrive; the plan holds these rows in a sort
+by their time, which punctuation releases (out-of-order paper §5.5). The time of a row is the event
+time of its stream, for a join the latest time of its members, and for a window function the end of
+the window.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def emits_changes(emit: exp.Expr | None) -> TypeGuard[nodes.Emit]:
 
 
 def check_changes(binder: Binder, plan: Logical, emit: exp.Expr) -> None:
-    """Refuses EMIT CHANGES of what is complete when it comes."""
+    """Raises NotSupportedError for EMIT CHANGES of an operator whose rows leave only when they are
+    complete."""
     whole = only_complete(plan)
     if whole is not None:
         hint = "leave it out: each window gives its rows once, when it closes"
@@ -64,8 +66,8 @@ def check_changes(binder: Binder, plan: Logical, emit: exp.Expr) -> None:
 
 
 def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
-    """``plan`` where each row leaves when progress has passed its time. BindError where no time
-    progresses."""
+    """``plan`` changed so that each row leaves when the watermark has passed its time. Raises
+    BindError if no column progresses."""
     if changes(plan):
         return plan
     plan = _grouped(plan)
@@ -86,7 +88,7 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
 
 
 def _grouped(plan: Logical) -> Logical:
-    """``plan`` whose rows, where they are those of a DISTINCT, are groups that close."""
+    """``plan`` with each DISTINCT turned into a grouping, whose rows leave when a group closes."""
     match plan:
         case Aggregate():
             return replace(plan, distinct=False)
@@ -101,7 +103,7 @@ def _grouped(plan: Logical) -> Logical:
 
 
 def _closes(plan: Logical) -> bool:
-    """Whether rows leave only when progress has passed them, as they are."""
+    """Whether the rows of ``plan`` leave only when the watermark has passed their time."""
     match plan:
         case Aggregate() | RowNumber() | SetOperation() | RelationToStream() | Sort() | Values():
             return True
@@ -118,7 +120,7 @@ def _closes(plan: Logical) -> bool:
 
 
 def time_of(plan: Logical) -> Expr | None:
-    """The time of a row; None where none progresses."""
+    """The time of a row of ``plan``; None if no column progresses."""
     fields = plan.schema.fields
     live = progressing(plan)
     times = [Column(k, fields[k].name, fields[k].type, fields[k].nullable) for k in live]

@@ -1,4 +1,4 @@
-"""LATE OUTPUT INTO t: the window whose late rows are kept."""
+"""LATE OUTPUT INTO t: marks the window whose late rows go into a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from cql.planner.optimize.progress import progressing
 
 
 def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> LateTarget:
-    """``into``: the table that the other rows go into."""
+    """The table that LATE OUTPUT names. ``into`` is the table of the query's results. Raises
+    BindError if both are the same, or if the name is that of a query."""
     name = name_of(clause.this)
     shown = ".".join(name)
     if into is not None and shown.casefold() == ".".join(into).casefold():
@@ -28,8 +29,11 @@ def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> 
 
 
 def late_output(binder: Binder, plan: Logical, clause: nodes.LateOutput) -> Logical:
-    """``plan``, whose one window over rows of its sources gives those that it leaves out for being
-    late. What comes from a window is never late: windows above it have no part in this."""
+    """``plan`` with its lowest window marked ``late_output``. The output of a window is never late,
+    so that the windows above the lowest one leave out no row.
+
+    Raises BindError for a plan without a window over sources, NotSupportedError for a join, for
+    several lowest windows, and for EMIT CHANGES of a window with SLIDE."""
     join = _join(plan)
     if join is not None:
         raise binder.unsupported(
@@ -68,7 +72,7 @@ def _join(node: Logical) -> Join | None:
 
 
 def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:
-    """The lowest windows of the plan."""
+    """The windows with no other window below them, whose attribute progresses."""
     below = [w for child in inputs(node) for w in _windows(child)]
     yield from below
     if below or not isinstance(node, Aggregate | Windowed) or node.window is None:

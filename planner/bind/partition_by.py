@@ -1,5 +1,5 @@
-"""PARTITION BY HASH|RANGE(…) INTO n: how the operator with keys of a SELECT is split over several
-workers (ordered-multicore paper, §4). The operator is the aggregate, or, in a SELECT without one,
+"""PARTITION BY HASH|RANGE(…) INTO n: splits the keyed operator of a SELECT over several workers
+(ordered-multicore paper, §4). The operator is the aggregate or, in a SELECT without an aggregate,
 the last join of FROM."""
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 
-#: Partitions of an operator: each has state of its own.
+#: The most partitions of one operator; each partition has its own state.
 MOST = 256
 
 
 def of_aggregate(
     binder: Binder, clause: nodes.PartitionBy, wanted: Sequence[Expr], parts: int, made: Aggregate
 ) -> Partitioning:
-    """``wanted`` are the keys that the clause names, over the input of the aggregate."""
+    """The partitioning of the aggregate ``made``. ``wanted`` are the keys that the clause names,
+    over the aggregate's input. Raises BindError for an aggregate without keys, for an expression
+    that is no key of GROUP BY, and for a type that RANGE does not take."""
     if not made.keys:
         raise binder.error(
             "PARTITION BY splits groups, and this aggregate has one", clause, "add GROUP BY k"
@@ -49,8 +51,10 @@ def of_aggregate(
 def of_join(
     binder: Binder, clause: nodes.PartitionBy, wanted: Sequence[Expr], parts: int, plan: Logical
 ) -> Logical:
-    """``plan``, a FROM, the last join of which is split; ``wanted`` are columns of ``plan``. Which
-    of them are keys is known when WHERE has become a part of the join."""
+    """``plan``, the plan of FROM, with its last join split by ``wanted`` (columns of ``plan``).
+    Which of these columns are keys of the join is known only after WHERE has become part of the
+    join. Raises BindError for an expression that is no column, for a FROM without a join, and for
+    a type that RANGE does not take."""
     places = []
     for key, node in zip(wanted, clause.expressions, strict=True):
         if not isinstance(key, Column):
@@ -73,7 +77,8 @@ def of_join(
 
 
 def _has_join(select: exp.Expr | None) -> bool:
-    """Whether its own FROM joins, not a query or a view in it."""
+    """Whether the FROM of ``select`` itself has a join; joins inside its subqueries and views do
+    not count."""
     assert select is not None
     from_ = select.args.get("from_")
     item = from_.this if from_ is not None else select
@@ -83,7 +88,7 @@ def _has_join(select: exp.Expr | None) -> bool:
 
 
 def _marked(plan: Logical, partitioning: Partitioning) -> Logical | None:
-    """``plan`` with its outermost join split by columns of ``plan``; None if it has none."""
+    """``plan`` with its outermost join split by columns of ``plan``; None if it has no join."""
     match plan:
         case Join():
             return replace(plan, partitioning=partitioning)

@@ -21,7 +21,7 @@ from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Limit, SetOperation, Sort, SortKey, Union
 from cql.planner.optimize.changelog import as_relation, clock
 
-#: Clauses of a whole statement, which a query inside another one cannot have.
+#: Clauses of a whole statement; a query inside another query cannot have these clauses.
 OUTERMOST = {
     nodes.EMIT: "EMIT",
     nodes.ON_BAD_ROW: "ON BAD ROW",
@@ -31,7 +31,7 @@ OUTERMOST = {
 
 
 def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
-    """A query inside a statement or another query."""
+    """Binds a query inside a statement or another query."""
     emit = node.args.get(nodes.EMIT)
     for key, clause in OUTERMOST.items():
         allowed = waits_for_close(node.args.get(key)) or (key == "hint" and node is binder.hinted)
@@ -50,13 +50,13 @@ def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
 
 
 def bind_outermost(binder: Binder, node: exp.Expr, env: Env) -> Bound:
-    """A query whose own statement-wide clauses the caller reads."""
+    """Binds a query whose statement-wide clauses (``OUTERMOST``) the caller reads."""
     if node.args.get("with_") is None:
         return _body(binder, node, env)
     env = _with_ctes(binder, node, env)
     bound = _body(binder, node, env)
     for cte in reversed(node.args["with_"].expressions):
-        # errors of a query that nothing uses show, too
+        # Binds the unused queries of WITH as well, so that their errors show.
         query, _, around = env.ctes[cte.alias]
         if id(query) not in binder.used:
             binder.query(query, around)
@@ -83,7 +83,8 @@ _WHOLE_QUERY_CLAUSES = ("where", "group", "having", "qualify", "windows", "match
 
 
 def refuse_clauses(binder: Binder, node: exp.Expr) -> None:
-    """A query in parentheses takes ORDER BY and LIMIT; other clauses need a SELECT around it."""
+    """Refuses clauses other than ORDER BY and LIMIT behind a query in parentheses: they need a
+    SELECT around the query."""
     for key in _WHOLE_QUERY_CLAUSES:
         found = node.args.get(key)
         if found:
@@ -96,7 +97,7 @@ def refuse_clauses(binder: Binder, node: exp.Expr) -> None:
 
 
 def _with_ctes(binder: Binder, node: exp.Expr, env: Env) -> Env:
-    """``env`` with the names of WITH; each sees the ones before it."""
+    """``env`` with the names of WITH; each query of WITH sees the names before its own."""
     clause = node.args["with_"]
     if clause.args.get("recursive"):
         raise binder.unsupported("WITH RECURSIVE", clause)
@@ -130,7 +131,8 @@ def _set_operation(binder: Binder, node: exp.SetOperation, env: Env) -> Bound:
 def _difference(
     binder: Binder, node: exp.SetOperation, members: Sequence[Bound], names: Sequence[str]
 ) -> Bound:
-    """EXCEPT and INTERSECT; of bags behind ALL, and between two names as STREAM writes it."""
+    """EXCEPT or INTERSECT: of bags with ALL and between two FROM names (STREAM's syntax), else of
+    sets."""
     kind = "except" if isinstance(node, exp.Except) else "intersect"
     both = unite(binder, [Bound(m.shown()) for m in members], names, node).plan
     assert isinstance(both, Union)
@@ -154,7 +156,8 @@ def _ordinal(k: int) -> str:
 
 
 def _members(node: exp.SetOperation) -> Iterator[exp.Expr]:
-    """``A UNION ALL B UNION ALL C`` is one union of three; other operations take two."""
+    """The operands: a chain of equal unions (``A UNION ALL B UNION ALL C``) is one union of three,
+    EXCEPT and INTERSECT have two operands."""
     left = node.this
     same = isinstance(node, exp.Union) and type(left) is type(node)
     plain = same and not any(

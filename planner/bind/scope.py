@@ -1,9 +1,9 @@
-"""Which names an expression can see, and the row that a SELECT's expressions are bound over.
+"""The names that an expression can see, and the row that a SELECT's expressions are bound over.
 
-Expressions of a SELECT are bound before it is known where in the plan they will stand. Their
-columns therefore index a *virtual row*: the columns of FROM, then, at offsets of their own, the
-aggregates, the window columns, the columns that subqueries and OVER would add, and the row of the
-query around. ``bind_place`` moves them to their real places.
+The binder binds the expressions of a SELECT before their places in the plan are known. Their
+columns therefore index a *virtual row*: the columns of FROM, and at fixed offsets the aggregates,
+the window columns, the extra columns of subqueries and OVER, and the columns of the outer row (the
+row of the enclosing query). ``assemble.place`` maps these indices to columns of the plan.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
 from cql.planner.nodes.rewrite import replace
 
-#: Where each part of the virtual row starts.
+#: The first column index of each part of the virtual row.
 AGGREGATES = 1_000_000
 WINDOW = 2_000_000
 EXTRAS = 3_000_000
 OUTER = 4_000_000
-#: What the columns of functions with OVER are called in refusals.
+#: The clause name of functions with OVER in error messages.
 OVER = "OVER"
-#: ``window.start`` and the pseudo-columns are the same.
-#: What Spark names the window of a query.
+#: Spark's names of a query's window and of its parts: ``window.start`` is ``window_start``.
 WINDOW_NAMES = ("window", "session_window")
 WINDOW_PARTS = ("start", "end", "time")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A FROM item: ``name`` is what its columns may be qualified with (an alias has one part, a
-    table up to three). ``unsupported`` are columns that no query can use, with the reason."""
+    """A FROM item. ``name`` qualifies its columns (an alias has one part, a table up to three).
+    ``unsupported`` maps columns that no query can use to the reason."""
 
     name: tuple[str, ...]
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -55,8 +54,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """``shown`` by ``*``; ``bare``: may be named without its source (the right side of USING may
-    not); ``hidden``: a window column of a derived stream, found only when nothing else is."""
+    """A visible column. ``shown``: ``*`` includes the column. ``bare``: a query may name the column
+    without its source (not for the right side of USING). ``hidden``: the column is a window column
+    of a derived stream, which a name matches only if no other column has this name."""
 
     source: Source | None
     name: str
@@ -77,8 +77,8 @@ class QueryWindow:
 
     ``origin`` is "bracket"; "table" for a window table function, whose columns are ordinary columns
     of its FROM item; "function" for ``window(ts, …)`` and ``TUMBLE(ts, …)`` in an expression.
-    ``first``: of windows over the rows of each key, the column with the number of the first row;
-    ``rows``: how many they have."""
+    Windows over the rows of each key also have ``first``, the column with the number of a window's
+    first row, and ``rows``, the number of rows in a window."""
 
     window: Window
     columns: tuple[Column, Column, Column]
@@ -94,7 +94,7 @@ class QueryWindow:
 
 
 def bracket_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
-    """A window in brackets over ``plan``."""
+    """The QueryWindow of a window in brackets over ``plan``."""
     wa = plan.schema[window.wa].type if window.wa is not None else plan.schema[0].type
     columns = window_columns(wa)
     if isinstance(plan, Number) and plan.windows is not None:
@@ -114,9 +114,9 @@ def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A column that a clause appends which stands inside an expression: over the virtual row,
-    ``asked`` is what a subquery is asked, ``ranked`` what ROW_NUMBER() OVER says. Other functions
-    with OVER cannot run."""
+    """A column that a subquery or a function with OVER inside an expression appends to the row.
+    ``asked`` describes a subquery, ``ranked`` ROW_NUMBER() OVER; both are over the virtual row. No
+    other function with OVER can run."""
 
     clause: str
     name: str
@@ -129,9 +129,9 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``); or,
-    ``grouped``, an aggregate of the rows of ``query`` that belong to the row around.
-    ``condition`` is over the columns of the subquery, and (``OUTER``) those of the row around."""
+    """A subquery of an expression. ``kind`` is exists, in or scalar (see ``logical.SubqueryJoin``),
+    or grouped: an aggregate of the rows of ``query`` that match the outer row. ``condition`` reads
+    the columns of the subquery and (from ``OUTER`` on) the columns of the outer row."""
 
     query: Logical
     kind: str
@@ -141,15 +141,16 @@ class Asked:
 
     @property
     def value_type(self) -> DataType:
-        """That of a scalar subquery."""
+        """The type of a scalar subquery."""
         return self.query.schema[0].type if self.grouped is None else self.grouped.value.type
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """An aggregate that a subquery asks of the rows that are equal in ``keys`` (over its own
-    columns) to ``Asked.keys``, and for which ``Asked.condition`` holds. ``calls`` are over its own
-    columns and those of the row around, ``value`` over the results of ``calls`` and the latter."""
+    """The aggregate of a correlated subquery. It covers the rows whose ``keys`` (over the
+    subquery's columns) equal ``Asked.keys`` and which fulfil ``Asked.condition``. ``calls`` read
+    the columns of the subquery and of the outer row; ``value`` reads the results of ``calls`` and
+    the columns of the outer row."""
 
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
@@ -167,7 +168,7 @@ class Ranked:
 
 @dataclass(slots=True)
 class Row:
-    """What the expressions of one SELECT add to the columns of its FROM."""
+    """The columns that the expressions of one SELECT add to the ``width`` columns of its FROM."""
 
     width: int
     calls: list[AggregateCall] = field(default_factory=list)
@@ -188,7 +189,7 @@ class Row:
         return Column(at, extra.name, extra.type, True, extra.pos)
 
     def holds_over(self, expr: Expr) -> bool:
-        """Whether a function with OVER is in ``expr``."""
+        """Whether ``expr`` contains a function with OVER."""
         found = (i - EXTRAS for i in columns_of(expr) if EXTRAS <= i < OUTER)
         return any(self.extras[at].clause == OVER for at in found)
 
@@ -202,9 +203,9 @@ class Scope:
     columns: tuple[ScopeColumn, ...]
     env: Env
     window: QueryWindow | None = None
-    #: select-list aliases, in order; which clauses see them, and when, is the caller's affair
+    #: select-list aliases, in order; the caller decides which clauses see the aliases
     aliases: list[tuple[str, Expr]] = field(default_factory=list)
-    #: what the select list calls the window (``window(ts, '1 minute') AS w``), in lower case
+    #: the window's aliases in the select list (``window(ts, '1 minute') AS w``), in lower case
     window_aliases: list[str] = field(default_factory=list)
 
     # ------------------------------------------------------------------ lookup
@@ -213,7 +214,7 @@ class Scope:
         return any(_same(c.name, name) for c in self.columns)
 
     def names_window(self, node: exp.Expr) -> bool:
-        """Whether an expression stands for a whole window: ``window``, or an alias of one."""
+        """Whether ``node`` names a whole window: ``window``, or an alias of a window."""
         if not isinstance(node, exp.Column) or len(node.parts) != 1 or self.has(node.name):
             return False
         name = node.name.lower()
@@ -222,8 +223,9 @@ class Scope:
         )
 
     def window_parts(self, name: str) -> tuple[Expr, Expr] | None:
-        """Start and end of the window of that name: this query's, or one that a query in FROM
-        selected, which has them as ``name_start`` and ``name_end``."""
+        """Start and end of the window ``name``: the window of this query, or the columns
+        ``name_start`` and ``name_end`` of a query in FROM that selects a window. None if there is
+        no window of this name."""
         folded = name.lower()
         own = folded in WINDOW_NAMES or folded in self.window_aliases
         if own and self.window is not None:
@@ -242,7 +244,8 @@ class Scope:
         return found[0][0], found[1][0]
 
     def resolve(self, node: exp.Column, *, aliases_first: bool, aliases: bool) -> Expr:
-        """The expression that a (qualified) name stands for; BindError with candidates."""
+        """The expression that a (qualified) name stands for. ``aliases``: select-list aliases
+        count; ``aliases_first``: before the columns. Raises BindError with candidates."""
         parts = [p.name for p in node.parts]
         if len(parts) > 1:
             return self._qualified(node, parts[:-1], parts[-1])
@@ -275,7 +278,7 @@ class Scope:
         return self._only(node, name, found)
 
     def _only(self, node: exp.Expr, name: str, found: Sequence[ScopeColumn]) -> Expr | None:
-        if len(found) > 1:  # an exact spelling wins, as in Schema.find
+        if len(found) > 1:  # a match in the same case wins, as in Schema.find
             exact = [c for c in found if c.name == name]
             found = exact if len(exact) == 1 else found
         if len(found) > 1:
@@ -311,7 +314,7 @@ class Scope:
         return self._placed(found[0], node) if found else None
 
     def _outer(self, node: exp.Column) -> Expr | None:
-        """A column of the query around this one (only inside subqueries of expressions)."""
+        """A column of the outer row, if this scope is that of a subquery in an expression."""
         if self.env.outer is None:
             return None
         outer = self.env.outer
@@ -320,7 +323,7 @@ class Scope:
         return around(outer.resolve(node, aliases_first=False, aliases=False))
 
     def constant(self, node: exp.Expr, name: str) -> Literal | None:
-        """The declared constant or parameter of that name."""
+        """The constant or parameter ``name``, or None; a constant wins."""
         context, pos = self.binder.context, self.binder.pos(node)
         constant = context.constant(name)
         if constant is not None:
@@ -357,7 +360,8 @@ class Scope:
         return found
 
     def _of_window(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
-        """``window.start``, a column of the query around, or an unknown qualifier."""
+        """A part of the window (``window.start``) or a column of the outer row. Raises BindError
+        for an unknown qualifier."""
         own = qualifier[0].lower()
         named = own in WINDOW_NAMES or own in self.window_aliases
         part = name.lower()
@@ -417,7 +421,8 @@ class Scope:
     # ------------------------------------------------------------------ stars
 
     def left_out(self, qualifier: Sequence[str] = ()) -> list[tuple[Source, str, str]]:
-        """The columns that ``*`` or ``t.*`` leaves out as no query can use them, and why."""
+        """The columns that ``*`` or ``t.*`` leaves out because no query can use them: (source,
+        name, reason)."""
         return [
             (source, column, why)
             for source in self.sources
@@ -448,8 +453,8 @@ def _same(a: str, b: str) -> bool:
 
 
 def around(expr: Expr) -> Expr:
-    """An expression over the row of the query around, as a subquery reads it: each query between
-    them adds ``OUTER`` once."""
+    """An expression over the outer row as a subquery reads the expression: each level of nesting
+    adds ``OUTER`` to a column's index."""
     if isinstance(expr, Column):
         return replace(expr, index=OUTER + expr.index)
     return rebuild(expr, around)

@@ -1,8 +1,8 @@
 """SELECT: one query block, from its clauses to logical nodes.
 
 The plan of a block, from below: FROM, WHERE, the (windowed) aggregate, HAVING, the select list,
-ORDER BY and LIMIT, ISTREAM. Expressions are bound over a virtual row first (see ``scope``), because
-only all clauses together say what the aggregate is; ``place`` moves them to the plan.
+ORDER BY and LIMIT, ISTREAM. Expressions are first bound over a virtual row (see ``scope``), because
+the aggregate is known only after all clauses are bound; ``place`` then builds the plan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cql.planner.optimize.changelog import as_relation, clock
 
 @dataclass(slots=True)
 class Block:
-    """One SELECT on its way to a plan."""
+    """The state of binding one SELECT."""
 
     binder: Binder
     node: exp.Select
@@ -63,7 +63,8 @@ class Block:
 
 
 def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
-    """One query block; its CTEs are in ``env`` already."""
+    """Binds one query block; ``env`` already has its CTEs. Raises BindError for wrong names and
+    types, NotSupportedError for unsupported clauses."""
     for key, clause in (("qualify", "QUALIFY"), ("match", "MATCH_RECOGNIZE")):
         if node.args.get(key) is not None:
             raise binder.unsupported(clause, node.args[key])
@@ -80,7 +81,7 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
 
 
 def to_stream(binder: Binder, bound: Bound, operator: exp.Expr) -> Bound:
-    """ISTREAM, DSTREAM or RSTREAM of a query; the instant is a hidden column."""
+    """Puts ISTREAM, DSTREAM or RSTREAM above a query; the instant becomes a hidden column."""
     plan = replace(bound, plan=as_relation(bound.plan)).shown()
     try:
         time = clock(plan)
@@ -110,7 +111,8 @@ def _start(binder: Binder, node: exp.Select, source: From) -> Block:
 def _select_window(
     binder: Binder, node: nodes.StreamWindow, source: From
 ) -> tuple[Logical, QueryWindow | None]:
-    """``SELECT count(*) [RANGE …, WA M1.ts] FROM M1, M2``: over the joined rows."""
+    """``SELECT count(*) [RANGE …, WA M1.ts] FROM M1, M2``: a window over the joined rows. Returns
+    the plan, and the window unless the plan applies it already (a window without bounds)."""
     if source.window is not None:
         raise binder.error("the select list and the FROM item both have a window", node)
     plan = source.plan
@@ -130,7 +132,7 @@ def _select_window(
 
 
 def _group_windows(node: exp.Select) -> Iterator[GroupWindow]:
-    """The window functions of this block's own clauses, not of its subqueries."""
+    """The window functions in the clauses of this block, without those in its subqueries."""
     parts: list[exp.Expr] = list(node.expressions)
     parts += [node.args[k] for k in ("group", "having", "order") if node.args.get(k) is not None]
     while parts:
@@ -170,7 +172,7 @@ def _function_window(
     scope: Scope,
     window: QueryWindow | None,
 ) -> tuple[Logical, QueryWindow]:
-    """``window(ts, …)`` or ``TUMBLE(ts, …)``: all calls of a block must mean one window."""
+    """``window(ts, …)`` or ``TUMBLE(ts, …)``: all calls of a block must denote the same window."""
     first = calls[0]
     if window is not None:
         raise binder.error("this query has two windows: one in FROM and this one", first)
@@ -206,12 +208,13 @@ def _select_list(block: Block) -> None:
 
 
 def _is_window(block: Block, node: exp.Expr) -> bool:
-    """Whether it stands for a whole window: ``window(ts, '1 minute')``, or the name of one."""
+    """Whether ``node`` denotes a whole window: ``window(ts, '1 minute')``, or a window's name."""
     return isinstance(node, GroupWindow) or block.scope.names_window(node)
 
 
 def _of_window(block: Block, node: exp.Expr) -> tuple[Expr, Expr]:
-    """Its start and end: there are no structs, and a window is these two columns."""
+    """Start and end of the window that ``node`` denotes. The dialect has no structs: a window is
+    these two columns."""
     name = WINDOW_NAMES[0] if isinstance(node, GroupWindow) else node.name
     parts = block.scope.window_parts(name)
     assert parts is not None
@@ -231,8 +234,7 @@ def _window_items(block: Block, node: exp.Expr, inner: exp.Expr) -> Iterator[Sel
 
 
 def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
-    """The column, or the columns of ``*`` or of a window, that an element of the select list stands
-    for."""
+    """The columns of one element of the select list: one column, or those of ``*`` or a window."""
     inner = node.this if isinstance(node, exp.Alias) else node
     if _is_window(block, inner):
         yield from _window_items(block, node, inner)
@@ -254,8 +256,8 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
 
 
 def _is_part(node: exp.Expr, column: Column) -> bool:
-    """Whether it is written as ``window.start`` or ``window.end``, which Spark names start and
-    end."""
+    """Whether ``node`` is written as ``window.start`` or ``window.end``; Spark names these columns
+    start and end."""
     part = node.name.lower()
     qualified = isinstance(node, exp.Column) and len(node.parts) > 1
     return qualified and part in ("start", "end") and column.name.lower().endswith(f"_{part}")
@@ -300,7 +302,7 @@ def _group_by(block: Block) -> None:
     parts.grouped = True
     _keys(block, group)
     if parts.window is not None and parts.window_keys and not parts.by_window:
-        # Windows of CUMULATE that begin together differ: their beginning is a key like any other.
+        # CUMULATE has several windows with the same start: their start is an ordinary key.
         by_start = all(expr.index == WINDOW for expr, _ in parts.window_keys)
         several = parts.window.window.kind is WindowKind.CUMULATE
         if not (by_start and several) or parts.window.origin == "bracket":
@@ -353,7 +355,8 @@ def _group_key(block: Block, node: exp.Expr) -> None:
 
 
 def _add_key(block: Block, expr: Expr, name: str) -> None:
-    """A key; the window's own columns are implied and add none."""
+    """Adds a key of GROUP BY. Columns of the window go to ``window_keys``: the window implies
+    them."""
     parts = block.parts
     if isinstance(expr, Column) and WINDOW <= expr.index < EXTRAS:
         parts.window_keys.append((expr, name))
@@ -367,7 +370,8 @@ def _holds_aggregate(expr: Expr) -> bool:
 
 
 def _ordinal(block: Block, node: exp.Expr, clause: str) -> list[SelectItem]:
-    """``GROUP BY 1``: the select list's first column (both of a window), nothing for others."""
+    """The select-list items of ``GROUP BY 1`` (two items for a window), or [] if ``node`` is no
+    ordinal. Raises BindError for an ordinal beyond the select list."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
         return []
     at, items = int(node.name), block.parts.items
@@ -436,7 +440,8 @@ def order_item(ordered: exp.Expr, expr: Expr) -> OrderItem:
 def count_of(
     binder: Binder, node: exp.Expr | None, clause: str, of: str = " of rows"
 ) -> int | None:
-    """The number of LIMIT, OFFSET or INTO: a literal, a parameter or a constant."""
+    """The row count of LIMIT or OFFSET, or the number of INTO, given as a literal, a parameter or a
+    constant."""
     if node is None:
         return None
     inner = node.expression

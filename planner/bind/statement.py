@@ -3,8 +3,8 @@
 >>> tree = parse_one("SELECT count(*) FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE]")
 >>> statement = bind(tree, catalog, Context())
 
-Nothing of sqlglot passes beyond this point, but for the trees of views, which are bound again
-wherever they are used.
+A bound statement holds no sqlglot object, except the trees of views, which are bound again
+wherever a query uses the view.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ __all__ = ["Context", "Notice", "bind"]
 
 
 def bind(tree: exp.Expr, catalog: Catalog, context: Context) -> Statement:
-    """The statement that ``tree`` (of ``cql.dialect.parse``) means.
+    """Binds ``tree`` (a result of ``cql.dialect.parse``).
 
-    Raises BindError for names and types that do not fit, NotSupportedError for clauses that have no
-    plan at all, both with position and hint; clauses that bind and cannot run become Unsupported,
-    Join, Windowed and RelationToStream nodes. Notices are appended to ``context.warnings``."""
+    Raises BindError for wrong names and types, NotSupportedError for clauses without a logical
+    plan, both with position and hint, and PlanError for a statement that is too large. A clause
+    that binds and that this version cannot run becomes a node of the plan, which the planner
+    refuses. Appends notices to ``context.warnings``."""
     binder = Binder(catalog, context, bind_query)
     with deep_stack():
         try:
@@ -120,7 +121,7 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
 
 
 def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
-    """A query and its statement-wide clauses; ``into`` is the table that its rows go into."""
+    """Binds a query with its statement-wide clauses; its rows go into the table ``into``."""
     binder.hinted = nodes.first_select(node)
     bound = bind_outermost(binder, node, Env())
     emit = node.args.get(nodes.EMIT)
@@ -156,7 +157,7 @@ def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
 
 
 def _in_spark_spelling(node: exp.Expr) -> bool:
-    """Whether the query uses what only Spark writes: ``window(…)``, ``WATERMARK … DELAY OF``."""
+    """Whether the query uses syntax of Spark alone: ``window(…)``, ``WATERMARK … DELAY OF``."""
     for part in node.walk():
         if isinstance(part, nodes.FromWatermark):
             return True
@@ -199,7 +200,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
 
 
 def _check_change(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> None:
-    """A table of changes: the instant and the weight of each come first."""
+    """Raises BindError unless the first two columns of a table of changes have the types of the
+    changes' instant and weight."""
     for field, type_ in zip(fields, (clock(plan) or BIGINT, BIGINT), strict=False):
         if field.type != type_:
             raise binder.error(

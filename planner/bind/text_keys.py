@@ -1,11 +1,13 @@
-"""GROUP BY the text of a time, or its parts: ``date_format(ts, 'yyyy-MM-dd')``, the first ten
-characters of ``CAST(ts AS STRING)``, and year, month and day together say as much as
-``date_trunc('day', ts)``, which rises with ``ts``, and they do not.
+"""GROUP BY the text of a time, or its parts.
 
-So where the groups of an aggregate would stay open, or close by the year alone, and its keys have
-values of their own for each value of a time that rises, this time is a further key. It divides no
-group, punctuation that passes it closes them (out-of-order paper §5.2), and nothing above the
-aggregate sees it.
+``date_format(ts, 'yyyy-MM-dd')``, the first ten characters of ``CAST(ts AS STRING)``, and year,
+month and day together identify the same groups as ``date_trunc('day', ts)``. Only
+``date_trunc('day', ts)`` is monotone in ``ts``, so that only it lets punctuation close groups.
+
+If the groups of an aggregate never close, or close by the year alone, and the keys determine a
+monotone time, this module adds this time as a further key. The added key divides no group,
+punctuation on it closes groups (out-of-order paper §5.2), and a Project hides it from the nodes
+above the aggregate.
 """
 
 from __future__ import annotations
@@ -21,23 +23,25 @@ from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.progress import closing_key, closing_keys, closing_pair, progressing
 
-#: The key, and the columns below that bring it.
+#: The name of the added key, and of the columns below the aggregate that carry it.
 _NAME = "_closing"
 
 
 def closed_by_text(node: Aggregate) -> Logical:
-    """``node``, with such a key where it needs one: under a Project that leaves it out."""
+    """``node`` with the added key, under a Project that drops this key; or ``node`` itself if the
+    aggregate needs no key or its keys determine no monotone time."""
     if node.window is not None or closing_pair(node) is not None:
         return node
     closing = len([*closing_keys(node)])
     texts = [(key,) for key in node.keys] if not closing else []
-    # Of several parts, the year alone closes groups; a key that closes beside it is left to do so.
+    # Among the parts of a time, only the year closes groups. If a second key closes groups, the
+    # aggregate needs no added key.
     for keys in (*texts, node.keys) if closing < 2 else ():
         found = _beside(node.input, keys)
         if found is None:
             continue
         child, time = found
-        # in front: the first key that closes groups is the one that does
+        # The time comes first, because the first key that can close groups does so.
         made = replace(node, input=child, keys=(time, *node.keys), names=(_NAME, *node.names))
         if closing_key(made) is None:
             continue
@@ -48,8 +52,8 @@ def closed_by_text(node: Aggregate) -> Logical:
 
 
 def _beside(node: Logical, keys: Sequence[Expr]) -> tuple[Logical, Expr] | None:
-    """A time over ``node`` that rises and has the text or the parts ``keys``, which are expressions
-    over ``node`` as well; ``node`` may get another column for it, behind its own."""
+    """A monotone time over ``node`` whose text or parts are ``keys`` (expressions over ``node``),
+    or None. Returns ``node``, perhaps with the time as an additional last column, and the time."""
     time = _time_of(keys[0]) if len(keys) == 1 else _time_of_parts(keys)
     if time is not None and any(monotone(time, c) for c in progressing(node)):
         return node, time
@@ -76,7 +80,8 @@ def _last(node: Logical, time: Expr) -> Column:
 
 
 def _time_of(key: Expr) -> Expr | None:
-    """What ``key`` is the text of, each value having one of its own."""
+    """The time whose text is ``key``, cut so that each of its values has a different text; or
+    None."""
     match key:
         case Cast(arg=arg) if key.type == STRING and arg.type.can_progress and columns_of(arg):
             return arg
@@ -94,7 +99,7 @@ def _time_of(key: Expr) -> Expr | None:
 
 
 def _cut(unit: str, time: Expr) -> Expr:
-    """``time`` cut down to the unit; a date is no finer than a day."""
+    """``time`` truncated to ``unit``; a date is truncated to years, quarters and months only."""
     if time.type != DATE:
         return Call("date_trunc", (Literal(unit, STRING), time), time.type, time.nullable)
     if unit not in ("year", "quarter", "month"):
@@ -102,13 +107,14 @@ def _cut(unit: str, time: Expr) -> Expr:
     return Call("trunc", (time, Literal(unit, STRING)), DATE, time.nullable)
 
 
-#: How many characters the text of a time has up to the end of the unit.
+#: The number of characters from the start of a time's text to the end of the unit.
 _ENDS = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
 
 
 def _time_of_start(text: Expr, length: int) -> Expr | None:
-    """What the first characters of the text of a time tell. Years before 0 and from 10000 on have
-    more of them than four: each of both is one value."""
+    """The time that the first ``length`` characters of a time's text determine, or None. The text
+    of a year before 0 or after 9999 has more than four characters; the result therefore maps all
+    times before year 0 to one value, and all times after year 9999 to another one."""
     units = [unit for unit, end in _ENDS.items() if end <= length]
     if not units or not isinstance(text, Cast) or text.type != STRING:
         return None
@@ -122,7 +128,7 @@ def _time_of_start(text: Expr, length: int) -> Expr | None:
 
 
 def _time_of_parts(keys: Sequence[Expr]) -> Expr | None:
-    """The finest time that has its year, its month, … down to its second among the keys."""
+    """The finest time whose parts (year, month, …, second) the keys contain without a gap."""
     parts: dict[Expr, set[str]] = {}
     for key in keys:
         if isinstance(key, Call) and len(key.args) == 1:
@@ -135,13 +141,13 @@ def _time_of_parts(keys: Sequence[Expr]) -> Expr | None:
 
 
 def _whole(time: Expr) -> Expr:
-    """The timestamp of whose day a part is taken."""
+    """The timestamp under a cast to a date, else ``time``: parts of both are parts of one time."""
     days = isinstance(time, Cast) and time.type == DATE and time.arg.type.is_timestamp
     return time.arg if isinstance(time, Cast) and days else time
 
 
 def _finest(parts: Collection[str]) -> str | None:
-    """The unit, finer than the year, that the parts of a time tell."""
+    """The finest unit, finer than the year, that the ``parts`` of a time determine; or None."""
     if "year" not in parts:
         return None
     unit = next((u for u in ("month", "quarter") if u in parts), None)

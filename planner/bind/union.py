@@ -1,4 +1,4 @@
-"""Unions: members matched by position, as one bag or as a set."""
+"""Unions of queries, as a bag or as a set; columns are matched by position."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from cql.planner.optimize.progress import progressing
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:
-    """The bag union, members matched by position and cast to common types; hidden window columns
-    survive where all members have them."""
+    """The bag union of ``members``: columns are matched by position and cast to common types. A
+    hidden window column stays if all members have it. Raises BindError for different numbers of
+    columns, types without a common type, and times in different units."""
     width = members[0].width
     for member, name in zip(members[1:], names[1:], strict=True):
         if member.width != width:
@@ -73,7 +74,7 @@ def _hidden_index(bound: Bound, name: str) -> int | None:
 
 
 def _selected(plan: Logical, exprs: tuple[Expr, ...], names: tuple[str, ...]) -> Logical:
-    """``plan`` as it is where that is what is asked for, else under a Project."""
+    """``plan`` under a Project of ``exprs``; or ``plan`` if ``exprs`` are all its columns."""
     plain = [e.index if isinstance(e, Column) else None for e in exprs]
     if plain == list(range(len(plan.schema))):
         return plan
@@ -81,7 +82,7 @@ def _selected(plan: Logical, exprs: tuple[Expr, ...], names: tuple[str, ...]) ->
 
 
 def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.Expr) -> None:
-    """Seconds of one member and milliseconds of another are no common time."""
+    """Raises BindError if a progressing column counts different units in two members."""
     infos = [progressing(member) for member in union.inputs]
     for at, info in infos[0].items():
         for other, name in zip(infos[1:], names[1:], strict=True):
@@ -98,8 +99,8 @@ def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.E
 
 
 def distinct(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
-    """Each row once: grouping by all columns, of which the first row of a group may leave at
-    once."""
+    """Each different row once: an aggregate by all columns. The first row of a group may leave
+    immediately."""
     shown = bound.plan.schema.fields[: bound.width]
     keys = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(shown))
     names = tuple(f.name for f in shown)

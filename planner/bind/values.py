@@ -1,4 +1,4 @@
-"""``VALUES (1, 'a'), (2, 'b')``: rows that stand in the query itself."""
+"""``VALUES (1, 'a'), (2, 'b')``: constant rows in the query's text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Values
 
-#: More rows than that belong into a table.
+#: The most rows of VALUES; more rows belong into a table.
 MOST_ROWS = 10_000
 
 

@@ -1,7 +1,7 @@
-"""Aggregate functions: names and argument types to typed calls, with Spark's result types.
+"""Aggregate functions: resolves names and argument types to typed calls, with Spark's result types.
 
-Canonical names, which the executor knows, are the keys of ``_USAGE`` and
-those that ``holistic`` names.
+The executor knows the canonical names: the keys of ``_USAGE``, and the names listed in
+``holistic``.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LATER = """
     bit_and bit_or bit_xor grouping
     grouping_id product geometric_mean try_sum try_avg histogram
 """
-#: Aggregates elsewhere, and functions of two numbers here.
+#: Aggregates in other engines; here these names are functions of two numbers.
 BITS = frozenset(("bit_and", "bit_or", "bit_xor"))
 _KEEPS_TYPE = frozenset(("min", "max", "first", "last"))
 _PICKS = frozenset(("max_by", "min_by"))
-#: DISTINCT changes nothing: the same value again is no other value.
+#: Aggregates whose result DISTINCT does not change: repeated values have no effect.
 _IDEMPOTENT = frozenset((*_KEEPS_TYPE, *_PICKS, "bool_and", "bool_or"))
 _MOMENTS = frozenset(("stddev_samp", "stddev_pop", "var_samp", "var_pop"))
 _USAGE: dict[str, tuple[str, str]] = {
@@ -73,14 +73,14 @@ _NUMBERS = {1: "one argument", 2: "two arguments"}
 
 
 def is_aggregate(name: str) -> bool:
-    """Whether ``name`` is an aggregate function, be it one that this version refuses."""
+    """Whether ``name`` is an aggregate function, supported by this version or not."""
     folded = name.lower()
     known = folded in AGGREGATES
     return known or (folded in _LATER.split() and folded not in BITS)
 
 
 def later(name: str, pos: Position | None) -> NotSupportedError:
-    """The refusal of an aggregate of other engines."""
+    """The error for an aggregate of other engines that this version does not support."""
     return NotSupportedError(
         f"the aggregate {name} is not supported yet",
         position=pos,
@@ -101,9 +101,9 @@ def resolve_aggregate(
     within: bool = False,
     listed: bool = False,
 ) -> AggregateCall:
-    """The typed call of an aggregate. ``count(*)`` comes without arguments. ``order``, ``within``
-    and ``listed``: see ``holistic.Given``. BindError for arguments that it does not take,
-    NotSupportedError for the aggregates that come later."""
+    """The typed call of an aggregate. ``count(*)`` has no arguments. ``order``, ``within`` and
+    ``listed``: see ``holistic.Given``. Raises BindError for wrong arguments, NotSupportedError for
+    an aggregate that this version does not support."""
     fn = _ALIASES.get(name.lower(), name.lower())
     if fn in _LATER.split():
         raise later(name, pos)
@@ -150,7 +150,7 @@ def _never_null(expr: Expr) -> bool:
 def _counting(
     fn: str, args: Sequence[Expr], where: Expr | None, distinct: bool, pos: Position | None
 ) -> AggregateCall:
-    """count(1) is count(*); count_if(c) takes a boolean."""
+    """The call of count(1), which is count(*), or of count_if(c), which takes a boolean."""
     if fn == "count":
         return AggregateCall("count", (), BIGINT, False, False, where, pos)
     condition = argument(args[0], BOOLEAN, _USAGE[fn][0], 1, pos)
@@ -175,7 +175,7 @@ def _number(arg: Expr, usage: str, pos: Position | None) -> Expr:
     if arg.type.is_numeric:
         return arg
     if arg.type.kind is Kind.STRING:
-        return cast(arg, DOUBLE, pos)  # Spark reads text here
+        return cast(arg, DOUBLE, pos)  # as in Spark, which reads text as a double here
     return argument(arg, DOUBLE, usage, 1, pos)
 
 
@@ -192,7 +192,7 @@ def _result(fn: str, args: tuple[Expr, ...]) -> DataType:
             return decimal(min(18, to.precision + 10), to.scale)
         return DOUBLE if to.is_fraction else to
     if fn == "avg" and to.kind is Kind.DECIMAL:
-        # Spark: four more digits behind the point, as many as 18 digits leave room for
+        # As in Spark: four more digits after the point, if the 18 digits have room for them.
         scale = max(to.scale, min(to.scale + 4, 18 - (to.precision - to.scale)))
         return decimal(min(18, to.precision + 4), scale)
     return DOUBLE
@@ -216,7 +216,7 @@ def _arity(fn: str) -> tuple[int, int]:
 
 
 def _refuse(name: str) -> Builder:
-    """An aggregate is no scalar function: its signature only describes it."""
+    """A builder that raises BindError: the signature of an aggregate only describes it."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         raise BindError(f"{name} is an aggregate function", position=pos)
@@ -229,7 +229,7 @@ def _names() -> dict[str, str]:
     return {**own, **_ALIASES, **holistic.ALIASES}
 
 
-#: For SHOW FUNCTIONS and completion, beside ``cql.planner.functions.registry.FUNCTIONS``.
+#: For SHOW FUNCTIONS and completion, besides ``cql.planner.functions.registry.FUNCTIONS``.
 AGGREGATES: Mapping[str, Signature] = {
     name: _entry(name, fn) for name, fn in sorted(_names().items())
 }

@@ -71,7 +71,7 @@ _CLOCK = ("hour", "minute", "second", "millisecond")
 
 
 def _number(expr: Expr, usage: str, pos: Position | None) -> Expr:
-    """The argument of a function that keeps the kind of number; text is read as a double."""
+    """The argument of a function that keeps its number type; text is converted to a double."""
     if expr.type.is_numeric:
         return expr
     return argument(expr, DOUBLE, usage, 1, pos)
@@ -192,7 +192,8 @@ MATH: tuple[Signature, ...] = (
 
 
 def _zoned(expr: Expr, usage: str, number: int, pos: Position | None) -> Expr:
-    """A timestamp argument: either kind as it is, dates and constant text as timestamps."""
+    """A timestamp argument: keeps either timestamp type, casts dates and constant text to
+    timestamps."""
     if expr.type.is_timestamp:
         return expr
     return argument(expr, TIMESTAMP, usage, number, pos)
@@ -216,7 +217,8 @@ def _date_trunc(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _whole_units(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    """``timestampdiff(unit, start, end)``: whole units, towards zero, as in Spark and Flink."""
+    """``timestampdiff(unit, start, end)``: whole units, rounded towards zero, as in Spark and
+    Flink."""
     usage = "timestampdiff(unit, start, end)"
     unit = _unit(args[0], "timestampdiff (datediff)", pos)
     start, end = (_zoned(a, usage, k, pos) for k, a in enumerate(args[1:], 2))
@@ -244,7 +246,8 @@ def _moved(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _or_days(with_unit: Builder, days: Signature) -> Signature:
-    """A function of dates that takes a unit as the first of three arguments, too."""
+    """The signature of a function of dates that also has a form with three arguments, the first of
+    which is a unit."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         return with_unit(args, pos) if len(args) == 3 else days.build(args, pos)
@@ -289,7 +292,8 @@ def _extract(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _epoch(at: Expr, pos: Position | None) -> Expr:
-    """Seconds since 1970, or those of an interval, with their fraction (PostgreSQL, DuckDB)."""
+    """Seconds since 1970, or the seconds of an interval, with their fraction (as in PostgreSQL and
+    DuckDB)."""
     if ops.is_interval(at):
         at = ops.arithmetic("add")((Literal(0, TIMESTAMP, pos), at), pos)
     micros = strict(
@@ -307,7 +311,7 @@ def _unix(fn: str, name: str) -> Builder:
 
 
 def _unix_timestamp(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    """Whole seconds towards 1970, as in Spark (unix_seconds goes down)."""
+    """Whole seconds since 1970, rounded towards zero, as in Spark (unix_seconds rounds down)."""
     micros = _unix("unix_micros", "unix_timestamp")(args, pos)
     return strict("int_div", (micros, Literal(1_000_000, BIGINT, pos)), BIGINT, pos)
 
@@ -424,7 +428,7 @@ TIME: tuple[Signature, ...] = (
 
 
 def _checked(expr: Expr, test: Callable[[str], object], pos: Position | None) -> None:
-    """A constant pattern is tried at once, so that its fault has a place in the query."""
+    """Tests a constant pattern while binding, so that an error has a position in the query."""
     if isinstance(expr, Literal) and isinstance(expr.value, str):
         try:
             test(expr.value)
@@ -474,7 +478,7 @@ def _sized(fn: str) -> Builder:
 
 
 def _hex(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    """Of the 64 bits of a whole number, or of the bytes of a text."""
+    """hex() of the 64 bits of a whole number, or of the bytes of a text."""
     (arg,) = args
     if not arg.type.is_text:
         arg = argument(arg, BIGINT, "hex(whole number or text)", 1, pos)

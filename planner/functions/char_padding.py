@@ -1,8 +1,9 @@
-"""CHAR(n) in comparisons: as Spark's analyzer does it, the shorter side is filled with blanks.
+"""CHAR(n) in comparisons: pads the shorter side with blanks, as Spark's analyzer does.
 
-A column of CHAR(n) holds n characters. Beside a constant text or another CHAR column it compares
-padded; beside a STRING, a VARCHAR or a computed text it compares as it is (Spark 4.3,
-``ApplyCharTypePadding``). An IN list is padded as a whole: constants without NULL, or CHAR columns.
+A column of CHAR(n) holds n characters. A comparison with a constant text or another CHAR column
+pads; a comparison with a STRING, a VARCHAR or a computed text does not (Spark 4.3,
+``ApplyCharTypePadding``). An IN list is padded as a whole, if it consists of constants without NULL
+or of CHAR columns.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from cql.planner.nodes.rewrite import replace
 
 
 def padded(args: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The operands of a comparison, or the value and the candidates of an IN list, filled with
-    blanks to one length where a CHAR column stands beside constants or other CHAR columns."""
+    """The operands of a comparison, or the value and the candidates of an IN list. If a CHAR column
+    is compared with constants or other CHAR columns, all operands are padded to one length."""
     if not any(_length(a) for a in args):
         return tuple(args)
     if all(_length(a) for a in args):
@@ -38,7 +39,7 @@ def padded(args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def forget_length(expr: Expr) -> Expr:
-    """``expr`` as a plain text, if it is computed: only columns have a CHAR type."""
+    """``expr`` with the type STRING if it is a computed CHAR: only columns have a CHAR type."""
     if not expr.type.length or isinstance(expr, Column):
         return expr
     return replace(expr, type=expr.type.without_length)
@@ -55,7 +56,7 @@ def _filled(column: Expr, length: int) -> Expr:
 
 
 def _constant(expr: Expr) -> str | None:
-    """The text that an expression is in every row; None where it is no text, NULL or varies."""
+    """The text of a constant expression; None for NULL, other types and expressions that vary."""
     if columns_of(expr) or any(isinstance(e, Call) and e.function for e in walk(expr)):
         return None
     try:

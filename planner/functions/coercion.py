@@ -1,9 +1,9 @@
 """Type rules: casts, common types and decimals, as Spark's ANSI mode has them.
 
-One deviation: values of decimals have at most 18 digits. The type of a computed result that would
-need more keeps its scale and is cut to 18 digits; a value that does not fit fails when it is
-computed. A value that is only passed on (a column, an extreme, a branch of CASE, a row of UNION)
-keeps the digits that its type declares, up to 38.
+One deviation: decimal values have at most 18 digits. If the type of a computed result needs more
+digits, the type keeps its scale and is cut to 18 digits; a value that does not fit fails at run
+time. A value that is only passed on (a column, a minimum or maximum, a branch of CASE, a row of
+UNION) keeps the digits of its declared type, up to 38.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 
 
 def capped(precision: int, scale: int, pos: Position | None) -> DataType:
-    """A decimal type, cut to 18 digits; a scale that alone needs more is refused."""
+    """The decimal type, cut to 18 digits. Raises NotSupportedError for a scale above 18 digits."""
     if scale > MAX_DECIMAL_DIGITS:
         raise NotSupportedError(
             f"the exact result needs {scale} decimal places, and a decimal has "
@@ -48,7 +48,8 @@ def capped(precision: int, scale: int, pos: Position | None) -> DataType:
 
 
 def as_decimal(expr: Expr) -> DataType:
-    """The decimal type that holds an exact number; an integer literal counts its own digits."""
+    """The decimal type that holds an exact number; for an integer literal, it has as many digits as
+    the literal."""
     kind = expr.type.kind
     if kind is Kind.DECIMAL:
         return expr.type
@@ -58,7 +59,8 @@ def as_decimal(expr: Expr) -> DataType:
 
 
 def widest_decimal(a: DataType, b: DataType) -> DataType:
-    """The decimal that holds both: all places after the point, as many before as fit."""
+    """The decimal type for both: all digits after the point, and as many digits before the point as
+    fit."""
     scale = max(a.scale, b.scale)
     whole = max(a.precision - a.scale, b.precision - b.scale)
     made = decimal(min(MAX_DECIMAL_DIGITS, whole + scale), scale)
@@ -73,13 +75,14 @@ def _numeric_pair(a: DataType, b: DataType) -> DataType:
     if a.is_integer and b.is_integer:
         return a if _WIDTHS.index(a.kind) >= _WIDTHS.index(b.kind) else b
     if a.is_fraction or b.is_fraction:
-        return DOUBLE  # float with any other number, too: neither holds the other
+        return DOUBLE  # also for float with another number: neither type holds the other
     exact = [t if t.kind is Kind.DECIMAL else decimal(_DIGITS[t.kind], 0) for t in (a, b)]
     return widest_decimal(*exact)
 
 
 def _text_pair(other: DataType) -> DataType | None:
-    """What a string becomes beside another type: text is read, never the number written."""
+    """The common type of a string and another type: the string is converted, not the other
+    value."""
     if other.is_integer:
         return BIGINT
     if other.is_numeric:
@@ -106,7 +109,7 @@ def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
 
 
 def common_type(types: Iterable[DataType]) -> DataType | None:
-    """The type that values of all ``types`` can be read as; None where there is none."""
+    """The type that values of all ``types`` can be converted to; None if there is none."""
     start: DataType | None = NULL
     return reduce(_pair, types, start)
 
@@ -117,7 +120,8 @@ def _typed(expr: Expr, beside_decimal: bool) -> DataType:
 
 
 def common_type_of(exprs: Sequence[Expr]) -> DataType | None:
-    """``common_type`` of expressions; integer literals beside decimals take their own digits."""
+    """``common_type`` of expressions. With a decimal among them, an integer literal counts as a
+    decimal with the literal's digits."""
     decimals = any(e.type.kind is Kind.DECIMAL for e in exprs)
     return common_type(_typed(e, decimals) for e in exprs)
 
@@ -125,8 +129,8 @@ def common_type_of(exprs: Sequence[Expr]) -> DataType | None:
 def unify(
     exprs: Sequence[Expr], pos: Position | None, what: str, *, own_digits: bool = False
 ) -> list[Expr]:
-    """``exprs`` cast to their common type. ``what`` names the place for the error message.
-    ``own_digits``: an integer literal beside decimals counts its own digits (comparisons)."""
+    """``exprs`` cast to their common type. ``what`` names the place in the error message.
+    ``own_digits`` (comparisons): see ``common_type_of``. Raises BindError without a common type."""
     to = common_type_of(exprs) if own_digits else common_type(e.type for e in exprs)
     if to is None:
         types = ", ".join(dict.fromkeys(str(e.type) for e in exprs))
@@ -142,8 +146,8 @@ def unify(
 
 
 def _comparable(expr: Expr, to: DataType, pos: Position | None, constant: bool) -> Expr:
-    """``expr`` as ``to``. A number that has more digits than a decimal column holds becomes the
-    least of those numbers, or the greatest: all values of the column are below, or above."""
+    """``expr`` as ``to``, for a comparison. A literal with more digits than a decimal holds becomes
+    ±10**18, so that all values of the column stay below or above the literal."""
     if expr.type == to:
         return expr
     made = cast(expr, to, pos)
@@ -156,7 +160,7 @@ def _comparable(expr: Expr, to: DataType, pos: Position | None, constant: bool) 
 
 
 def castable(source: DataType, to: DataType) -> bool:
-    """Whether CAST exists between the types (Spark's ANSI table)."""
+    """Whether a CAST between the types exists (Spark's ANSI table)."""
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return True
@@ -178,7 +182,7 @@ def castable(source: DataType, to: DataType) -> bool:
 
 
 def cast_can_fail(source: DataType, to: DataType) -> bool:
-    """Whether some value of ``source`` has no value of ``to``."""
+    """Whether the cast to ``to`` fails for some value of ``source``."""
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return False
@@ -200,13 +204,13 @@ def cast_can_fail(source: DataType, to: DataType) -> bool:
         return not (a is Kind.BOOLEAN or (a is Kind.TIMESTAMP and b is Kind.BIGINT))
     if b in _TIMES:
         if a is Kind.DATE:
-            return True  # a date of the year 300,000 is no timestamp
+            return True  # no timestamp holds a date of the year 300,000
         return source.is_numeric
     return False
 
 
 def _implicit(expr: Expr, to: DataType) -> bool:
-    """Casts that a function argument takes without being asked to (ANSI)."""
+    """Whether a function argument is cast to ``to`` implicitly (ANSI)."""
     source = expr.type
     a, b = source.kind, to.kind
     if a is Kind.NULL or b is Kind.STRING:
@@ -223,10 +227,10 @@ def _implicit(expr: Expr, to: DataType) -> bool:
 def cast(
     expr: Expr, to: DataType, pos: Position | None, *, safe: bool = False, implicit: bool = False
 ) -> Expr:
-    """``expr`` as ``to``. Literals are converted on the spot (one that does not convert stays a
-    Cast, and fails when it is evaluated). ``safe`` is TRY_CAST. ``implicit`` allows only what a
-    function's argument may become unasked. BindError where no such cast exists, at ``pos``; the
-    Cast itself stands where ``expr`` does."""
+    """``expr`` as ``to``. Converts a literal immediately; a literal that does not convert stays a
+    Cast, which fails at run time. ``safe`` is TRY_CAST. ``implicit`` allows only the implicit casts
+    of function arguments. Raises BindError at ``pos`` if there is no such cast. The Cast node has
+    the position of ``expr``."""
     if expr.type == to:
         if expr.type.declared != to.declared:
             if isinstance(expr, Literal):

@@ -1,4 +1,4 @@
-"""What is known of an expression without data: constants, whether it can fail, whether it rises."""
+"""Static analysis of expressions: constant folding, possible failures, and monotonicity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Calls that see NULL arguments, or leave some arguments unevaluated.
+#: Functions that see NULL arguments, or that leave some arguments unevaluated.
 NOT_STRICT = _words(
     """
     and or coalesce in_list is_null is_not_null null_safe_eq is_distinct_from least greatest
@@ -57,17 +57,18 @@ _PATTERNED = {
 }
 
 
-# -- failing -----------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------
 
 
 def can_fail(expr: Expr) -> bool:
-    """Whether evaluating ``expr`` on some row can be an error (never wrongly False)."""
+    """Whether evaluating ``expr`` can fail on some row. The answer False is always right; True may
+    be wrong."""
     return _fails(expr) or any(can_fail(c) for c in children(expr))
 
 
 def only_overflows(expr: Expr) -> bool:
-    """Whether the one error that it can be is a sum, or a whole or decimal number in another such
-    type, that does not fit."""
+    """Whether the only possible errors of ``expr`` are overflows: of a sum, a difference or a
+    negation, or of a cast between integer and decimal types."""
     if not all(only_overflows(c) for c in children(expr)):
         return False
     match expr:
@@ -111,7 +112,7 @@ def _call_fails(call: Call) -> bool:
     constant = _PATTERNED.get(call.fn)
     if constant is None:
         return True
-    # A constant pattern was tried when the call was resolved.
+    # A constant pattern is valid: ``resolve`` has checked it.
     argument = call.args[constant]
     if call.fn == "split_part":
         return not (isinstance(argument, Literal) and argument.value != 0)
@@ -138,8 +139,8 @@ def _division_fails(call: Call) -> bool:
 
 
 def fold(expr: Expr) -> Expr:
-    """``expr`` with constant parts computed. A part that fails stays as it is: the error belongs to
-    the row that evaluates it, and what is guarded stays guarded."""
+    """``expr`` with constant parts computed. A part that fails stays as it is, so that only a row
+    that evaluates the part fails, and guards keep their effect."""
     folded = rebuild(expr, fold)
     match folded:
         case Column() | Literal():
@@ -168,7 +169,7 @@ def _fold_strict(expr: Call | Cast) -> Expr:
         except EvaluationError:
             return expr
     strict = isinstance(expr, Cast) or expr.fn not in NOT_STRICT
-    if own is not None:  # only rows call the functions of users
+    if own is not None:  # user functions are called for rows only, never while planning
         strict = not own.sees_null
     if strict and any(_is_null(a) for a in args) and not any(can_fail(a) for a in args):
         return Literal(None, expr.type, expr.pos)
@@ -180,7 +181,8 @@ def _is_null(expr: Expr) -> bool:
 
 
 def _fold_logic(call: Call) -> Expr:
-    """Neutral constants go; a deciding one cuts off what stands right of it."""
+    """AND or OR without neutral constants, and without the operands to the right of a constant that
+    decides the result."""
     deciding = call.fn == "or"
     kept: list[Expr] = []
     for arg in call.args:
@@ -230,7 +232,7 @@ def _fold_case(case: Case) -> Expr:
     return replace(case, branches=tuple(branches), otherwise=otherwise, nullable=nullable)
 
 
-# -- rising ------------------------------------------------------------------------------------
+# -- monotonicity ------------------------------------------------------------------------------
 
 _RISING = _words(
     """
@@ -241,12 +243,12 @@ _RISING = _words(
 )
 
 
-#: Names that mean something here, be they functions that users can call or not.
+#: All names with a meaning in this module, whether users can call the functions or not.
 KNOWN_BY_NAME = NOT_STRICT | _ALWAYS | _RISING | frozenset(_PATTERNED)
 
 
 def monotone(expr: Expr, column: int) -> bool:
-    """Whether ``expr`` never falls when ``column`` rises, and reads no other column."""
+    """Whether ``expr`` is monotone (non-decreasing) in ``column`` and reads no other column."""
     if columns_of(expr) != {column}:
         return False
     return _rises(expr)
@@ -275,21 +277,22 @@ def _keeps_order(source: DataType, to: DataType) -> bool:
 
 
 def _positive(expr: Expr) -> bool:
-    """A constant finite number above zero."""
+    """Whether ``expr`` is a constant finite number above zero."""
     if not isinstance(expr, Literal) or not isinstance(expr.value, int | float):
         return False
     return expr.value > 0 and isfinite(expr.value)
 
 
 def _constant(expr: Expr) -> bool:
-    """No column; a float must be known and finite (an infinite one makes NaN of some values)."""
+    """Whether ``expr`` reads no column. A float must be a finite literal: an infinite value would
+    turn some values into NaN."""
     if not expr.type.is_fraction:
         return not columns_of(expr)
     return isinstance(expr, Literal) and isinstance(expr.value, float) and isfinite(expr.value)
 
 
 def _is_rest(expr: Expr, of: Expr) -> bool:
-    """``x % 60``: what ``x - x % 60`` cuts off."""
+    """Whether ``expr`` is ``x % 60``, as in ``x - x % 60``, which rounds x down."""
     match expr:
         case Call(fn="mod" | "pmod", args=(arg, by)):
             return arg == of and arg.type.is_integer and _positive(by)

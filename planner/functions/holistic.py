@@ -1,8 +1,8 @@
-"""Holistic aggregates, whose state is all values of a group: names and arguments to typed calls.
+"""Holistic aggregates, whose state is all values of a group: resolves calls to typed calls.
 
-Canonical names, which the executor knows: percentile (Spark's, which interpolates),
-percentile_disc, mode, array_agg, string_agg. Arguments by which a call is ordered stand at the end
-of its arguments (``AggregateCall.order``).
+The executor knows these canonical names: percentile (Spark's, which interpolates), percentile_disc,
+mode, array_agg, string_agg. The arguments that order a call's rows are its last arguments
+(``AggregateCall.order``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cql.planner.functions.signature import argument, check_ordered, literal_tex
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
 
-#: Every name, with its usage and a line about it.
+#: Every name, with its usage and one line of help.
 USAGE: dict[str, tuple[str, str]] = {
     "median": ("median(number)", "The value in the middle, or between the two there; a double."),
     "percentile": (
@@ -62,8 +62,9 @@ _TEXTS = ("listagg", "group_concat")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A call as it is written. ``order``: ORDER BY inside of it, or ``within``: WITHIN GROUP behind
-    it; ``listed``: the arguments after the first stood in an ``array(…)``."""
+    """A call as written. ``order`` are the keys of an ORDER BY inside the call or, with ``within``,
+    of a WITHIN GROUP behind the call. ``listed``: the arguments after the first are in an
+    ``array(…)``."""
 
     name: str
     args: tuple[Expr, ...]
@@ -84,8 +85,8 @@ class Given:
 
 
 def resolve(given: Given) -> AggregateCall:
-    """BindError for arguments that the aggregate does not take, NotSupportedError for forms of it
-    that this version does not have."""
+    """The typed call. Raises BindError for wrong arguments, NotSupportedError for forms of the
+    aggregate that this version does not have."""
     _check_form(given)
     match given.fn:
         case "median":
@@ -106,7 +107,8 @@ def resolve(given: Given) -> AggregateCall:
 
 
 def _check_form(given: Given) -> None:
-    """ORDER BY and WITHIN GROUP, where they have a place and where they must stand."""
+    """Raises an error for an ORDER BY, WITHIN GROUP or array that the aggregate does not take, and
+    for a missing WITHIN GROUP."""
     fn = given.fn
     if fn in ("percentile_cont", "percentile_disc") and not (given.within and given.order):
         raise BindError(
@@ -137,9 +139,9 @@ def _check_form(given: Given) -> None:
 
 
 def _take(given: Given, least: int, most: int | None) -> tuple[Expr, ...]:
-    """The arguments, if there are so many."""
+    """The arguments. Raises BindError for fewer than ``least`` or more than ``most``."""
     if given.fn == "approx_percentile" and len(given.args) == 3 and not given.listed:
-        _refuse_unless_count(given, given.args[2])  # Spark's accuracy: the answer is exact anyway
+        _refuse_unless_count(given, given.args[2])  # Spark's accuracy; the result is exact anyway
         return given.args[:2]
     if len(given.args) < least or (most is not None and len(given.args) > most):
         raise BindError(
@@ -164,14 +166,14 @@ def _refuse_unless_count(given: Given, accuracy: Expr) -> None:
 def _percentile(
     given: Given, x: Expr, shares: Sequence[Expr], *, descending: bool
 ) -> AggregateCall:
-    """One share gives a value, several an array."""
+    """The call of a percentile: one share gives a value, a list of shares gives an array."""
     constants = tuple(_share(given, s) for s in shares)
     if not constants or (len(constants) > 1 and not given.listed):
         raise BindError(f"{given.name} takes one share p", position=given.pos,
                         hint=f"usage: {given.usage}")  # fmt: skip
     keeps_type = given.fn == "approx_percentile"
     if x.type.kind is Kind.STRING:
-        x = cast(x, DOUBLE, given.pos)  # Spark reads text here
+        x = cast(x, DOUBLE, given.pos)  # as in Spark, which reads text as a double here
     timed = x.type.is_timestamp or x.type.kind in (Kind.DATE, Kind.INTERVAL)
     if not x.type.is_numeric and not (keeps_type and timed):
         x = argument(x, DOUBLE, given.usage, 1, given.pos)
@@ -188,7 +190,7 @@ def _percentile(
 
 
 def _share(given: Given, expr: Expr) -> Literal:
-    """A constant from 0 to 1."""
+    """The share ``expr``. Raises BindError unless it is a constant from 0 to 1."""
     value = fold(expr)
     if isinstance(value, Literal) and value.type.is_integer and value.value in (0, 1):
         value = Literal(int(value.value), decimal(1, 0), value.pos)
@@ -209,7 +211,7 @@ def _share(given: Given, expr: Expr) -> Literal:
 
 
 def _mode(given: Given) -> AggregateCall:
-    """``mode(x, deterministic)``, as Spark has it: it always is."""
+    """``mode(x, deterministic)``, as in Spark; the result is always deterministic."""
     descending = False
     if given.within:
         if given.args:
@@ -228,8 +230,8 @@ def _mode(given: Given) -> AggregateCall:
 
 
 def _values(given: Given) -> AggregateCall:
-    """array_agg and collect_set: NULLs are left out, and of no values the array is empty (as
-    Spark's collect_list)."""
+    """array_agg and collect_set: the array has no NULLs, and is empty without values (as in Spark's
+    collect_list)."""
     (x,) = _take(given, 1, 1)
     x = _element(given, x)
     distinct = given.distinct or given.fn == "collect_set"
@@ -255,7 +257,7 @@ def _texts(given: Given) -> AggregateCall:
 
 def _ordered(given: Given, call: AggregateCall) -> AggregateCall:
     keys = tuple(k.expr for k in given.order)
-    if given.distinct and given.order:  # by the argument itself, as it is collected
+    if given.distinct and given.order:  # DISTINCT x is ordered by x, after x is cast
         keys = tuple(call.args[0] for _ in given.order)
     for key in keys:
         check_ordered(key, f"ORDER BY in {given.name}", given.pos)

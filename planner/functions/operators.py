@@ -1,4 +1,4 @@
-"""Operators and conditional functions: how their calls are typed."""
+"""Types the calls of operators and conditional functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def is_interval(expr: Expr) -> bool:
 
 
 def _numbers(fn: str, args: tuple[Expr, ...], pos: Position | None) -> tuple[Expr, Expr, DataType]:
-    """Both operands, and the type of number that they become (text beside a number is read)."""
+    """Both operands, and their common number type (text beside a number is converted). Raises
+    BindError if there is no such type."""
     a, b = args
     to = common_type_of((a, b))
     if to == NULL:
@@ -69,7 +70,7 @@ def _symbol(fn: str) -> str:
 
 
 def _same_scale(a: Expr, b: Expr, pos: Position | None) -> tuple[Expr, Expr, DataType, DataType]:
-    """Two exact numbers as decimals of one scale, and their decimal types as they were."""
+    """Two exact numbers as decimals of one scale, and their original decimal types."""
     left, right = as_decimal(a), as_decimal(b)
     scale = max(left.scale, right.scale)
     scaled = [capped(t.precision - t.scale + scale, scale, pos) for t in (left, right)]
@@ -91,7 +92,7 @@ def _decimal_call(fn: str, a: Expr, b: Expr, pos: Position | None) -> Expr:
         return strict(fn, (a, b), BIGINT, pos)
     whole = (left.precision - left.scale, right.precision - right.scale)
     if fn in ("mod", "pmod"):
-        # pmod takes the sign of the divisor's side, and never more digits than it
+        # A result of mod has no more digits than either operand; of pmod, than the divisor.
         to = decimal(min(18, (min(whole) if fn == "mod" else whole[1]) + scale), scale)
     else:
         to = capped(max(whole) + scale + 1, scale, pos)
@@ -99,8 +100,9 @@ def _decimal_call(fn: str, a: Expr, b: Expr, pos: Position | None) -> Expr:
 
 
 def _quotient(left: DataType, right: DataType, pos: Position | None) -> DataType:
-    """Spark's type of a division, with 18 in the place of 38: digits behind the point give way
-    to those before it, down to six."""
+    """Spark's type of a decimal division, with 18 digits in place of 38: if the digits do not fit,
+    the type has fewer digits after the point, but at least six. Raises NotSupportedError if the
+    division needs more than 36 digits on the way."""
     scale = max(6, left.scale + right.precision + 1)
     whole = left.precision - left.scale + right.scale
     if whole + scale > 18:
@@ -137,7 +139,7 @@ def arithmetic(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
 
 
 def _time_arithmetic(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr | None:
-    """Arithmetic with dates, timestamps and intervals; None when there is none among them."""
+    """Arithmetic with dates, timestamps and intervals; None for other operands."""
     a, b = args
     if fn == "add" and (is_time(b) or (is_interval(b) and not is_interval(a) and not is_time(a))):
         a, b = b, a
@@ -206,10 +208,11 @@ def negate(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _negated(a: Literal, pos: Position | None) -> Expr:
-    """A negative literal; the least value of a type stays a call, which overflows when run."""
+    """The negated literal. The negation of a type's least value stays a call, which overflows at
+    run time."""
     assert isinstance(a.value, int | float)
     if a.type == BIGINT and a.value == 1 << 31:
-        return Literal(-(1 << 31), INT, pos)  # its digits alone were no int
+        return Literal(-(1 << 31), INT, pos)  # 2147483648 alone is a bigint
     bits = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32}.get(a.type.kind, 64)
     if not a.type.is_fraction and a.value == -(1 << (bits - 1)):
         return strict("neg", (a,), a.type, pos)
@@ -244,13 +247,13 @@ def shift(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
 
 
 def comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
-    """A comparison in which CHAR columns are padded."""
+    """The builder of a comparison that pads CHAR columns."""
     raw = raw_comparison(fn)
     return lambda args, pos: raw(padded(args), pos)
 
 
 def raw_comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
-    """A comparison of the values as they are: Spark pads no CHAR in BETWEEN and nullif."""
+    """The builder of a comparison without padding: Spark pads no CHAR in BETWEEN and nullif."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         a, b = unify(args, pos, _symbol(fn), own_digits=True)
@@ -277,7 +280,8 @@ def null_test(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
 
 
 def in_list(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    """value, candidates…: literals stay a list, anything else becomes a chain of comparisons."""
+    """IN of (value, candidates…): a list of literals stays a list, other candidates become
+    comparisons joined by OR. Raises NotSupportedError for too many candidates."""
     if len(args) - 1 > MAX_LIST:
         raise NotSupportedError(
             f"IN takes at most {MAX_LIST} values, not {len(args) - 1}",
@@ -307,7 +311,7 @@ def coalesce(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 def case(
     branches: tuple[tuple[Expr, Expr], ...], otherwise: Expr | None, pos: Position | None
 ) -> Expr:
-    """A searched CASE of conditions and values of any types."""
+    """A searched CASE; casts conditions to boolean and values to their common type."""
     values = [v for _, v in branches] + ([] if otherwise is None else [otherwise])
     typed = unify(values, pos, "CASE")
     conditions = [argument(c, BOOLEAN, "CASE(WHEN boolean THEN …)", 1, pos) for c, _ in branches]

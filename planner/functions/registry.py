@@ -1,4 +1,4 @@
-"""The registry of scalar functions and operators: names and argument types to typed expressions."""
+"""The registry of scalar functions and operators: resolves calls to typed expressions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _registry() -> dict[str, Signature]:
     return dict(sorted(named.items()))
 
 
-#: What users can call by name, with a line of help each.
+#: The functions that users can call by name.
 FUNCTIONS: Mapping[str, Signature] = _registry()
 _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
     "||": FUNCTIONS["concat"],
@@ -54,7 +54,7 @@ _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
 NOTHING: Mapping[str, Signature] = MappingProxyType({})
 _NESTED = "array create_map map named_struct struct"
 _WINDOWS = "date_trunc('minute', ts), or GROUP BY window(ts, '5 minutes')"
-#: Functions of other engines, and what is written here instead.
+#: Functions of other engines, with their replacement here.
 _INSTEAD = {
     "isnull": "x IS NULL",
     "isnotnull": "x IS NOT NULL",
@@ -76,12 +76,11 @@ def resolve(
     pos: Position | None,
     own: Mapping[str, Signature] = NOTHING,
 ) -> Expr:
-    """The call of a function or operator: casts inserted, type and nullability set.
+    """The call of a function or operator: inserts casts, sets type and nullability.
 
     ``name`` is matched without regard to case; ``own`` are the user's functions, by names in lower
-    case. BindError for an unknown name (with candidates) and
-    for arguments that no form takes (with the usage); NotSupportedError for functions whose value
-    would change when a stream is replayed."""
+    case. Raises BindError for an unknown name (with candidates) and for wrong arguments (with the
+    usage), NotSupportedError for a function whose value would change when a stream is replayed."""
     folded = name.lower()
     signature = FUNCTIONS.get(folded) or _OPERATORS.get(folded) or own.get(folded)
     if signature is None:
@@ -103,7 +102,7 @@ def resolve(
 
 
 def is_taken(name: str) -> bool:
-    """Whether no function of a user can have that name."""
+    """Whether ``name`` is reserved, so that no user function can have it."""
     folded = name.lower()
     reserved = folded in _NOT_REPLAYABLE.split() or folded in _NESTED.split()
     return reserved or folded in FUNCTIONS or folded in _OPERATORS or folded in KNOWN_BY_NAME

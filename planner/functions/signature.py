@@ -1,4 +1,4 @@
-"""What a registered function is, and the pieces that most of them are made of."""
+"""The signature of a registered function, and helpers to build signatures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Builder: TypeAlias = Callable[[tuple[Expr, ...], Position | None], Expr]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function as users see it (SHOW FUNCTIONS, completion), and how its calls are typed.
+    """A function's description for users (SHOW FUNCTIONS, completion); ``build`` types its calls.
 
-    ``arity`` is the least and the largest number of arguments (None: any)."""
+    ``arity`` is the least and the largest number of arguments (None: no limit)."""
 
     name: str
     category: str
@@ -36,7 +36,8 @@ def wrong(usage: str, args: Sequence[Expr], pos: Position | None) -> BindError:
 
 
 def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | None) -> Expr:
-    """``expr`` implicitly cast to a parameter's type; BindError names argument and usage."""
+    """``expr`` implicitly cast to a parameter's type. Raises BindError, which names argument and
+    usage."""
     try:
         return cast(expr, to, expr.pos or pos, implicit=True)
     except BindError:
@@ -50,7 +51,7 @@ def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | 
 
 
 def check_ordered(expr: Expr, what: str, pos: Position | None) -> None:
-    """BindError where the values of an expression have no order."""
+    """Raises BindError if the values of ``expr`` have no order."""
     if expr.type.kind is Kind.ARRAY:
         raise BindError(
             f"{what}: values of type {expr.type} have no order", position=expr.pos or pos
@@ -60,7 +61,8 @@ def check_ordered(expr: Expr, what: str, pos: Position | None) -> None:
 def strict(
     fn: str, args: Sequence[Expr], to: DataType, pos: Position | None, *, nullable: bool = False
 ) -> Call:
-    """A call that is NULL if an argument is (and perhaps otherwise: ``nullable``)."""
+    """A call that is NULL if an argument is NULL (``nullable``: perhaps also for other
+    arguments)."""
     return Call(fn, tuple(args), to, nullable or any(a.nullable for a in args), pos)
 
 
@@ -75,7 +77,8 @@ def fixed(
     least: int | None = None,
     nullable: bool = False,
 ) -> Signature:
-    """A strict function of given parameter types; the ones from ``least`` on may be left out."""
+    """The signature of a strict function with fixed parameter types; a call may leave out the
+    parameters from index ``least`` on."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         typed = [
@@ -90,7 +93,7 @@ def fixed(
 
 
 def literal_text(expr: Expr, what: str, pos: Position | None) -> str:
-    """The value of an argument that must be a constant string."""
+    """The value of a constant string argument. Raises BindError for any other argument."""
     if isinstance(expr, Literal) and isinstance(expr.value, str):
         return expr.value
     raise BindError(f"{what} must be a constant string", position=expr.pos or pos)

@@ -1,9 +1,10 @@
-"""Aggregate functions that users wrote in Python: a flat state, and what changes it.
+"""Aggregate functions that users write in Python: a flat state, and the functions that change it.
 
-The state of a group is a tuple of numbers and booleans. ``init()`` gives it, ``update(state, x,
-…)`` the one after a row, ``merge(a, b)`` that of two parts of a group together, ``final(state)``
-the result. Rows come in any order, so the order must not matter: ``merge`` is commutative and
-associative, and merging with ``init()`` changes nothing. ``retract(state, x, …)`` undoes an update.
+The state of a group is a tuple of numbers and booleans. ``init()`` returns the state without rows,
+``update(state, x, …)`` the state after a row, ``merge(a, b)`` the state of two parts of a group
+together, and ``final(state)`` the result. Rows arrive in any order, so that the order must not
+matter: ``merge`` is commutative and associative, and merging with ``init()`` changes nothing.
+``retract(state, x, …)`` undoes an update.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Expr, Value
 from cql.planner.nodes.logical import AggregateCall
 
-#: A tuple of arguments is one argument: a state.
+#: The types of a function's arguments. A nested tuple is one argument: a state.
 Shape: TypeAlias = tuple[DataType | tuple[DataType, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserMethod:
-    """One of the functions of an aggregate. ``gives_tuple``: it returns a state."""
+    """One of the functions of an aggregate. ``gives_tuple``: the function returns a state."""
 
-    name: str  # with its aggregate's: "mean.update"
+    name: str  # with the name of the aggregate: "mean.update"
     function: Callable[..., Any]
     shape: Shape
     results: tuple[DataType, ...]
     gives_tuple: bool
     sees_null: bool = False
-    limit: Limit | None = None  # for one call
+    limit: Limit | None = None  # time limit of one call
     lock: OneAtATime | None = None  # one for all functions of an aggregate; see ``UserFunction``
 
     @property
@@ -47,7 +48,7 @@ class UserMethod:
         return None if self.lock is None else False
 
     def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
-        """Its results for flat stored arguments; None is NULL. Raises EvaluationError."""
+        """The results for flat arguments in storage form; None is NULL. Raises EvaluationError."""
         rest = list(values)
         given: list[object] = []
         for part in self.shape:
@@ -62,7 +63,8 @@ class UserMethod:
         return self.checked(made)
 
     def checked(self, made: object) -> tuple[Value, ...]:
-        """A state that a function returned, in storage form."""
+        """The state ``made``, which a function returned, in storage form. Raises EvaluationError
+        for an object that is no state."""
         state = parts(made)
         if state is None or len(state) != len(self.results):
             raise EvaluationError(
@@ -79,8 +81,8 @@ class UserMethod:
 
 
 def parts(made: object) -> tuple[object, ...] | None:
-    """What a tuple or a list holds, whatever a subclass says of its length and items; None for
-    anything else."""
+    """The items of a tuple or a list, without calling methods of a subclass; None for any other
+    object."""
     kind = type(made)
     if issubclass(kind, tuple):
         return tuple(tuple.__iter__(cast("tuple[object, ...]", made)))
@@ -91,9 +93,9 @@ def parts(made: object) -> tuple[object, ...] | None:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserAggregate:
-    """An aggregate function. ``start`` is the state without rows, in storage form; ``merge`` None:
-    a group cannot be put together from parts; ``retract`` None: rows cannot be taken out of a
-    state. ``sees_null``: rows with NULL arguments count too."""
+    """An aggregate function. ``start`` is the state without rows, in storage form. ``merge`` None:
+    states of parts of a group cannot be merged. ``retract`` None: rows cannot be retracted from a
+    state. ``sees_null``: ``update`` also gets rows with NULL arguments."""
 
     name: str
     parameters: tuple[tuple[str, DataType], ...]
@@ -110,7 +112,7 @@ class UserAggregate:
     _limited: dict[Limit, UserAggregate] = field(init=False, repr=False, default_factory=dict)
 
     def within(self, limit: Limit | None) -> UserAggregate:
-        """The aggregate whose functions are under that limit; see ``UserFunction.within``."""
+        """The aggregate with the time limit ``limit``; see ``UserFunction.within``."""
         if limit is None:
             return self
         if limit not in self._limited:
@@ -125,7 +127,7 @@ class UserAggregate:
 
     @property
     def parallel(self) -> bool | None:
-        """Whether several threads may be in its functions at once; see ``UserFunction``."""
+        """Whether several threads may run its functions at once; see ``UserFunction``."""
         return self.update.parallel
 
     @property
@@ -156,7 +158,8 @@ class UserAggregate:
         where: Expr | None,
         pos: Position | None,
     ) -> AggregateCall:
-        """Its typed call; see ``aggregates.resolve_aggregate``."""
+        """The typed call; see ``aggregates.resolve_aggregate``. Raises BindError for wrong
+        arguments."""
         wanted = len(self.parameters)
         if len(args) != wanted:
             raise BindError(

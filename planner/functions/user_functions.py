@@ -1,7 +1,7 @@
-"""Functions that users wrote in Python, as the planner and the slow evaluation see them.
+"""Functions that users write in Python, for the planner and the interpreter.
 
-They are pure functions of their arguments: a result may be kept, computed again, or not computed at
-all where nobody reads it. How a kernel calls one is the executor's business (``user_code``).
+User functions are pure: the engine may keep a result, compute it again, or not compute it if no
+operator reads it. ``executor.udf`` compiles the calls from kernels.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ CATEGORY = "user"
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserFunction:
-    """A scalar function. Two declarations are never equal: a plan keeps the one that it was made
-    with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call.
-    ``limit``: how long a call may take. ``parallel``: whether several threads may be in it at once
-    while it runs in Python (None: they may, and gain nothing); ``lock`` is held if not."""
+    """A scalar function. Two declarations are never equal: a plan keeps the declaration with which
+    it was made. ``sees_null``: the function gets NULL arguments as None; otherwise a NULL argument
+    gives NULL without a call. ``limit`` is the time limit of a call. ``parallel``: whether several
+    threads may run the function in Python at once (None: allowed, without a gain in speed); if not,
+    a call holds ``lock``."""
 
     name: str
     function: Callable[..., Any]
@@ -48,11 +49,12 @@ class UserFunction:
         object.__setattr__(self, "__wrapped__", self.function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The Python function itself."""
+        """Calls the Python function itself."""
         return self.function(*args, **named)
 
     def within(self, limit: Limit | None) -> UserFunction:
-        """The function under that limit, always the same: its code is made once."""
+        """The function with the time limit ``limit``. Equal limits return the same object, so that
+        its code is compiled once."""
         if limit == self.limit:
             return self
         assert limit is not None
@@ -66,7 +68,7 @@ class UserFunction:
 
     @property
     def shape(self) -> tuple[DataType, ...]:
-        """What the kernels hand over, as of an aggregate's function (``UserMethod``)."""
+        """The types of the arguments that kernels pass, as in ``UserMethod``."""
         return self.types
 
     @property
@@ -88,11 +90,12 @@ class UserFunction:
 
     @property
     def has_text(self) -> bool:
-        """Whether text goes in or comes out: only Python computes it then."""
+        """Whether an argument or the result is text; such a function runs in Python only."""
         return any(kind.is_text for kind in (*self.types, self.returns))
 
     def evaluate(self, values: Sequence[Value]) -> Value:
-        """Its value for stored arguments. Raises EvaluationError for whatever goes wrong in it."""
+        """The value for arguments in storage form. Raises EvaluationError for any exception of the
+        function, TimeLimitError for a call above its limit."""
         if not self.sees_null and any(v is None for v in values):
             return None
         given = [to_python(v, kind) for v, kind in zip(values, self.types, strict=True)]
@@ -119,8 +122,8 @@ def called(
     limit: Limit | None = None,
     lock: OneAtATime | None = None,
 ) -> object:
-    """``function(*args)``, with the ``lock`` held; what it raises becomes an EvaluationError that
-    names it. Raises TimeLimitError if it takes longer than its limit."""
+    """``function(*args)``, with the ``lock`` held. Raises EvaluationError, which names the
+    function, for any exception of the function, and TimeLimitError for a call above ``limit``."""
     try:
         with lock or nullcontext():
             return function(*args) if limit is None else within(limit, name, function, *args)

@@ -1,7 +1,7 @@
 """Dates and timestamps as text: the ISO forms that CAST reads, and Java's pattern letters.
 
-Everything is UTC. A pattern is compiled once into fields; letters outside the documented set are
-refused with their name.
+All times are UTC. A pattern is compiled once into fields; EvaluationError names a letter outside
+the documented set.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _ZONE = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?\Z")
 
 
 def civil(year: int, month: int, day: int) -> int | None:
-    """Days of a date that exists, else None."""
+    """The days since 1970-01-01 of a date; None for a date that does not exist."""
     if 1 <= month <= 12 and 1 <= day <= month_length(year, month):
         return days_from_civil(year, month, day)
     return None
 
 
 def read_date(text: str) -> int | None:
-    """``yyyy[-m[-d[T…]]]`` as days; None when it is none."""
+    """``yyyy[-m[-d[T…]]]`` as days since 1970-01-01; None for any other text."""
     found = _READ_DATE.match(text)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def read_date(text: str) -> int | None:
 
 
 def _offset(zone: str | None) -> int | None:
-    """Microseconds east of UTC."""
+    """The offset of a zone in microseconds east of UTC; None for any other text."""
     if zone in (None, "Z", "UTC", "GMT"):
         return 0
     found = _ZONE.match(zone)
@@ -75,7 +75,8 @@ def _offset(zone: str | None) -> int | None:
 
 
 def read_timestamp(text: str, *, zoned: bool) -> int | None:
-    """An ISO timestamp as microseconds (digits beyond them are cut); a zone counts if ``zoned``."""
+    """An ISO timestamp as microseconds since 1970-01-01; None for any other text. Further digits
+    are cut off; the zone in the text counts only if ``zoned``."""
     found = _READ_TIMESTAMP.match(text)
     if found is None:
         return None
@@ -120,7 +121,8 @@ def write_timestamp(micros: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatternField:
-    """``letter`` repeated ``width`` times, or literal ``text`` (letter empty)."""
+    """A field of a pattern: ``letter`` repeated ``width`` times, or, if ``letter`` is empty, the
+    literal ``text``."""
 
     letter: str
     width: int
@@ -151,7 +153,8 @@ _LETTERS = {  # letter: the widths that exist
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
-    """A pattern as fields. EvaluationError names a letter that is not known."""
+    """The fields of a pattern. Raises EvaluationError for an unknown letter, an open quote and a
+    pattern that is too long."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError("value", f"the pattern has more than {MAX_PATTERN} characters")
     fields: list[PatternField] = []
@@ -191,7 +194,8 @@ _UNITS = (
     "millisecond",
     "microsecond",
 )
-#: The letters that make a unit of what is known already, each group enough for it.
+#: (unit, coarser unit, groups of letters): if the text determines the coarser unit, any one of the
+#: groups determines the unit.
 _MAKES = (
     ("quarter", "year", ("Q", "q")),
     ("month", "year", ("M", "L")),
@@ -203,7 +207,7 @@ _MAKES = (
     ("millisecond", "second", ("3",)),
     ("microsecond", "second", ("6",)),
 )
-#: The unit in which a letter is the same throughout.
+#: The unit within which the text of a letter does not change.
 _OF = {
     **{letter: unit for unit, _, groups in _MAKES for group in groups for letter in group},
     "y": "year",
@@ -218,9 +222,9 @@ _OF = {
 
 
 def unit_of(pattern: str) -> str | None:
-    """The unit of ``date_trunc`` of which each value, and nothing finer, has a text of its own by
-    the pattern; None where there is none: ``dd`` alone is the same in every month, ``d.M`` leaves
-    the year out."""
+    """The unit for which ``date_format`` with this pattern is one-to-one with ``date_trunc``: two
+    times have the same text exactly if they are in the same unit. None if there is no such unit:
+    ``dd`` alone is the same in every month, ``d.M`` lacks the year."""
     fields = compile_pattern(pattern)
     written = {_letter(f) for f in fields}
     if not any(f.letter in ("y", "u") and f.width != 2 for f in fields) or not _tells_apart(fields):
@@ -234,16 +238,17 @@ def unit_of(pattern: str) -> str | None:
 
 
 def _letter(field: PatternField) -> str:
-    """Its letter; of a fraction how many digits are whole milliseconds or microseconds, or the next
-    smaller number of them."""
+    """The letter of ``field``. A fraction has a digit instead: "6" for microseconds, "3" for
+    milliseconds, "4" and "1" for fewer digits than microseconds and milliseconds."""
     if field.letter != "S":
         return field.letter
     return next(str(n) for n in (6, 4, 3, 1) if field.width >= n)
 
 
 def _tells_apart(fields: tuple[PatternField, ...]) -> bool:
-    """Whether a text shows where each of its fields ends: one whose width varies stands beside
-    numbers of a fixed width only, up to what is neither a digit nor a letter."""
+    """Whether a text shows where each of its fields ends. A run of fields between two separators
+    may have one field of varying width, if all its other fields are numbers of fixed width; the
+    separator behind such a run is neither a digit nor a letter."""
     run: list[PatternField] = []
     for field in (*fields, PatternField("", 0, ".")):
         if field.letter:
@@ -262,7 +267,7 @@ def _is_number(field: PatternField) -> bool:
 
 
 def _varies(field: PatternField) -> bool:
-    """Whether its texts differ in length."""
+    """Whether the texts of ``field`` differ in length."""
     if field.letter in "yu":
         return field.width != 2
     if not _is_number(field):
@@ -311,7 +316,8 @@ def _written(field: PatternField, days: int, rest: int) -> str:
 
 
 def _reader(field: PatternField, followed: bool) -> str:
-    """A regular expression for one field; adjacent numbers have exactly their width."""
+    """The regular expression for one field; a number with another field right behind it
+    (``followed``) has exactly its width."""
     match field.letter, field.width:
         case "", _:
             return re.escape(field.text)
@@ -343,7 +349,7 @@ def _compiled_reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
 
 
 def check_pattern(pattern: str, *, reading: bool) -> None:
-    """EvaluationError if the pattern cannot be used so."""
+    """Raises EvaluationError if the pattern is invalid, or (``reading``) cannot read text."""
     if reading:
         _compiled_reader(pattern)
     else:

@@ -1,7 +1,7 @@
 """Slow, exact evaluation of one expression over one row, in plain Python.
 
-Three users: constant folding, the text functions that run once per new dictionary entry, and tests,
-for which it is the twin of the generated kernels. Values are in storage form (see ``Literal``);
+The interpreter serves constant folding, text functions (which run once per new dictionary entry)
+and tests, which compare generated kernels with it. Values are in storage form (see ``Literal``);
 NULL is None.
 """
 
@@ -27,8 +27,8 @@ DAY = 86_400 * SECOND
 
 
 def evaluate(expr: Expr, row: Sequence[Value]) -> Value:
-    """The value of ``expr`` for input columns ``row``. Raises EvaluationError where the kernels
-    fail the row."""
+    """The value of ``expr`` over the input columns ``row``. Raises EvaluationError for the rows
+    that fail in the kernels."""
     match expr:
         case Column():
             return row[expr.index]
@@ -70,7 +70,7 @@ def _cast(expr: Cast, row: Sequence[Value]) -> Value:
 
 
 def fit(value: int, to: DataType, what: str) -> int:
-    """``value`` if it fits the storage of ``to``, else an overflow error."""
+    """``value``. Raises EvaluationError (overflow) if it does not fit the storage of ``to``."""
     if to.kind is Kind.DECIMAL:
         fits = abs(value) < 10**to.precision
     else:
@@ -106,7 +106,8 @@ def half_up(a: int, b: int) -> int:
 
 
 def rescale(value: int, by: int) -> int:
-    """A decimal's digits with ``by`` more places (fewer when negative, rounded half up)."""
+    """An unscaled decimal ``value`` with a scale that is ``by`` larger. A negative ``by`` rounds
+    half up."""
     return value * 10**by if by >= 0 else half_up(value, 10**-by)
 
 
@@ -114,7 +115,7 @@ def rescale(value: int, by: int) -> int:
 
 
 def convert(value: Value, source: DataType, to: DataType) -> Value:
-    """An ANSI cast of a value that is not NULL."""
+    """The ANSI cast of a value that is not NULL. Raises EvaluationError if it does not convert."""
     what = f"CAST({source} AS {to})"
     if source == to:
         return value
@@ -173,14 +174,15 @@ def _convert_time(value: int, source: DataType, to: DataType, what: str) -> Valu
 
 
 def _rounded_units(x: float, digits: int, even: bool, narrow: bool) -> int:
-    """x >= 0 in units of 10**-digits, rounded. What is rounded is the shortest decimal text of x,
-    as in Spark: x is compared with the float nearest to the midpoint (2k + 1) / 2 units."""
+    """``x`` (not negative) in units of 10**-digits, rounded. As in Spark, the shortest decimal text
+    of x is rounded: x is compared with the float nearest to the midpoint of k and k + 1 units.
+    ``even`` rounds ties to even; ``narrow``: x is a binary32 value."""
     p = 10.0 ** abs(digits)
     y = x * p if digits >= 0 else x / p
     if y == math.inf:
         return int(x) * int(10**digits)
     if y >= (2.0**23 if narrow else 2.0**52):
-        return math.floor(y + 0.5) if narrow else int(y)  # no digits behind the last place
+        return math.floor(y + 0.5) if narrow else int(y)  # y has no fraction
     k = math.floor(y)
     middle = (2.0 * k + 1.0) / (2.0 * p) if digits >= 0 else (k + 0.5) * p
     if narrow:
@@ -320,7 +322,8 @@ def _toward(real: Callable[[float], int], up: bool) -> Strict:
 
 
 def order(a: Value, b: Value) -> int:
-    """-1, 0 or 1; NaN equals itself and is above all, strings compare by their UTF-8 bytes."""
+    """-1, 0 or 1 for the order of ``a`` and ``b``. NaN equals itself and is above all numbers;
+    strings compare by their UTF-8 bytes."""
     if isinstance(a, str) and isinstance(b, str):
         a, b = a.encode(), b.encode()
     if isinstance(a, float) and isinstance(b, float):
@@ -414,7 +417,8 @@ def _isnan(call: Call, row: Sequence[Value]) -> Value:
 
 
 def _libm(fn: Callable[[float], float], overflow: Callable[[float], float]) -> Strict:
-    """C's function: NaN outside the domain, ``overflow(x)`` where the result has no double."""
+    """A function of C's libm: NaN outside the domain, ``overflow(x)`` if no double holds the
+    result."""
 
     def run(call: Call, args: list[Value]) -> Value:
         (x,) = args
@@ -470,7 +474,7 @@ def _atan2(call: Call, args: list[Value]) -> Value:
     y, x = args
     assert isinstance(y, float)
     assert isinstance(x, float)
-    return math.atan2(y + 0.0, x + 0.0)  # without the signs of zeros, as in Spark
+    return math.atan2(y + 0.0, x + 0.0)  # ignores the sign of zeros, as in Spark
 
 
 def _sign(x: float) -> float:
@@ -499,7 +503,8 @@ def _shift(left: bool) -> Strict:
 
 
 def _time(fn: Callable[..., int]) -> Strict:
-    """A calendar function: arguments as they are, the result must fit its type."""
+    """A calendar function over stored values; raises EvaluationError if the result does not fit
+    its type."""
     return lambda call, args: fit(fn(*args), call.type, call.fn)
 
 

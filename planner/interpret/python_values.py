@@ -1,4 +1,4 @@
-"""Values between their storage form and the Python objects that a user's function sees.
+"""Conversions between the storage form of values and the Python objects of user functions.
 
 int for the integer types, float for float and double, bool, str, bytes, ``datetime.date``,
 ``datetime.datetime`` (in UTC; without a zone for timestamp_ntz), ``datetime.timedelta`` and
@@ -25,7 +25,7 @@ _DAY_ZERO = dt.date(1970, 1, 1).toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 
-#: What a function has to return for each type, in words.
+#: The Python type that a function must return for each SQL type, for error messages.
 EXPECTED = {
     Kind.BOOLEAN: "a bool",
     Kind.FLOAT: "a float",
@@ -41,8 +41,8 @@ EXPECTED = {
 
 
 def to_python(value: Value, kind: DataType) -> object:
-    """The Python object of a stored value. Raises EvaluationError for a time before year 1 or after
-    9999, which Python's types do not hold."""
+    """The Python object of a value in storage form. Raises EvaluationError for a time before year 1
+    or after year 9999, which Python's types do not hold."""
     if value is None:
         return None
     try:
@@ -67,11 +67,13 @@ def _year(value: Value) -> str:
 
 
 def from_python(value: object, kind: DataType, what: str) -> Value:
-    """The stored form of what ``what`` gave. Raises EvaluationError for another type of object and
-    for a value that ``kind`` does not hold; nothing is rounded but a float to binary32.
+    """The storage form of ``value``; ``what`` begins the error message. Raises EvaluationError for
+    an object of another type and for a value that ``kind`` does not hold. No value is rounded,
+    except a float to binary32.
 
-    The result is of Python's own types. Of a subclass (of str, int, float, datetime, …) the value
-    counts that the built-in type holds, not what the methods of the subclass say."""
+    The result has a built-in Python type. For an object of a subclass (of str, int, float,
+    datetime, …) the value of its built-in base counts, not the results of the subclass's
+    methods."""
     if value is None:
         return None
     try:
@@ -83,7 +85,7 @@ def from_python(value: object, kind: DataType, what: str) -> Value:
         ) from None
     except (EvaluationError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # whatever the methods of a user's class raise
+    except BaseException as error:  # methods of a user's class may raise anything
         raise EvaluationError(
             "function", f"{what} {_article(value)} that cannot be read: {error_text(error)}"
         ) from None
@@ -133,7 +135,7 @@ def _real(value: object, kind: DataType, what: str) -> float:
 
 
 def _boolean(value: object, kind: DataType, what: str) -> bool:
-    if isinstance(value, bool) or type_name(value) in ("bool", "bool_"):  # numpy's, too
+    if isinstance(value, bool) or type_name(value) in ("bool", "bool_"):  # also numpy's types
         return bool(value)
     raise TypeError
 
@@ -164,7 +166,7 @@ def _date(value: object, kind: DataType, what: str) -> int:
 
 
 def _timestamp(value: object, kind: DataType, what: str) -> int:
-    """A datetime without a zone is taken as UTC."""
+    """Microseconds since 1970-01-01; a datetime without a zone counts as UTC."""
     if not isinstance(value, dt.datetime):
         raise TypeError
     naive = dt.datetime.utcoffset(value) is None
@@ -172,7 +174,7 @@ def _timestamp(value: object, kind: DataType, what: str) -> int:
         raise EvaluationError(
             "function", f"{what} a datetime with a time zone, which a timestamp_ntz has not"
         )
-    if type_name(value) == "NaTType":  # of pandas: a datetime of the year 1 to Python
+    if type_name(value) == "NaTType":  # pandas' NaT, which looks like a datetime of the year 1
         raise TypeError
     return dt.datetime.__sub__(value, _EPOCH if naive else _EPOCH_UTC) // _MICROSECOND
 

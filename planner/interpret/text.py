@@ -1,8 +1,8 @@
 """Text functions on Python strings, and casts between text and everything else.
 
-Positions and lengths count code points, as in Spark. Regular expressions are RE2's (through
-pyarrow): matching takes time linear in the text whatever the pattern; look-around and
-back-references do not exist there.
+Positions and lengths count code points, as in Spark. Regular expressions are those of RE2 (through
+pyarrow): for every pattern, the time of matching is linear in the text's length; RE2 has no
+look-around and no back-references.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.time import DAY, SECOND, civil_from_days
 from cql.planner.nodes.expr import Value
 
-MAX_REPEAT = 1 << 24  # bytes; a row that asks for more is a bad row, not a dead process
+MAX_REPEAT = 1 << 24  # largest result in bytes; a row that needs more is a bad row
 
 
 # -- casts -------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ _FALSE = ("f", "false", "n", "no", "0")
 
 
 def from_text(text: str, to: DataType) -> Value:
-    """ANSI CAST of a string; EvaluationError when it does not read as ``to``."""
+    """The ANSI CAST of a string. Raises EvaluationError if it does not convert to ``to``."""
     trimmed = text.strip(_SPACE)
     value: Value = None
     match to.kind:
@@ -104,7 +104,7 @@ def _decimal(text: str, to: DataType) -> int | None:
 
 
 def to_text(value: Value, source: DataType) -> str:
-    """CAST to string, in Spark's spelling."""
+    """The CAST of a value to a string, in Spark's format."""
     match source.kind, value:
         case Kind.BINARY, bytes():
             try:
@@ -130,7 +130,8 @@ def to_text(value: Value, source: DataType) -> str:
 
 
 def real_text(x: float, narrow: bool) -> str:
-    """Java's spelling: the shortest digits that read back, 1.0E7 from 10**7 on and below 0.001."""
+    """A float in Java's format: the shortest digits that read back as ``x``, with an exponent
+    (1.0E7) from 10**7 on and below 0.001. ``narrow``: x is a binary32 value."""
     if x != x:
         return "NaN"
     if x in (float("inf"), float("-inf")):
@@ -176,7 +177,8 @@ def _interval_text(micros: int) -> str:
 
 @lru_cache(maxsize=1024)
 def like_segments(pattern: str, escape: str) -> tuple[tuple[str | None, ...] | None, ...]:
-    """A LIKE pattern as runs of characters (None: any one) between None for each ``%``."""
+    """The runs of a LIKE pattern, with None for each ``%`` between two runs. A run is a tuple of
+    characters; None in a run matches any one character."""
     out: list[tuple[str | None, ...] | None] = []
     run: list[str | None] = []
     at = 0
@@ -206,7 +208,8 @@ def _fits(text: str, at: int, run: tuple[str | None, ...]) -> bool:
 
 
 def like(text: str, pattern: str, escape: str = "\\") -> bool:
-    """LIKE without backtracking: each run between two ``%`` takes its first place."""
+    """LIKE without backtracking: each run between two ``%`` matches at the first possible
+    position."""
     runs = [r for r in like_segments(pattern, escape) if r is not None]
     if len(runs) == 1:
         return len(text) == len(runs[0]) and _fits(text, 0, runs[0])
@@ -233,7 +236,7 @@ def ilike(text: str, pattern: str, escape: str = "\\") -> bool:
 
 
 def _run(name: str, text: str, **options: Any) -> Any:
-    """One pyarrow string kernel over one text."""
+    """The result of one pyarrow string kernel for one text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -253,7 +256,8 @@ def rlike(text: str, pattern: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _groups_named(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """The pattern inside one more group, all groups named (as pyarrow's extraction wants)."""
+    """The pattern inside one more group, with all groups named, and the names of the groups:
+    pyarrow's extraction needs named groups."""
     out, names = ["(?P<g0>"], ["g0"]
     at, in_class = 0, False
     while at < len(pattern):
@@ -320,7 +324,7 @@ def _replacement(java: str) -> str:
 def regexp_replace(text: str, pattern: str, replacement: str) -> str:
     options = {"pattern": pattern, "replacement": _replacement(replacement)}
     if (len(text) + 1) * len(replacement) > MAX_REPEAT:
-        # Matches do not overlap: each reference in the replacement copies the text once at most.
+        # Matches do not overlap: each reference in the replacement copies at most the whole text.
         found = int(_run("count_substring_regex", text, pattern=pattern))
         _bounded(found * len(replacement) + (1 + replacement.count("$")) * len(text))
     return str(_run("replace_substring_regex", text, **options))
@@ -330,7 +334,8 @@ def regexp_replace(text: str, pattern: str, replacement: str) -> str:
 
 
 def substring(text: str, pos: int, length: int = 1 << 40) -> str:
-    """From 1; 0 is 1; negative counts from the end."""
+    """``length`` characters from position ``pos``, counted from 1 (0 counts as 1); a negative
+    ``pos`` counts from the end."""
     start = pos - 1 if pos > 0 else len(text) + pos if pos < 0 else 0
     end = start + length
     return text[max(start, 0) : max(end, 0)] if end > start else ""

@@ -1,5 +1,6 @@
-"""Calendar functions over storage values: days and microseconds since 1970-01-01, UTC, proleptic
-Gregorian, floors before the epoch. Plain integers: years outside 1-9999 are no special case.
+"""Calendar functions over storage values: days and microseconds since 1970-01-01, UTC, in the
+proleptic Gregorian calendar. Times before 1970 round down. All values are plain integers: years
+outside 1-9999 are no special case.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """(year, month, day)."""
+    """(year, month, day) of a number of days since the epoch."""
     era, of_era = divmod(days + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -50,7 +51,7 @@ def quarter(days: int) -> int:
 
 
 def weekday(days: int) -> int:
-    """0 is Monday."""
+    """The day of the week; 0 is Monday."""
     return (days + 3) % 7
 
 
@@ -65,15 +66,16 @@ def week(days: int) -> int:
 
 
 def add_months(days: int, months: int) -> int:
-    """The same day ``months`` later, or the last of that month when it is shorter."""
+    """The same day ``months`` later, or the last day of the resulting month if it is shorter."""
     year, month, day = civil_from_days(days)
     year, month = divmod(year * 12 + month - 1 + months, 12)
     return days_from_civil(year, month + 1, min(day, month_length(year, month + 1)))
 
 
 def whole_months(start: int, end: int) -> int:
-    """Whole months from one timestamp to another, towards zero, as java.time counts them: a date
-    begins at the time of day of the other, and its day of the month is that of its own month."""
+    """The number of whole months from one timestamp to another, rounded towards zero. As java.time,
+    the function first drops an incomplete day at ``end``, and then compares the days of the
+    month."""
     (first, clock), (last, other) = divmod(start, DAY), divmod(end, DAY)
     last += (last < first and other > clock) - (last > first and other < clock)
     a, b = civil_from_days(first), civil_from_days(last)

@@ -1,4 +1,4 @@
-"""What the planner and the executor ask of a catalog; ``cql.catalog`` implements it."""
+"""The catalog's interface to planner and executor; ``cql.catalog`` implements it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink, Source
 
 
-#: The format of a stream that has no source of its own: rows are pushed into it.
+#: The format of a stream without a source: the program pushes rows into the stream.
 PUSH = "push"
 
 
 class TimeUnit(Enum):
-    """What one step of an integer event time means, in microseconds (nanoseconds: 1000 a step)."""
+    """The unit that an integer event time counts."""
 
     NANOSECONDS = "nanoseconds"
     MICROSECONDS = "microseconds"
@@ -40,14 +40,15 @@ class Queue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A progressing column: after a row with value v, no later row is below ``v - slack``, but for
-    late rows. Lengths count units of the column; ``unit`` is declared for integers only.
-    ``declared`` is the clause as written (for EXPLAIN).
+    """A progressing column: after a row with value v, every later row below ``v - slack`` is a late
+    row. Lengths are in units of the column; only integer columns declare a ``unit``. ``declared``
+    is the clause as written (for EXPLAIN).
 
-    ``by_rows`` False: rows promise nothing, only the source's own punctuation does. ``marked_by``:
-    a boolean column that is true in rows which are punctuation. ``every``: punctuation lies that
-    far apart. ``max_advance``: a larger advance has to be confirmed (None: the default).
-    ``apart``: a value of ``StreamSpec.by`` lies at most so far behind (None: the default)."""
+    ``by_rows`` False: rows do not raise the watermark, only the source's own punctuation does.
+    ``marked_by``: a boolean column that is true in rows which are punctuation. ``every``: the
+    distance between two punctuations. ``max_advance``: a larger advance of the watermark needs
+    confirmation (None: the default). ``apart``: the most that the watermark of a value of
+    ``StreamSpec.by`` may lie behind the most advanced rows (None: the default)."""
 
     column: str
     slack: int = 0
@@ -62,8 +63,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """While a source has nothing to give, progress grows with the clock, ``slack`` behind it; both
-    in microseconds (out-of-order paper A.1.1)."""
+    """While a source has no rows, the watermark follows the elapsed time of the clock, ``slack``
+    behind it, with a punctuation ``every`` so often; both in microseconds (out-of-order paper
+    A.1.1)."""
 
     every: int
     slack: int
@@ -71,8 +73,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column that an expression over the columns of the source computes: ``text`` in the dialect;
-    ``at``: how many columns of the stream stand before it; None: all of the source's."""
+    """A computed column: ``text`` is an expression of the dialect over the source's columns; ``at``
+    is the number of the stream's columns in front of the column (None: all of the source's)."""
 
     name: str
     text: str
@@ -81,7 +83,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What CREATE STREAM says beyond names and types."""
+    """The clauses of CREATE STREAM, without the columns' names and types."""
 
     progress: tuple[Progress, ...] = ()
     update_key: tuple[str, ...] | None = None
@@ -91,20 +93,20 @@ class StreamSpec:
     keep_bad_rows: bool | None = None  # None: FAIL on bounded input, KEEP on unbounded
     idle_after: int | None = None  # microseconds; None: the default
     heartbeat: Heartbeat | None = None
-    # Clauses that are only kept: (clause, text).
+    # Clauses that the stream keeps and a query refuses: (clause, text).
     deferred: tuple[tuple[str, str], ...] = ()
-    # PUNCTUATE BY: each value of the column has progress of its own (out-of-order paper A.1.1).
+    # PUNCTUATE BY: each value of the column has its own watermark (out-of-order paper A.1.1).
     by: str | None = None
-    # ``Relation.schema`` lacks them: what reads the stream computes them above its source.
+    # Not in ``Relation.schema``: a query that reads the stream computes these above the source.
     computed: tuple[Computed, ...] = ()
-    # Of one of them; no stored column progresses then.
+    # The progress of a computed column; no stored column progresses then.
     computed_progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of a relation before reading it; None is unknown. ``rate``: rows per second of
-    event time."""
+    """Statistics of a relation that is not yet read; None is unknown. ``rate`` is in rows per
+    second of event time; ``distinct`` and ``nulls`` count values and rows per column."""
 
     rows: int | None = None
     rate: float | None = None
@@ -119,14 +121,14 @@ class Relation(Protocol):
     def name(self) -> tuple[str, ...]: ...
     @property
     def kind(self) -> str:
-        """stream, table or view (for SHOW and DESCRIBE)."""
+        """The kind for SHOW and DESCRIBE: stream, table or view."""
         ...
 
     @property
     def schema(self) -> Schema: ...
     @property
     def stream(self) -> StreamSpec | None:
-        """None for a plain table: nothing in it progresses."""
+        """The clauses of a stream; None for a plain table, which has no progressing column."""
         ...
 
     @property
@@ -135,22 +137,23 @@ class Relation(Protocol):
     def statistics(self) -> Statistics: ...
     @property
     def unsupported(self) -> Mapping[str, str]:
-        """The columns that the data has and no query can use, with the reason."""
+        """The columns of the data that no query can use, with the reason."""
         ...
 
     def has_default(self, column: str) -> bool:
-        """Whether an INSERT may leave out a column that is never NULL."""
+        """Whether an INSERT may leave out ``column`` although it is never NULL."""
         ...
 
     def default(self, column: str) -> object:
-        """What an INSERT that leaves the column out stores now, as a Python object; mostly None."""
+        """The value that an INSERT without ``column`` stores now, as a Python object; mostly
+        None."""
         ...
 
     def source(self) -> Source: ...
 
 
 def refuse_computed(relation: Relation, what: str, position: Position | None = None) -> None:
-    """CatalogError where ``what`` would read a stream without the columns that it computes."""
+    """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see."""
     if relation.stream is not None and relation.stream.computed:
         name, column = ".".join(relation.name), relation.stream.computed[0].name
         raise CatalogError(
@@ -161,30 +164,30 @@ def refuse_computed(relation: Relation, what: str, position: Position | None = N
 
 
 class Catalog(Protocol):
-    """Names to relations. Every lookup raises CatalogError for a table that exists but is damaged,
-    and returns None for one that does not exist."""
+    """Maps names to relations. Every lookup raises CatalogError for a damaged table, and returns
+    None for a table that does not exist."""
 
     def find(self, name: tuple[str, ...]) -> Relation | None: ...
     def names(self) -> Sequence[tuple[str, ...]]:
-        """All names, for candidates and completion (without starting a JVM)."""
+        """All names, for candidates and completion; does not start a JVM."""
         ...
 
     def create_stream(
         self, name: tuple[str, ...], definition: StreamDefinition, *, replace: bool
     ) -> None: ...
     def drop(self, name: tuple[str, ...], kind: str) -> bool:
-        """False if there was nothing of that name and kind."""
+        """Drops the relation of that name and kind; returns False if there is none."""
         ...
 
     def sink(self, name: tuple[str, ...], schema: Schema, *, create: bool) -> Sink:
-        """Opens ``name`` for INSERT; ``schema`` is that of the rows, matched by name."""
+        """Opens ``name`` for INSERT; ``schema`` is the schema of the rows, matched by name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of a table: ``format`` None is the default one; ``options`` hold ``path`` and those
-    of the format. ``schema`` has the declared columns, None means those of the files."""
+    """The files of a table. ``format`` None is the default format; ``options`` hold ``path`` and
+    the options of the format. ``schema`` has the declared columns; None: those of the files."""
 
     format: str | None
     options: Mapping[str, Any]
@@ -193,9 +196,9 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class StreamDefinition:
-    """CREATE STREAM, bound: ``schema`` None means that of the source. Exactly one of ``table`` and
-    ``format`` is set; ``options`` are those of the format (``path`` among them), or say how the
-    table is read (``follow``)."""
+    """A bound CREATE STREAM. ``schema`` None means the schema of the source. Exactly one of
+    ``table`` and ``format`` is set; ``options`` are the options of the format (with ``path``), or
+    of reading the table (``follow``)."""
 
     schema: Schema | None
     spec: StreamSpec

@@ -1,8 +1,8 @@
-"""Typed expressions: a closed union made by ``bind``, read by rules, kernels and the reference.
+"""Typed expressions: a closed union that ``bind`` makes and that rules, kernels and the reference
+read.
 
-Nodes are frozen and compare by meaning; the position in the query rides along for error messages
-and does not take part in equality. Arguments already have exactly the types that the function
-takes: ``bind`` inserts every cast.
+Nodes are frozen. Equality ignores the position in the query, which nodes keep for error messages.
+Arguments have exactly the types that the function takes: ``bind`` inserts every cast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value: TypeAlias = bool | int | float | str | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column ``index`` of the (single) input."""
+    """Column ``index`` of the node's single input."""
 
     index: int
     name: str
@@ -49,9 +49,9 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or operator of ``cql.planner.functions.registry`` by its registry name, or a
-    ``function`` of the user's. ``word`` is the operator as it was written, where ``show`` has
-    another one for the function."""
+    """A call of a function or operator, by its name in ``cql.planner.functions.registry``, or of a
+    user's ``function``. ``word`` is the operator as written, if ``show`` would print another
+    one."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -64,7 +64,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Searched CASE; guards left to right. ``otherwise`` None means NULL."""
+    """A searched CASE; conditions are evaluated from left to right. ``otherwise`` None means
+    NULL."""
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr | None
@@ -75,7 +76,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """ANSI cast (fails on a value that does not fit); ``safe`` is TRY_CAST (NULL instead)."""
+    """An ANSI cast, which fails on a value that does not fit; ``safe`` is TRY_CAST, which gives
+    NULL instead."""
 
     arg: Expr
     type: DataType
@@ -117,7 +119,7 @@ def rebuild(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """All expressions in one, left to right, each before those in it."""
+    """``expr`` and all expressions in it, left to right, each before its children."""
     waiting = [expr]
     while waiting:
         found = waiting.pop()
@@ -126,7 +128,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def columns_of(*exprs: Expr) -> frozenset[int]:
-    """Indices of the input columns that the expressions read."""
+    """The indices of the input columns that the expressions read."""
     found, waiting = set(), [*exprs]
     while waiting:
         expr = waiting.pop()
@@ -138,7 +140,7 @@ def columns_of(*exprs: Expr) -> frozenset[int]:
 
 
 def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
-    """``expr`` with column *i* replaced by ``columns[i]`` (moves it below a projection)."""
+    """``expr`` with column *i* replaced by ``columns[i]`` (moves ``expr`` below a projection)."""
     if isinstance(expr, Column):
         return columns[expr.index]
     return rebuild(expr, lambda e: substitute(e, columns))
@@ -152,7 +154,7 @@ def conjuncts(condition: Expr) -> list[Expr]:
 
 
 def conjunction(parts: Sequence[Expr]) -> Expr:
-    """The parts, of which there is at least one, joined by AND."""
+    """The ``parts`` (at least one) joined by AND."""
     result = parts[0]
     for part in parts[1:]:
         nullable = result.nullable or part.nullable

@@ -1,4 +1,4 @@
-"""How large an expression is: aliases, BETWEEN and projections repeat what they stand for."""
+"""Measures the size of expressions: aliases, BETWEEN and projections repeat subexpressions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from cql.planner.nodes.expr import Expr, children
 
-#: Nodes in one expression, and from its root to a leaf, once its aliases are expanded.
+#: The most nodes in one expression, and on a path from its root to a leaf, with aliases expanded.
 MAX_NODES = 40_000
 MAX_DEPTH = 1_500
 
 
 @dataclass(slots=True)
 class Sizes:
-    """Nodes and depth of expressions as trees, each shared part measured once."""
+    """Counts nodes and depth of expressions as trees; measures each shared part once."""
 
     _known: dict[int, tuple[int, int, Expr]] = field(default_factory=dict)
 
@@ -24,7 +24,7 @@ class Sizes:
             for child in children(expr):
                 more, below = self.of(child)
                 nodes, depth = nodes + more, max(depth, below + 1)
-            # the expression is kept, or another one might be given its id
+            # Keeps the expression alive: a new expression could otherwise get the same id.
             known = self._known[id(expr)] = (nodes, depth, expr)
         return known[0], known[1]
 

@@ -1,7 +1,7 @@
-"""The logical plan: what the query means, with every name and type resolved.
+"""The logical plan: the meaning of a query, with every name and type resolved.
 
-Each node knows its output ``schema``. Nodes that this version cannot run (joins, relation windows,
-relation-to-stream) exist all the same: their queries bind, and the planner refuses them by clause.
+Each node knows its output ``schema``. The plan also has nodes for clauses that this version cannot
+run: their queries bind, and the planner refuses them by clause.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads a stream or table; ``columns`` are indices into the relation's schema. ``alias`` is
-    what the query calls it."""
+    """Reads a stream or table; ``columns`` are indices into the relation's schema. ``alias`` is the
+    relation's name in the query."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -40,7 +40,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows of constants. SELECT without FROM reads one without columns."""
+    """Rows of constants. SELECT without FROM reads one row without columns."""
 
     schema: Schema = NO_COLUMNS
     rows: tuple[tuple[Literal, ...], ...] = ((),)
@@ -73,7 +73,8 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Bag union; inputs have the same column types (``bind`` casts them), names of the first."""
+    """Bag union. The inputs have the same column types (``bind`` casts them); the output has the
+    names of the first input."""
 
     inputs: tuple[Logical, ...]
     pos: Position | None = field(default=None, compare=False)
@@ -90,10 +91,10 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """``fn`` is one of ``cql.planner.functions.aggregates``, or the name of a ``function`` of the
-    user's; ``where`` is its FILTER clause. ``constants`` are what it is told beside its arguments
-    (shares, a separator). ``order``: by its last arguments, descending or not, NULLs first or
-    not."""
+    """The call of an aggregate. ``fn`` is a name in ``cql.planner.functions.aggregates``, or the
+    name of the user's ``function``; ``where`` is the FILTER clause. ``constants`` are parameters
+    besides the arguments (shares, a separator). ``order`` has (descending, NULLs first) for each of
+    the last arguments, which order the rows of a group."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -108,26 +109,26 @@ class AggregateCall:
 
     @property
     def holistic(self) -> bool:
-        """Its state is all the values of a group."""
+        """Whether its state consists of all values of a group."""
         return self.fn in HOLISTIC
 
     @property
     def beside(self) -> str | None:
-        """The call, if it keeps values beside the state of its group."""
+        """The call as text if it keeps values outside the state of its group, else None."""
         if self.distinct:
             return f"{self.fn}(DISTINCT …)"
         return f"{self.fn}, which needs all values of a group," if self.holistic else None
 
     @property
     def can_subtract(self) -> bool:
-        """Whether what a part of a group's rows added can be taken out again, exactly."""
+        """Whether the contribution of some of a group's rows can be subtracted exactly."""
         exact = not self.type.is_fraction
         fits = self.fn in ("count", "count_if") or (self.fn in ("sum", "avg") and exact)
         return fits and self.function is None and not self.distinct
 
     @property
     def by_time(self) -> bool:
-        """Whether its result depends on the order of rows by (window attribute, arrival)."""
+        """Whether the result depends on the order of rows by (window attribute, arrival)."""
         return self.fn in BY_TIME
 
 
@@ -138,9 +139,9 @@ BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_a
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """PARTITION BY: into how many ``parts`` an operator is split, by HASH or RANGE of its ``keys``
-    (none: all of them). Those of an aggregate count from 0; of a join they are columns of its
-    pairs here, and count from 0 in the physical plan."""
+    """PARTITION BY: splits an operator into ``parts`` partitions by HASH or RANGE of ``keys``
+    (empty: all keys of the operator). ``keys`` are indices into the operator's list of keys. For a
+    join of the logical plan they are columns of its pairs instead."""
 
     scheme: str
     parts: int
@@ -153,18 +154,18 @@ WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Groups within each window. Output: the keys, the aggregates, then (for sliding windows and
-    sessions)
-    ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type of the window
-    attribute. ``window`` None: one group set over the whole (bounded) input. ``late_output``: rows
-    that it leaves out for being late are wanted, with all their columns. ``distinct``: it is a
-    DISTINCT, whose rows need not wait for the end of their groups (the keys are all there is)."""
+    """Groups rows within each window. Output: the keys, the aggregates, then (for sliding windows
+    and sessions) ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type
+    of the window attribute. ``window`` None: one set of groups over the whole (bounded) input.
+    ``late_output``: LATE OUTPUT takes the late rows that the aggregate leaves out, with all their
+    columns. ``distinct``: the node is a DISTINCT; its output rows consist of keys alone and
+    therefore need not wait until their groups close."""
 
     input: Logical
     window: Window | None
     keys: tuple[Expr, ...]
     calls: tuple[AggregateCall, ...]
-    names: tuple[str, ...]  # of keys, then of calls
+    names: tuple[str, ...]  # names of the keys, then of the calls
     pos: Position | None = field(default=None, compare=False)
     late_output: bool = False
     partitioning: Partitioning | None = None
@@ -181,20 +182,20 @@ class Aggregate:
         return Schema(tuple(fields))
 
 
-#: The place of a row in its stream, from 0.
+#: The column with the number of a row in its stream, from 0.
 SEQUENCE = "_sequence"
-#: Of a window over the rows of a key: its first row among these, and its place among the windows of
-#: all keys.
+#: The columns of a window over the rows of a key: the number of its first row among the rows of the
+#: key, and its number among the windows of all keys.
 FIRST_ROW = "_first_row"
 KEY_WINDOW = "_key_window"
-#: What numbers rows, or windows of them, as they come: no row of theirs is late.
+#: Columns that number rows or windows in the order of arrival: no row is late on these columns.
 NUMBERED = frozenset((SEQUENCE, KEY_WINDOW))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyWindows:
-    """``[PARTITION BY k ROWS n SLIDE m]``: windows over the numbers of the rows of each key, the
-    values of the columns ``by``."""
+    """``[PARTITION BY k ROWS n SLIDE m]``: windows over the row numbers within each key; ``by`` are
+    the columns of the key. ``rows`` and ``slide`` are in rows."""
 
     by: tuple[int, ...]
     rows: int
@@ -202,7 +203,7 @@ class KeyWindows:
 
     @property
     def overlap(self) -> int:
-        """How many of them a row falls into at most."""
+        """The most windows that contain one row."""
         return -(-self.rows // self.slide)
 
     def text(self, schema: Schema) -> str:
@@ -210,16 +211,16 @@ class KeyWindows:
         return f"[PARTITION BY {by} ROWS {self.rows} SLIDE {self.slide}]"
 
     def fields(self) -> tuple[Field, Field]:
-        """The columns that a row gets: the number of the first row of its window among those of
-        its key, and the number of the window among those of all keys, which rises."""
+        """The columns appended to a row: the number of the window's first row among the rows of its
+        key, and the number of the window among the windows of all keys, which ascends."""
         return Field(FIRST_ROW, BIGINT, False), Field(KEY_WINDOW, BIGINT, False)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The input with each row's place in it appended: what windows of rows with SLIDE count. With
-    ``windows`` of each key apart, a row comes once for each of them that holds it: the rows of a
-    window together, when its last one has come or the input has ended."""
+    """The input with the number of each row appended, which windows of ROWS with SLIDE count. With
+    ``windows`` (per key), the output has each row once per window that contains the row; the rows
+    of a window leave together, when its last row has arrived or the input has ended."""
 
     input: Logical
     pos: Position | None = field(default=None, compare=False)
@@ -234,8 +235,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The input, a stream, with progress on ``column`` alone, deduced from the order of arrival as
-    ``progress`` says: how far values may lag, what an advance is that has to be confirmed."""
+    """The input (a stream) with a watermark on ``column`` alone, deduced from the order of arrival.
+    ``progress`` has the slack, and the advance above which a row needs confirmation."""
 
     input: Logical
     column: int
@@ -249,7 +250,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """WID's Bucket (out-of-order paper §4.1): each row once per window that holds it, with
+    """WID's Bucket (out-of-order paper §4.1): each row once per window that contains the row, with
     ``window_start``, ``window_end``, ``window_time`` appended (Flink's window table functions)."""
 
     input: Logical
@@ -266,8 +267,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """Each row of the input once for each element of ``array``, in their order, the element behind
-    its own columns; ``outer``: a row without elements once, with NULL."""
+    """Each row of the input once per element of ``array``, in the order of the elements, with the
+    element as its last column; ``outer``: a row without elements leaves once, with NULL."""
 
     input: Logical
     array: Expr
@@ -291,10 +292,10 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column that names the window within
-    which rows are ordered; None orders the whole input (bounded input only). Without ``keys``, as
-    LIMIT … PER WINDOW has it, rows stay in the order in which they come. ``clause`` asked for it:
-    an ORDER BY, or what holds rows until progress has passed them."""
+    """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column of the window within which rows
+    are ordered; None orders the whole input (bounded input only). Without ``keys`` (LIMIT … PER
+    WINDOW), rows keep their order of arrival. ``clause`` is the clause that requires the sort: an
+    ORDER BY, or a clause that holds rows until the watermark has passed them."""
 
     input: Logical
     keys: tuple[SortKey, ...]
@@ -306,7 +307,8 @@ class Sort:
 
     @property
     def holds(self) -> bool:
-        """Whether its rows wait for progress, and nobody asked for their order."""
+        """Whether the sort only holds rows until the watermark has passed them: no ORDER BY
+        requires their order."""
         return self.clause != "ORDER BY"
 
     @property
@@ -316,8 +318,9 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """LIMIT and OFFSET without ORDER BY: the first ``limit`` rows behind the first ``offset``, as
-    they come; with the last of them the input ends. ``limit`` None: all rows behind ``offset``."""
+    """LIMIT and OFFSET without ORDER BY: skips ``offset`` rows and passes the next ``limit`` rows
+    in their order of arrival; the input ends with the last passed row. ``limit`` None: passes all
+    rows after ``offset``."""
 
     input: Logical
     limit: int | None
@@ -331,10 +334,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class RowNumber:
-    """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input, and the place of each row, from
-    1, among those that are equal in the columns ``partition``. One of these is ``window``, which
-    progresses: the partition is whole when progress has passed it. None: the input is a relation,
-    and numbers change with it."""
+    """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input with the number of each row,
+    from 1, among the rows with equal ``partition`` columns. ``window`` is a progressing column of
+    these: a partition is complete when the watermark has passed its value. None: the input is a
+    relation, and the numbers change with the relation."""
 
     input: Logical
     partition: tuple[int, ...]
@@ -350,8 +353,8 @@ class RowNumber:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """An input under a window that is not (only) grouped: a relation of CQL. ``late_output`` as in
-    Aggregate."""
+    """An input under a window without an aggregate that takes the window: a relation of CQL.
+    ``late_output`` as in Aggregate."""
 
     input: Logical
     window: Window
@@ -363,15 +366,15 @@ class Windowed:
         return self.input.schema
 
 
-#: Kinds of joins of each row with the nearest one.
+#: The kinds of joins that join each left row with the nearest right row.
 ASOF = ("asof", "asof left")
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Columns of the left, then of the right; ``kind`` is inner, left, right, full, semi, anti,
-    cross, asof or asof left. ``order`` is why its inputs stand in this order, where it was
-    chosen."""
+    """A join. Output: the columns of the left, then of the right. ``kind`` is inner, left, right,
+    full, semi, anti, cross, asof or asof left. ``order`` is the reason for the order of the inputs,
+    if the planner chose the order."""
 
     left: Logical
     right: Logical
@@ -394,16 +397,16 @@ class Join:
 
 
 def is_inner(node: Join) -> bool:
-    """Whether it shows pairs of rows only."""
+    """Whether all output rows of ``node`` are pairs."""
     return node.kind in ("inner", "cross")
 
 
 @dataclass(frozen=True, slots=True)
 class SubqueryJoin:
-    """What a subquery says of each row of the input, in a column behind it (mark join and single
-    join). ``kind`` is exists, in or scalar: whether a row of ``query`` has the ``keys`` (over the
-    input) in its columns, or the value of its only row. ``condition``: what else is asked of a row
-    of ``query`` (exists), over the columns of the input, then those of the query."""
+    """The input with a subquery's answer to each row as its last column (mark join and single
+    join). ``kind`` is exists or in (whether ``query`` has a row equal to ``keys``, which are over
+    the input) or scalar (the value of the only row of ``query``). ``condition`` is a further
+    condition of exists, over the columns of the input, then of the query."""
 
     input: Logical
     query: Logical
@@ -421,8 +424,8 @@ class SubqueryJoin:
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """EXCEPT or INTERSECT (``kind``) of two relations with equal column types; ``distinct``: of
-    their sets, else of their bags."""
+    """EXCEPT or INTERSECT (``kind``) of two relations with equal column types; ``distinct``: as
+    sets, else as bags."""
 
     left: Logical
     right: Logical
@@ -435,7 +438,8 @@ class SetOperation:
         return Union((self.left, self.right)).schema
 
 
-#: The instant of a row of ISTREAM, DSTREAM or RSTREAM, and of a change; how often a change holds.
+#: The columns for the instant of a row of ISTREAM, DSTREAM or RSTREAM and of a change, and for the
+#: weight of a change.
 TIME, WEIGHT = "_time", "_weight"
 
 
@@ -455,7 +459,7 @@ class RelationToStream:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A clause that binds as far as its columns, and that this version cannot run."""
+    """A clause with known output columns that this version cannot run."""
 
     inputs: tuple[Logical, ...]
     clause: str
@@ -502,7 +506,7 @@ def inputs(node: Logical) -> tuple[Logical, ...]:
 
 
 def expressions(node: Logical) -> tuple[Expr, ...]:
-    """The expressions of one node, over the columns of its input."""
+    """The expressions of ``node``, over the columns of its input."""
     match node:
         case Filter():
             return (node.condition,)

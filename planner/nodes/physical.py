@@ -1,7 +1,7 @@
-"""The physical plan: operators by name, plain immutable data, with the reason for each choice.
+"""The physical plan: operators as plain immutable data, with the reason for each choice.
 
-Nothing here runs: ``cql.executor.graph.build`` turns nodes into running operators, and
-``cql.planner.explain`` prints them.
+``cql.executor.graph.build`` turns nodes into running operators; ``cql.planner.explain`` prints
+nodes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from cql.planner.nodes.physical_join import (
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The punctuation on a column that some consumer can use: values at ``offset`` + a multiple of
-    ``step``, for each pair (step, offset); None: any value."""
+    """The punctuation on a column that some consumer can use: the values ``offset`` plus a multiple
+    of ``step``, for each pair (step, offset) of ``boundaries``; None: any value."""
 
     column: int
     boundaries: tuple[tuple[int, int], ...] | None
@@ -51,11 +51,11 @@ class Awaited:
 @dataclass(frozen=True, slots=True)
 class SourceExec:
     """Reads blocks, marks late rows and makes punctuation (out-of-order paper §5.1). ``awaited``:
-    by column, the punctuation that the plan above can use
-    (``planner.lower.watermark_demand``); None: any. ``ahead``: in how many subqueries and
-    tables it stands that rows are looked up in; sources that stand in more are read to their end
-    before the others. ``refresh``: it is read again that often (microseconds). ``alias`` is what
-    the query calls it."""
+    by column, the punctuation that the plan above can use (``planner.lower.watermark_demand``);
+    None: any. ``ahead``: the nesting depth of the source in tables and subqueries that rows are
+    looked up in; deeper sources are read to their end before the others. ``refresh``: the interval,
+    in microseconds, at which the source is read again. ``alias`` is the relation's name in the
+    query."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -72,14 +72,15 @@ class SourceExec:
         object.__setattr__(self, "schema", schema)
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
-        """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""
+        """The boundaries of the awaited punctuation on ``column``; None: any punctuation; (): no
+        consumer awaits punctuation on the column."""
         if self.awaited is None:
             return None
         return next((a.boundaries for a in self.awaited if a.column == column), ())
 
     @property
     def progress(self) -> tuple[tuple[int, Progress], ...]:
-        """The columns that progress, as they are declared."""
+        """The progressing columns (index and declaration) that the source reads."""
         spec, whole = self.relation.stream, self.relation.schema
         found = [(whole.find(p.column), p) for p in (spec.progress if spec else ())]
         return tuple(
@@ -93,8 +94,8 @@ class SourceExec:
 
 @dataclass(frozen=True, slots=True)
 class ValuesExec:
-    """Rows of constants; by default the one row without columns that SELECT without FROM reads.
-    ``ahead`` as for a source."""
+    """Rows of constants. The default is one row without columns, which SELECT without FROM reads.
+    ``ahead`` as in SourceExec."""
 
     schema: Schema = NO_COLUMNS
     rows: tuple[tuple[Literal, ...], ...] = ((),)
@@ -128,7 +129,7 @@ class ProjectExec:
 
 @dataclass(frozen=True, slots=True)
 class BucketExec:
-    """Each row once per window that holds it (WID's Bucket)."""
+    """Each row once per window that contains the row (WID's Bucket)."""
 
     input: Physical
     window: Window
@@ -141,8 +142,9 @@ class BucketExec:
 
 @dataclass(frozen=True, slots=True)
 class UnionExec:
-    """Pass-through union: no tuple state, progress is the minimum over the inputs (§5.4).
-    ``promised``: a column, and one that progresses on it for each of its values (A.2.1)."""
+    """Pass-through union: keeps no rows; its watermark is the minimum over the inputs (out-of-order
+    paper §5.4). ``promised``: (time, key): the union also passes on the watermark on column
+    ``time`` of each value of column ``key`` (A.2.1)."""
 
     inputs: tuple[Physical, ...]
     names: tuple[str, ...]
@@ -160,29 +162,30 @@ class UnionExec:
 
 
 class WindowOperator(StrEnum):
-    """How the groups of windows are kept."""
+    """The state in which a windowed aggregate keeps its groups."""
 
-    WID = "wid"  # each row goes to the groups of each of its windows
-    PANES = "panes"  # to those of its pane; a window that closes merges its panes
-    TWO_STACKS = "two_stacks"  # the same, but panes are merged as they come and go
-    SUBTRACT = "subtract"  # the same, but panes that go are subtracted
-    BUFFERED = "buffered"  # rows are kept in panes, and aggregated window by window
-    TWO_LEVEL = "two_level"  # to a small table, which gives partial aggregates up to WID's
+    WID = "wid"  # each row updates the groups of each of its windows
+    PANES = "panes"  # each row updates its pane; a window that closes merges its panes
+    TWO_STACKS = "two_stacks"  # as panes, but merges panes when they enter and leave
+    SUBTRACT = "subtract"  # as panes, but subtracts panes that leave
+    BUFFERED = "buffered"  # panes keep rows; a window that closes aggregates its rows
+    TWO_LEVEL = "two_level"  # a small table of partial aggregates below the groups of WID
 
 
 class FlushPolicy(StrEnum):
-    """When the groups of a window that has closed leave (§6)."""
+    """When the groups of a closed window leave (out-of-order paper §6)."""
 
-    AT_ONCE = "at_once"  # all of them
-    SLOW = "slow"  # one for every so many rows
-    LAZY = "lazy"  # one for each that a new window's group pushes out of its place
+    AT_ONCE = "at_once"  # all groups at once
+    SLOW = "slow"  # one group per ``Flush.every`` rows
+    LAZY = "lazy"  # a group leaves when a group of a new window takes its place
     IN_ORDER_SLOW = "in_order_slow"  # figure 7
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """How two levels are flushed: the low level has ``entries``; slowly, a group leaves for every
-    ``every`` rows (§6's i), and all of a window when ``windows`` later ones have closed (its m)."""
+    """The flush of two-level aggregation (out-of-order paper §6): the low level has ``entries``
+    entries. Slow flush emits one group per ``every`` rows (§6's i), and all remaining groups of a
+    window when ``windows`` later windows have closed (§6's m)."""
 
     policy: FlushPolicy
     entries: int
@@ -192,9 +195,10 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class MergeUnionExec:
-    """Order-preserving union, IOP's Merge (§2): rows wait until every input has passed the time in
-    column ``order``, and leave in its order. ``refuses_null``: a row without a time is a bad row,
-    as for a sort; else it has no place in the order, and goes first."""
+    """Order-preserving union, IOP's Merge (out-of-order paper §2): rows wait until the watermark of
+    every input has passed their time (column ``order``), and leave in the order of time.
+    ``refuses_null``: a row without a time is a bad row, as in a sort; otherwise such a row leaves
+    first."""
 
     inputs: tuple[Physical, ...]
     names: tuple[str, ...]
@@ -209,8 +213,9 @@ class MergeUnionExec:
 
 @dataclass(frozen=True, slots=True)
 class PunctuatedSortExec:
-    """Orders a stream: rows wait until punctuation has passed the time in column ``order`` ("first
-    sorting the input. (Punctuation can unblock sort.)", §5.5). ``keys`` order rows of one time."""
+    """Orders a stream: rows wait until punctuation has passed their time, column ``order`` ("first
+    sorting the input. (Punctuation can unblock sort.)", out-of-order paper §5.5). ``keys`` order
+    the rows of one time."""
 
     input: Physical
     order: int
@@ -224,9 +229,9 @@ class PunctuatedSortExec:
 
 @dataclass(frozen=True, slots=True)
 class LimitExec:
-    """Passes the first ``limit`` rows behind the first ``offset`` as they come, and then says that
-    its input has ended: what only feeds it is read no further. ``limit`` None: all rows behind
-    ``offset``."""
+    """Skips ``offset`` rows, passes the next ``limit`` rows in their order of arrival, and then
+    reports the end of its input: sources that feed only this operator are read no further.
+    ``limit`` None: passes all rows after ``offset``."""
 
     input: Physical
     limit: int | None
@@ -240,10 +245,10 @@ class LimitExec:
 
 @dataclass(frozen=True, slots=True)
 class SlackExec:
-    """Deduces progress on column ``attribute`` from the order of arrival (§2, option 2): the
-    highest time so far less ``interval``, or the highest that more than ``rows`` rows have
-    reached. Of an interval, an advance of more than ``max_advance`` has to be confirmed (None: no
-    advance has to)."""
+    """Deduces the watermark of column ``attribute`` from the order of arrival (out-of-order paper
+    §2, option 2): the highest time so far less ``interval``, or the highest time that more than
+    ``rows`` rows have reached. With an interval, an advance above ``max_advance`` needs
+    confirmation (None: no advance does)."""
 
     input: Physical
     attribute: int
@@ -259,11 +264,12 @@ class SlackExec:
 
 @dataclass(frozen=True, slots=True)
 class WidAggregateExec:
-    """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
-    None is one window over the whole input, closed at its end. ``pane`` is the width of the panes
-    that windows share, None where ``operator`` has none; ``flush`` is that of two levels.
-    ``adaptive``: it begins with ``operator``, and may change over between WID, panes and buffered
-    rows. ``by``: groups leave by the progress of the value of that key."""
+    """Windowed hash aggregation by window id; punctuation closes windows (out-of-order paper §4.1,
+    appendix). ``window`` None is one window over the whole input, which closes at the end of the
+    input. ``pane`` is the width of the panes that windows share, None if ``operator`` has no panes;
+    ``flush`` is the flush of two-level aggregation. ``adaptive``: the operator begins with
+    ``operator`` and may change between WID, panes and buffered rows. ``by``: the index of a key
+    whose values have their own watermarks; the watermark of its value closes a group."""
 
     input: Physical
     window: Window | None
@@ -292,9 +298,9 @@ class WidAggregateExec:
 
 @dataclass(frozen=True, slots=True)
 class SharedPanesExec(WidAggregateExec):
-    """The same aggregates over several ``windows`` of several queries, from the panes that all of
-    them share. ``window`` says where panes begin; the last column, which of ``windows`` a row is
-    of."""
+    """The same aggregates over several ``windows`` of several queries, from shared panes.
+    ``window`` says where panes begin; the last output column is the index in ``windows`` of a row's
+    window."""
 
     windows: tuple[Window, ...] = ()
 
@@ -307,7 +313,7 @@ class SharedPanesExec(WidAggregateExec):
 
 @dataclass(frozen=True, slots=True)
 class NumberExec:
-    """Appends to each row its place in the input, from 0."""
+    """Appends to each row its number in the input, from 0."""
 
     input: Physical
     why: str = ""
@@ -319,9 +325,9 @@ class NumberExec:
 
 @dataclass(frozen=True, slots=True)
 class KeyWindowsExec:
-    """Windows over the numbers of the rows of each key: WID's Bucket for a window that is
-    partitioned, which has a state (out-of-order paper A.2.2). The rows of a window leave together,
-    with the columns of ``KeyWindows.fields``, when its last one has come."""
+    """Windows over the row numbers within each key: WID's Bucket for a partitioned window, which
+    has a state (out-of-order paper A.2.2). The rows of a window leave together, with the columns of
+    ``KeyWindows.fields``, when its last row has arrived."""
 
     input: Physical
     windows: KeyWindows
@@ -334,8 +340,8 @@ class KeyWindowsExec:
 
 @dataclass(frozen=True, slots=True)
 class LateRowsExec:
-    """Passes rows on, and gives those to LATE OUTPUT that ``window``, right above, leaves out for
-    being late."""
+    """Passes rows on, and copies to LATE OUTPUT the late rows that ``window``, right above, leaves
+    out."""
 
     input: Physical
     window: Window
@@ -349,7 +355,7 @@ class LateRowsExec:
 
 @dataclass(frozen=True, slots=True)
 class OnTimeExec:
-    """Leaves out, and counts, the rows that are late rows on column ``wa``."""
+    """Leaves out and counts the late rows of column ``wa``."""
 
     input: Physical
     wa: int
@@ -362,9 +368,9 @@ class OnTimeExec:
 
 @dataclass(frozen=True, slots=True)
 class DupelimExec:
-    """Duplicate elimination over a stream (out-of-order paper §5.4): of equal rows the first passes
-    as it comes. It is forgotten when column ``by`` has come past it, by punctuation or, where the
-    input is ``in_order`` of that column, by the rows themselves."""
+    """Duplicate elimination over a stream (out-of-order paper §5.4): passes the first of equal rows
+    on arrival. The operator forgets a row when column ``by`` has passed the row's value: by
+    punctuation or, if the input is ``in_order`` of this column, by later rows."""
 
     input: Physical
     by: int
@@ -378,8 +384,9 @@ class DupelimExec:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalExec:
-    """Rows that enter a relation as they come and never leave it, each before the end of the window
-    in column ``end``: the instant is the event time, of a late row its row watermark."""
+    """Changes of rows that enter a relation on arrival and never leave it, each before the end of
+    its window (column ``end``). The instant is the event time; for a late row, its row
+    watermark."""
 
     input: Physical
     wa: int
@@ -394,9 +401,9 @@ class ArrivalExec:
 
 @dataclass(frozen=True, slots=True)
 class RelationExec:
-    """A stream as CQL's relation under a window without SLIDE, in the form of its changes: each row
-    enters and leaves at an instant of ``window.wa``. Output: the input's columns, ``_time`` and
-    ``_weight`` (1 or -1), in the order of time."""
+    """The changelog of a stream as CQL's relation under a window without SLIDE: each row enters and
+    leaves at an instant of ``window.wa``. Output: the input's columns, ``_time`` and ``_weight``
+    (1 or -1), in the order of time."""
 
     input: Physical
     window: Window
@@ -411,15 +418,17 @@ class RelationExec:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateExec:
-    """Aggregates over a changing relation: at each instant, the old row of a group that changes
-    leaves and the new one enters. The input's columns are the keys, then whatever the calls read,
-    then the change's own; ``method`` is how states forget rows: nothing ever leaves
-    ("append_only"), rows are taken out of their state ("retract"), they leave in the order in which
-    they came ("two_stacks"), or in any order ("rescan"). ``ends`` is the key from which on no row
-    of a group follows. ``entered`` is the column that says when a row entered, where a row that
-    leaves must be told from others with the same values. Without keys there is a row from the
-    instant ``since`` on; None: from the first one of the windows below, or where they have none
-    from the ``beginning`` on."""
+    """Aggregates over a changing relation: at each instant, the old row of a changed group leaves
+    and the new row enters. The input has the keys, then the columns that the calls read, then
+    ``_time`` and ``_weight``.
+
+    ``method`` is how states forget rows: no row ever leaves ("append_only"), rows are retracted
+    from their state ("retract"), rows leave in the order of their arrival ("two_stacks"), or in any
+    order ("rescan"); a DISTINCT keeps the weight of each group ("weights"). ``ends`` is the key
+    with the time from which no row of a group follows. ``entered`` is the column with the instant
+    at which a row entered; it distinguishes a leaving row from others with the same values. An
+    aggregate without keys has a row from the instant ``since`` on; None: from the first instant of
+    the windows below or, if these have no row, from ``beginning`` on."""
 
     input: Physical
     keys: int
@@ -443,7 +452,8 @@ class ChangeAggregateExec:
 @dataclass(frozen=True, slots=True)
 class SetOperationExec:
     """EXCEPT and INTERSECT of changing relations, by the weights of each row on both sides. The
-    input is their union, with a column before the change's own that says which side: 0 or 1."""
+    input is the union of both, with the side (0 or 1) in a column before ``_time`` and
+    ``_weight``."""
 
     input: Physical
     kind: str
@@ -474,10 +484,10 @@ class TopExec:
 
 @dataclass(frozen=True, slots=True)
 class RowNumberExec:
-    """The rows of a changing relation with the place of each, from 1, among those that are equal in
-    the columns ``partition``, by ``keys`` (columns); ties by the order in which rows entered. Only
-    those up to ``limit`` are asked for; with ``forgets`` no row ever leaves, so that those behind
-    never matter again."""
+    """The rows of a changing relation with the number of each row, from 1, among the rows with
+    equal ``partition`` columns, ordered by ``keys`` (columns); ties by the order in which rows
+    entered. The plan above needs only rows numbered up to ``limit``. ``forgets``: no row ever
+    leaves the relation, so that the operator can forget rows behind ``limit``."""
 
     input: Physical
     partition: tuple[int, ...]
@@ -495,8 +505,8 @@ class RowNumberExec:
 
 @dataclass(frozen=True, slots=True)
 class StreamExec:
-    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant.
-    ``net``: its changes, of each instant the difference only."""
+    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant. Kind
+    ``net``: the changelog, with the net difference of each instant."""
 
     input: Physical
     kind: str
@@ -510,9 +520,10 @@ class StreamExec:
 
 @dataclass(frozen=True, slots=True)
 class SortExec:
-    """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
-    ``offset``; ``window_end`` None: the whole input, at its end. ``number`` appends the place of
-    each row, from 1, among those of its window that are equal in the columns ``partition``."""
+    """Orders the rows of each window when punctuation closes the window, and keeps the first
+    ``limit`` rows after ``offset``; ``window_end`` None: orders the whole input at its end.
+    ``number`` is the name of an appended column: the number of each row, from 1, among the rows of
+    its window with equal ``partition`` columns."""
 
     input: Physical
     keys: tuple[SortKey, ...]
@@ -565,10 +576,10 @@ Physical: TypeAlias = (
     | StreamExec
 )
 
-#: The column that says which of the queries that share an operator a row is for.
+#: The column with the index of the query that a row belongs to, if queries share an operator.
 QUERY = "_query"
 
-#: Operators that take changes and give them, instant by instant.
+#: Operators from changelogs to a changelog, instant by instant.
 Changes: TypeAlias = (
     ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec | RelationJoinExec
 )
@@ -576,9 +587,10 @@ Changes: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RuntimeChoice:
-    """Who runs a plan, and why; operators with keys are split into ``partitions`` (0: they are
-    not), which ``workers`` share: those in ``split``, by the ids of their nodes (None: all), and
-    where PARTITION BY says it. ``how`` are the settings of its scheduler, in words."""
+    """The runtime of a plan, and the reason. Operators with keys are split into ``partitions``
+    (0: not split), which ``workers`` workers share. ``split`` has the ids of the nodes to split
+    (None: all); PARTITION BY splits its operator in any case. ``how`` is the settings of the
+    scheduler as text."""
 
     name: str
     why: str
@@ -590,12 +602,12 @@ class RuntimeChoice:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """A whole query: its operators, the runtime that drives them, and the policies it runs under.
+    """A whole query: its operators, its runtime, and its policies.
 
-    ``keep_bad_rows``: bad rows go to the ledger and the query goes on; else the first one fails it.
-    ``changelog``: the output is a relation, given as its changes: ``_time`` and ``_weight`` come
-    before its own columns; ``order`` is that of the final relation's rows; ``emits_changes``: the
-    changes are what the query asks for.
+    ``keep_bad_rows``: bad rows go to the ledger and the query goes on; otherwise the first bad row
+    fails the query. ``changelog``: the output is the changelog of a relation, with ``_time`` and
+    ``_weight`` before the relation's columns. ``order`` is the order of the final relation's rows.
+    ``emits_changes``: the query says EMIT CHANGES.
     """
 
     root: Physical
@@ -609,8 +621,8 @@ class PhysicalPlan:
 
 @dataclass(frozen=True, slots=True)
 class QuerySetPlan:
-    """Queries that run as one: a node that several of their plans hold runs once, for all of them
-    (``planner.placement.multi_query``). ``notes`` are of all."""
+    """A query set: a node that several plans contain runs once for all of them
+    (``planner.placement.multi_query``). ``notes`` are notes on the whole set."""
 
     plans: tuple[PhysicalPlan, ...]
     notes: tuple[str, ...] = ()
@@ -633,7 +645,7 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
 
 
 def walk(node: Physical) -> Iterator[Physical]:
-    """All operators, left to right, each before its inputs."""
+    """``node`` and all operators below, left to right, each before its inputs."""
     waiting = [node]
     while waiting:
         found = waiting.pop()
@@ -642,36 +654,36 @@ def walk(node: Physical) -> Iterator[Physical]:
 
 
 def relations(node: Physical) -> tuple[RelationExec, ...]:
-    """The windows that make ``node`` a relation."""
+    """The windows below ``node`` that turn streams into relations."""
     if isinstance(node, RelationExec):
         return (node,)
     return tuple(found for below in inputs(node) for found in relations(below))
 
 
 def late_rows(node: Physical) -> LateRowsExec | None:
-    """Where LATE OUTPUT takes its rows."""
+    """The operator from which LATE OUTPUT gets its rows, or None."""
     return next((n for n in walk(node) if isinstance(n, LateRowsExec)), None)
 
 
 def sources(*roots: Physical) -> tuple[SourceExec, ...]:
-    """All sources, left to right, each once: the order of the executor's input ports."""
+    """All sources, left to right, each once; the executor's input ports have this order."""
     found = (n for root in roots for n in walk(root) if isinstance(n, SourceExec))
     return tuple({id(n): n for n in found}.values())
 
 
 def waits(*roots: Physical) -> bool:
-    """Whether rows of one input wait for those of another."""
+    """Whether rows of one input wait for rows of another input (in a join)."""
     joins = OopJoinExec | AsofJoinExec | RelationJoinExec | WindowJoinExec
     return any(isinstance(n, joins) for root in roots for n in walk(root))
 
 
 def goes_by_arrival(*roots: Physical) -> bool:
-    """Whether progress is deduced from the order in which rows arrive."""
+    """Whether some watermark is deduced from the order of arrival (SlackExec)."""
     return any(isinstance(n, SlackExec) for root in roots for n in walk(root))
 
 
 def windowed(node: Physical) -> bool:
-    """Whether some operator may leave late rows out."""
+    """Whether some operator may leave out late rows."""
     return any(
         isinstance(n, BucketExec | OnTimeExec | ArrivalExec | MergeUnionExec | PunctuatedSortExec)
         or (isinstance(n, WidAggregateExec) and n.window is not None)
@@ -680,7 +692,7 @@ def windowed(node: Physical) -> bool:
 
 
 def bounded(node: Physical) -> bool:
-    """Whether it ends by itself: its inputs do, or a LIMIT ends it."""
+    """Whether ``node`` ends without being stopped: its inputs end, or a LIMIT ends it."""
     match node:
         case SourceExec():
             return node.relation.bounded
@@ -691,7 +703,7 @@ def bounded(node: Physical) -> bool:
 
 
 def live(*roots: Physical) -> bool:
-    """Whether some input has no end by itself: what it gives is waited for, whatever ends the
+    """Whether some input is unbounded: the query waits for its rows, even if a LIMIT ends the
     query."""
     return not all(s.relation.bounded for s in sources(*roots))
 
@@ -713,14 +725,15 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
 
 
 def read_ahead(node: Physical) -> Physical:
-    """``node``, its sources read before those of what looks rows up in it."""
+    """``node`` with its sources marked to be read before the sources of the plan that looks rows up
+    in ``node``."""
     if isinstance(node, SourceExec | ValuesExec):
         return replace(node, ahead=node.ahead + 1)
     return with_input(node, tuple(map(read_ahead, inputs(node))))
 
 
 def change_fields(time: DataType) -> tuple[Field, Field]:
-    """The columns of a change."""
+    """The columns ``_time`` and ``_weight`` of a change."""
     return Field(TIME, time, False), Field(WEIGHT, BIGINT, False)
 
 

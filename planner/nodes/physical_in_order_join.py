@@ -1,4 +1,4 @@
-"""The in-order window joins of a physical plan: plain immutable data, as all its operators."""
+"""The in-order window joins of a physical plan, as plain immutable data."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 class JoinOperator(StrEnum):
-    """How rows in order of their time are joined, so that the result is, too (in-order paper)."""
+    """The algorithms of the in-order window join, whose inputs and output are in the order of time
+    (in-order paper)."""
 
     SYNC_FILTER = (
-        "sync_filter"  # rows wait for the other inputs, and are joined in their order (§4)
+        "sync_filter"  # rows wait for the other inputs and are joined in the order of time (§4)
     )
-    FILTER_ORDER = "filter_order"  # joined as they come; results wait for the other inputs (§5)
-    ADAPTIVE = "adaptive"  # the first, or the second where it pays (§6)
+    FILTER_ORDER = "filter_order"  # rows are joined on arrival; results wait for order (§5)
+    ADAPTIVE = "adaptive"  # Sync-Filter, or Filter-Order where it costs less (§6)
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """``low <= right - left <= high`` of the times of two inputs; ``NO_BOUND``: none."""
+    """``low <= right - left <= high`` for the times of two inputs; ``NO_BOUND``: no bound."""
 
     left: int
     right: int
@@ -38,15 +39,17 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class WindowJoinExec:
-    """Inner join of ``inputs`` (two at least), each in the order of its column ``times``, whose
-    result leaves in the order of its time, the latest of its members' (in-order paper, 2005).
+    """Inner join of two or more ``inputs``, each in the order of its time column (``times``). The
+    results leave in the order of their time, which is the latest time of their members (in-order
+    paper, 2005).
 
-    Each of ``keys`` is a set of columns, (input, column), that are equal; ``bands`` has the
-    distance of each two inputs, the earlier one left; ``apart`` that of other columns (of all
-    inputs), none of which is NULL. ``rest`` is over the columns of all inputs; of these,
-    ``columns`` go on, with ``time`` followed by the result's time. Adaptive takes Filter-Order
-    where c·w·λ1·λ2 is ``alpha`` at least; ``cost`` is its c in seconds, None where it is measured;
-    a second has ``second`` steps of time."""
+    Each of ``keys`` is a set of columns, (input, column), that must be equal. ``bands`` has the
+    distance of the times of each two inputs (the left one is the earlier input); ``apart`` has
+    distances of other columns (numbered over all inputs), none of which is NULL. ``rest`` are
+    conditions over the columns of all inputs. The output has ``columns`` of these and, with
+    ``time``, the result's time. Adaptive uses Filter-Order if c·w·λ1·λ2 is at least ``alpha``;
+    ``cost`` is its c in seconds (None: measured at run time); one second has ``second`` units of
+    time."""
 
     inputs: tuple[Physical, ...]
     times: tuple[int, ...]
@@ -69,7 +72,7 @@ class WindowJoinExec:
         return Schema(tuple(f for child in self.inputs for f in child.schema))
 
     def first(self, number: int) -> int:
-        """Where the columns of an input begin among those of all."""
+        """The index in ``all_columns`` of the first column of an input."""
         return sum(len(child.schema) for child in self.inputs[:number])
 
     @property
@@ -83,7 +86,7 @@ class WindowJoinExec:
         return Schema(tuple(fields))
 
     def reach(self, left: int, right: int) -> int:
-        """How much later than ``left`` a row of ``right`` may be."""
+        """The most that the time of a row of ``right`` may exceed that of a row of ``left``."""
         for band in self.bands:
             if (band.left, band.right) == (left, right):
                 return band.high
@@ -93,14 +96,15 @@ class WindowJoinExec:
 
     @property
     def latest(self) -> int | None:
-        """The input whose time is that of the result: no other one's is later."""
+        """The input whose time is always the result's time, because no other input's time can be
+        later; None if there is no such input."""
         others = range(len(self.inputs))
         found = (i for i in others if all(self.reach(i, o) <= 0 for o in others if o != i))
         return next(found, None)
 
     @property
     def order(self) -> int | None:
-        """The column that the result is in the order of, if it is one of its columns."""
+        """The output column by which the result is ordered; None if it is no output column."""
         if self.time:
             return len(self.columns)
         if self.latest is None:
@@ -109,5 +113,5 @@ class WindowJoinExec:
         return next((k for k, c in enumerate(self.columns) if c == column), None)
 
 
-#: The column of the time of a join's result.
+#: The output column with the time of a join's result.
 RESULT_TIME = "_time"

@@ -1,4 +1,4 @@
-"""The joins of a physical plan (``physical``): plain immutable data, as all its operators."""
+"""The joins of a physical plan (``physical``), as plain immutable data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SubqueryJoinExec:
-    """What a subquery says of each row (``logical.SubqueryJoin``). The input has the changes of
-    both sides: the columns of the left, the keys (or the value of a scalar subquery), the side,
-    ``_time``, ``_weight``. ``fields``: those of the left, and the answer's. ``constant``: the
-    subquery never changes."""
+    """A subquery's answer to each row of a changing relation (``logical.SubqueryJoin``). The input
+    has the changes of both sides: the columns of the left, the keys (or the value of a scalar
+    subquery), the side, ``_time``, ``_weight``. ``fields`` are the columns of the left and the
+    answer. ``constant``: the subquery never changes."""
 
     input: Physical
     kind: str
@@ -39,9 +39,9 @@ class SubqueryJoinExec:
 
 @dataclass(frozen=True, slots=True)
 class LookupExec:
-    """What a subquery over tables says of each row of a stream (``logical.SubqueryJoin``): rows
-    pass as they come. Both inputs have the columns of the stream, the ``keys`` (or the value of a
-    scalar subquery), and a weight."""
+    """A subquery's answer to each row of a stream, if the subquery reads tables only
+    (``logical.SubqueryJoin``): rows pass on arrival. Both inputs have the columns of the stream,
+    ``keys`` key columns (or the value of a scalar subquery), and a weight."""
 
     input: Physical
     query: Physical
@@ -53,12 +53,12 @@ class LookupExec:
 
     @property
     def asked(self) -> int:
-        """Columns of the subquery that count."""
+        """The number of key columns, or 1 for the value of a scalar subquery."""
         return self.keys or int(self.kind == "scalar")
 
     @property
     def width(self) -> int:
-        """Columns of the stream."""
+        """The number of columns of the stream."""
         return len(self.input.schema) - self.asked - 1
 
     @property
@@ -68,7 +68,7 @@ class LookupExec:
 
 @dataclass(frozen=True, slots=True)
 class BandExec:
-    """``low <= right - left <= high`` of two columns; half of 64 bits: no bound."""
+    """``low <= right - left <= high`` for two columns; ``NO_BOUND``: no bound."""
 
     left: int
     right: int
@@ -78,15 +78,17 @@ class BandExec:
 
 @dataclass(frozen=True, slots=True)
 class OopJoinExec:
-    """Join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
-    ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
-    holds, over the columns of the left, then of the right; ``columns`` of these go on, under
-    ``names``. ``kind`` is inner; left, right or full, which also give rows of a side that have no
-    partner, when none can come any more; or semi or anti, of rows of the left alone. ``sliced``:
-    rows are looked up by slices of time, since they may be far from order, or must be of one time.
-    ``smooth``: rows without a partner leave a few at a time, as others come (slow flush, §6).
-    ``follows``: columns of a pair that progress as the time of the band on their side does, so far
-    below it (column, 0 for the left, how far).
+    """Join of streams in any order (out-of-order paper §5.3): each pair of rows with equal ``keys``
+    (columns of the left and of the right), within the ``band``, and for which ``rest`` holds (over
+    the columns of the left, then of the right). The output has ``columns`` of these, under
+    ``names``.
+
+    ``kind`` is inner; left, right or full, which also emit a row without a partner as soon as no
+    partner can arrive any more; or semi or anti, which emit rows of the left alone. ``sliced``:
+    the join looks up rows by slices of time, because rows may be far out of order or the two times
+    must be equal. ``smooth``: rows without a partner leave a few at a time, when other rows arrive
+    (slow flush, §6). ``follows``: columns of a pair that progress with the band's time on their
+    side, as (column, side with 0 for the left, the most that the column lies below the time).
     """
 
     left: Physical
@@ -106,7 +108,8 @@ class OopJoinExec:
 
     @property
     def pair(self) -> Schema:
-        """The columns of both; under a band also ``later`` and ``earlier``, of its two times."""
+        """The columns of both inputs; with a band also ``later`` and ``earlier``, the later and the
+        earlier of its two times."""
         ends: tuple[Field, ...] = ()
         if self.band is not None:
             kind, other = self.left.schema[self.band.left].type, self.right.schema[self.band.right]
@@ -116,12 +119,12 @@ class OopJoinExec:
 
     @property
     def leaves_alone(self) -> bool:
-        """Whether rows leave for which no partner can come any more, before the inputs end."""
+        """Whether rows that can find no partner any more leave before the inputs end."""
         return self.band is not None and self.kind in ("left", "right", "full", "anti")
 
     @property
     def later(self) -> int:
-        """Where it is in ``pair``, which ends with ``earlier``."""
+        """The index of ``later`` in ``pair``; ``earlier`` follows."""
         return len(self.left.schema) + len(self.right.schema)
 
     @property
@@ -138,20 +141,21 @@ class OopJoinExec:
         )
 
     def loose(self, port: int) -> bool:
-        """Whether the columns of that input may be NULL for want of a partner."""
+        """Whether the columns of input ``port`` are NULL in rows without a partner."""
         return self.kind in (("right", "full"), ("left", "full"))[port]
 
     def shows_of(self, port: int) -> bool:
-        """Whether a row of that input may show without one of the other."""
+        """Whether a row of input ``port`` may leave without the columns of the other input."""
         return self.kind in (("left", "full", "semi", "anti"), ("right", "full"))[port]
 
 
 @dataclass(frozen=True, slots=True)
 class TableJoinExec:
-    """A stream (``input``) joined with a bounded ``table`` that is read before it: each row finds
-    its partners as it passes. ``keys`` are columns of the stream and of the table; ``rest`` reads
-    the stream's columns, then the table's; of these, ``columns`` go on. ``kind``: inner, left (rows
-    without a partner pass, too), semi or anti (rows of the stream alone, with and without one)."""
+    """A stream (``input``) joined with a bounded ``table``, which is read before the stream: each
+    row finds its partners on arrival. ``keys`` are columns of the stream and of the table; ``rest``
+    reads the stream's columns, then the table's. The output has ``columns`` of these. ``kind``:
+    inner, left (rows without a partner also pass), semi or anti (rows of the stream alone, with or
+    without a partner)."""
 
     input: Physical
     table: Physical
@@ -164,12 +168,12 @@ class TableJoinExec:
 
     @property
     def width(self) -> int:
-        """Columns of the stream."""
+        """The number of columns of the stream."""
         return len(self.input.schema)
 
     @property
     def pair(self) -> Schema:
-        """The columns of both."""
+        """The columns of the stream, then of the table."""
         pads = self.kind == "left"
         return Schema((*self.input.schema, *self.table.schema.padded(pads)))
 
@@ -179,15 +183,15 @@ class TableJoinExec:
         return Schema(tuple(pair[c] for c in self.columns))
 
     def passed(self, columns: Iterable[int]) -> dict[int, int]:
-        """Those of the stream's ``columns`` that go on, by their places in the output."""
+        """The stream's ``columns`` that are in the output, by their indices there."""
         return passed_on(self.columns, columns)
 
 
 @dataclass(frozen=True, slots=True)
 class UnnestExec:
-    """Each row of the input with each element of an array, which is column ``array``, in their
-    order, as it passes. The element stands behind the input's columns; of all these, ``columns`` go
-    on, under ``names``. ``kind``: inner, or left (a row without elements passes once)."""
+    """Each row of the input once per element of its array (column ``array``), in the order of the
+    elements. The element is behind the input's columns; the output has ``columns`` of these, under
+    ``names``. ``kind``: inner, or left (a row without elements passes once)."""
 
     input: Physical
     array: int
@@ -198,7 +202,7 @@ class UnnestExec:
 
     @property
     def width(self) -> int:
-        """Columns of the input."""
+        """The number of columns of the input."""
         return len(self.input.schema)
 
     @property
@@ -214,12 +218,12 @@ class UnnestExec:
         return Schema(tuple(replace(all_[c], name=name) for c, name in named))
 
     def passed(self, columns: Iterable[int]) -> dict[int, int]:
-        """Those of the input's ``columns`` that go on, by their places in the output."""
+        """The input's ``columns`` that are in the output, by their indices there."""
         return passed_on(self.columns, columns)
 
 
 def passed_on(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
-    """Those of ``columns`` that are ``shown``, by their places there."""
+    """The ``columns`` that are in ``shown``, by their indices in ``shown``."""
     live = frozenset(columns)
     return {k: c for k, c in enumerate(shown) if c in live}
 
@@ -227,10 +231,11 @@ def passed_on(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
 @dataclass(frozen=True, slots=True)
 class RelationJoinExec:
     """Join of two changing relations, at each instant (CQL paper, section 5): pairs of rows with
-    equal ``keys`` (columns of the left and of the right) for which ``rest`` holds, over the left's
-    columns, then the right's, both without the change's own; of these, ``columns`` go on. ``kind``
-    is inner, left, right, full (rows without a partner are there with NULLs), or mark: the rows of
-    the left, and in a column ``name`` behind them whether each has a partner."""
+    equal ``keys`` (columns of the left and of the right) for which ``rest`` holds (over the left's
+    columns, then the right's, without ``_time`` and ``_weight``). The output has ``columns`` of
+    these. ``kind`` is inner, left, right, full (rows without a partner are padded with NULLs), or
+    mark: the rows of the left, with a last column ``name`` that says whether a row has a
+    partner."""
 
     left: Physical
     right: Physical
@@ -244,7 +249,7 @@ class RelationJoinExec:
 
     @property
     def pair(self) -> Schema:
-        """The columns of both."""
+        """The columns of the left, then of the right, without ``_time`` and ``_weight``."""
         sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
         shown = (side.schema.padded(self.kind in pads).fields[:-2] for side, pads in sides)
         return Schema(tuple(f for fields in shown for f in fields))
@@ -260,10 +265,11 @@ class RelationJoinExec:
 @dataclass(frozen=True, slots=True)
 class AsofJoinExec:
     """Each left row with the nearest right row of equal ``keys`` (columns of the left and of the
-    right), by the columns ``times``: the latest with ``right - left <= shift``, or (not
-    ``backward``) the earliest with ``right - left >= shift``, neither further away from that than
-    ``tolerance``; of several of one time the last to come. ``pads``: left rows that have none
-    leave, too. ``columns`` of the left's and the right's go on."""
+    right), by the columns ``times``: the latest row with ``right - left <= shift`` or, if not
+    ``backward``, the earliest row with ``right - left >= shift``. The difference may miss ``shift``
+    by at most ``tolerance`` (None: by any amount). Among right rows of one time, the last to arrive
+    counts. ``pads``: left rows without a right row also leave. The output has ``columns`` of the
+    left's and the right's columns."""
 
     left: Physical
     right: Physical

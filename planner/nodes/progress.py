@@ -1,11 +1,11 @@
-"""How far a source's event time may be trusted, and which of its punctuation anybody awaits."""
+"""The defaults of MAX ADVANCE and of the skew between values of PUNCTUATE BY."""
 
 from __future__ import annotations
 
 from cql.base.types import DataType, Kind
 from cql.planner.nodes.catalog import Progress, Relation, TimeUnit
 
-#: One hour, the default of MAX ADVANCE, in an integer column's units.
+#: One hour, the default of MAX ADVANCE, in each unit of an integer column (at least one step).
 _HOUR = {
     TimeUnit.NANOSECONDS: 3_600_000_000_000,
     TimeUnit.MICROSECONDS: 3_600_000_000,
@@ -15,12 +15,12 @@ _HOUR = {
     TimeUnit.HOURS: 1,
     TimeUnit.DAYS: 1,
 }
-#: Of an integer that has no unit the slack tells what is far: the default is so many times that.
+#: The default of MAX ADVANCE for an integer without a unit, as a multiple of the slack.
 _SLACKS = 1000
 
 
 def max_advance(relation: Relation, progress: Progress) -> int | None:
-    """``max_advance_of`` a column of an input."""
+    """``max_advance_of`` the progressing column of ``relation``."""
     at = relation.schema.find(progress.column)
     return (
         progress.max_advance if at is None else max_advance_of(relation.schema[at].type, progress)
@@ -28,10 +28,10 @@ def max_advance(relation: Relation, progress: Progress) -> int | None:
 
 
 def max_advance_of(kind: DataType, progress: Progress) -> int | None:
-    """The advance of an event time of that type (in its units) above which a row is not believed
-    until three further ones confirm it. By default an hour (a day, where that is one step), or the
-    slack if that is longer; of an integer without a unit 1,000 times the slack. None: any
-    advance."""
+    """The advance of an event time of type ``kind``, in its units, above which a row raises the
+    watermark only after three further rows confirm it. The default is one hour (one day for units
+    of a day), or the slack if the slack is longer; for an integer without a unit it is 1,000 times
+    the slack. None: no limit."""
     if progress.max_advance is not None:
         return progress.max_advance
     if kind.is_timestamp:
@@ -44,8 +44,8 @@ def max_advance_of(kind: DataType, progress: Progress) -> int | None:
 
 
 def max_skew(relation: Relation, progress: Progress) -> int | None:
-    """How far (in the column's units) a value of PUNCTUATE BY may lie behind the rows that are
-    furthest ahead. By default a day, on input without an end; None: any distance."""
+    """The most, in the column's units, that the watermark of a value of PUNCTUATE BY may lie behind
+    the most advanced rows. The default is one day on unbounded input; None: no limit."""
     if progress.apart is not None or relation.bounded:
         return progress.apart
     at = relation.schema.find(progress.column)
@@ -62,5 +62,5 @@ def max_skew(relation: Relation, progress: Progress) -> int | None:
 
 
 def is_value(kind: DataType) -> bool:
-    """Whether PUNCTUATE BY can tell values of the type apart by their bits."""
+    """Whether PUNCTUATE BY can distinguish values of type ``kind`` by their bits."""
     return not kind.is_fraction and kind.kind not in (Kind.ARRAY, Kind.NULL)

@@ -1,4 +1,4 @@
-"""Trees of plans and expressions: a pass makes anew what it changes, and shares the rest."""
+"""Rewriting trees of plans and expressions: a pass rebuilds changed nodes and shares the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def replace(node: T, /, **parts: Any) -> T:
-        """``dataclasses.replace``; but ``node`` itself if the parts are those that it has."""
+        """``dataclasses.replace``, which returns ``node`` itself if no part changes."""
         for name, part in parts.items():
             if not _same(getattr(node, name), part):
                 break

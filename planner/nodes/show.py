@@ -38,19 +38,19 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 def labels(*sides: Schema) -> list[list[str]]:
-    """The columns of each side of a join; one whose name others have, too, is told by the name of
-    its relation."""
+    """The column names of each side of a join; a name that occurs more than once is qualified with
+    the name of its relation."""
     names = Counter(f.name.lower() for side in sides for f in side)
     told = [
         [f"{f.of}.{f.name}" if f.of and names[f.name.lower()] > 1 else f.name for f in side]
         for side in sides
     ]
-    same = len(sides) > 1 and all(one == told[0] for one in told)  # a relation with itself
+    same = len(sides) > 1 and all(one == told[0] for one in told)  # a self-join
     return [list(side.names) for side in sides] if same else told
 
 
 def show_of(expr: Expr, names: Sequence[str]) -> str:
-    """``expr`` as text, with other names of its columns."""
+    """``expr`` as text, with ``names`` as the names of its columns."""
     columns = [Column(k, name, BIGINT) for k, name in enumerate(names)]
     return show(substitute(expr, tuple(columns)))
 
@@ -140,7 +140,7 @@ _UNITS = {
 
 
 def _interval(micros: int) -> str:
-    """In the largest unit of which there is a whole number."""
+    """The interval as text, in the largest unit that divides it."""
     unit = next(u for u, size in _UNITS.items() if micros % size == 0) if micros else "SECOND"
     count = micros // _UNITS[unit]
     return f"INTERVAL {count} {unit}{'' if count == 1 else 'S'}"

@@ -1,7 +1,7 @@
-"""What ``bind`` makes of a statement: a closed union of plain, frozen data.
+"""Bound statements: a closed union of plain, frozen data, which ``bind`` makes.
 
-Names are tuples of one to three parts, as written (the catalog folds case). Every node that an
-error may later point at keeps its position.
+Names are tuples of one to three parts, as written (the catalog folds case). Every node that a later
+error may point at keeps its position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Name: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """``/*+ name(args) */``: a setting for this query alone; checked by the settings table."""
+    """``/*+ name(args) */``: a setting for this query alone; the settings table checks it."""
 
     name: str
     args: tuple[str, ...]
@@ -40,7 +40,7 @@ class LateTarget:
 @dataclass(frozen=True, slots=True)
 class Query:
     """A bound SELECT. ``keep_bad_rows`` None means the default of its inputs; ``emit_changes`` is
-    EMIT CHANGES."""
+    the position of EMIT CHANGES."""
 
     plan: Logical
     hints: tuple[Hint, ...] = ()
@@ -56,9 +56,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """INSERT INTO ``target``. The plan's columns are named and typed as those of the target that
-    they fill (``columns``, in this order); the sink fills the others with NULL. ``files``: those of
-    the table that it makes."""
+    """INSERT INTO ``target``. The plan's columns have the names and types of the target's columns
+    that they fill (``columns``, in this order); the sink fills the other columns with NULL.
+    ``files`` are the files of the table that the statement creates."""
 
     target: Name
     columns: tuple[str, ...]
@@ -78,10 +78,10 @@ class CreateStream:
 
 @dataclass(frozen=True, slots=True)
 class NamedQuery:
-    """A view, or a named intermediate stream (CREATE STREAM … AS SELECT; ``kind`` "stream"): its
-    parsed text, expanded anew wherever the name is used. ``columns`` renames all of its columns;
-    ``text`` is the query printed, for SHOW. ``progress``: that of a time which the query computes,
-    in the order in which its rows come."""
+    """A view, or a named intermediate stream (CREATE STREAM … AS SELECT; ``kind`` "stream"). Its
+    parsed ``query`` is expanded wherever a query uses the name. ``columns`` renames all of its
+    columns; ``text`` is the printed query, for SHOW. ``progress`` is the declared progress of a
+    time that the query computes; its watermark follows the rows' order of arrival."""
 
     kind: str
     query: exp.Expr
@@ -93,7 +93,7 @@ class NamedQuery:
 @dataclass(frozen=True, slots=True)
 class CreateView:
     """CREATE VIEW or CREATE STREAM … AS: the session keeps ``definition`` under ``name``;
-    ``schema`` is what it has now."""
+    ``schema`` is its present schema."""
 
     name: Name
     definition: NamedQuery
@@ -105,8 +105,8 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE; with ``query``, its rows are inserted. A table has either ``files`` or a
-    ``schema``, and perhaps a ``format``, which only Spark knows."""
+    """CREATE TABLE; with ``query``, the statement inserts the query's rows. A table has either
+    ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows."""
 
     name: Name
     schema: Schema | None
@@ -129,7 +129,7 @@ class CreateConstant:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """``kind`` is stream, table, view or constant."""
+    """DROP ``name``; ``kind`` is stream, table, view or constant."""
 
     kind: str
     name: Name
@@ -139,8 +139,8 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """SET name = value; ``value`` None shows the setting, and ``name`` None shows all. ``pos`` is
-    the place of the name."""
+    """SET name = value; ``value`` None shows the setting, and ``name`` None shows all settings.
+    ``pos`` is the place of the name."""
 
     name: str | None
     value: str | int | float | bool | None
@@ -150,7 +150,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """RESET name; None resets all."""
+    """RESET name; ``name`` None resets all settings."""
 
     name: str | None
     pos: Position | None = field(default=None, compare=False)
@@ -158,8 +158,8 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """``mode`` is lower case: logical, physical (the default), analyze, … Of a statement, or of the
-    ``query`` of that name."""
+    """EXPLAIN of a ``statement``, or of the session's query named ``query``. ``mode`` is in lower
+    case: logical, physical (the default), analyze, …"""
 
     mode: str
     statement: Statement | None

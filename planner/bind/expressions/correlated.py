@@ -1,11 +1,11 @@
-"""Correlated scalar aggregates: ``(SELECT max(v) FROM r WHERE r.k = s.k AND r.t < s.t)``, a value
-for each row of the query around.
+"""Correlated scalar aggregates: ``(SELECT max(v) FROM r WHERE r.k = s.k AND r.t < s.t)``, one value
+for each outer row (row of the enclosing query).
 
-What only equalities relate is grouped by the columns that they compare, and each row finds its
-group. What is related otherwise, too, is joined with the different values that the rows around have
-(each once), and grouped by these: the decorrelation of Neumann and Kemper, "Unnesting Arbitrary
-Queries" (BTW 2015, section 3). A row without a group sees an aggregate of no rows: 0 for counts,
-NULL for the others.
+If only equalities correlate the subquery, its rows are grouped by the compared columns, and each
+outer row finds its group. Otherwise the distinct values of the outer rows are joined with the
+subquery's rows, and the pairs are grouped by these values: the decorrelation of Neumann and Kemper,
+"Unnesting Arbitrary Queries" (BTW 2015, section 3). An outer row without a group gets the aggregate
+of no rows: 0 for counts, NULL for the others.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.progress import is_constant
 
-#: What takes a plan and tells where it reads the row around it.
+#: Returns the plan, or raises NotSupportedError if the plan reads the outer row.
 Apart = Callable[[Logical], Logical]
-#: The equalities of a condition: pairs (inner, outer in terms of its own row).
+#: The equalities of a condition: pairs (inner, outer), each side over the columns of its own row.
 Equalities = Callable[[Expr], Sequence[tuple[Expr, Expr]]]
 
 
 def grouped(
     binder: Binder, plan: Logical, node: exp.Expr, apart: Apart, equalities: Equalities
 ) -> Asked:
-    """What a scalar subquery that reads the row around it is asked; NotSupportedError for one that
-    is no aggregate of all rows that its WHERE leaves."""
+    """The correlated scalar subquery of ``plan`` as an ``Asked`` of kind grouped. Raises
+    NotSupportedError unless the subquery is an aggregate of all rows that pass its WHERE."""
     value, aggregate = _aggregate_of(binder, plan, node)
     below, parts = aggregate.input, list[Expr]()
     if isinstance(below, Filter):
@@ -80,7 +80,7 @@ def grouped(
 
 
 def _aggregate_of(binder: Binder, plan: Logical, node: exp.Expr) -> tuple[Expr, Aggregate]:
-    """The value of a subquery, over the results of its aggregate, and that."""
+    """The subquery's value, over the results of its aggregate, and the aggregate."""
     value: Expr = column_of(plan, 0)
     having: list[Expr] = []
     while not isinstance(plan, Aggregate):
@@ -118,20 +118,20 @@ def _refused(binder: Binder, what: str, node: exp.Expr, hint: str) -> Exception:
 
 
 def _through(expr: Expr, exprs: Sequence[Expr]) -> Expr:
-    """``expr`` over what the projection ``exprs`` reads."""
+    """``expr``, which reads the columns ``exprs`` of a projection, over the projection's input."""
     if isinstance(expr, Column):
         return expr if expr.index >= OUTER else exprs[expr.index]
     return rebuild(expr, lambda e: _through(e, exprs))
 
 
 def reads_around(*exprs: Expr) -> bool:
-    """Whether they read the row of the query around."""
+    """Whether an expression reads the outer row."""
     return any(c >= OUTER for c in columns_of(*exprs))
 
 
 def columns_around(asked: Asked) -> dict[int, Column]:
-    """The columns of the row around that a subquery reads beside its keys, by their places in the
-    virtual row, as that row has them."""
+    """The columns of the outer row that a subquery reads besides its keys, by their indices in the
+    subquery's virtual row. Each column has the index that it has in the outer row itself."""
     exprs = [] if asked.condition is None else [asked.condition]
     if asked.grouped is not None:
         exprs += [asked.grouped.value, *_inputs_of(asked.grouped.calls)]
@@ -151,9 +151,10 @@ def _inputs_of(calls: Sequence[AggregateCall]) -> list[Expr]:
 def joined(
     plan: Logical, base: Logical, extra: Extra, keys: Sequence[Expr], around: Mapping[int, Expr]
 ) -> Logical:
-    """``plan`` with the value of a subquery behind its columns. ``keys`` and ``around`` are what it
-    reads of a row, over ``plan``; ``base`` is a plan of the same rows, or more, with the first of
-    its columns, from which they are read where it has them."""
+    """``plan`` with the value of a subquery as its last column. The subquery reads ``keys`` and
+    ``around`` (expressions over ``plan``). ``base`` has the same rows as ``plan``, or more, and a
+    prefix of its columns; if ``base`` has all columns that the subquery reads, the subquery takes
+    their distinct values from ``base``."""
     asked, pos = extra.asked, extra.pos
     assert asked is not None
     assert asked.grouped is not None
@@ -187,7 +188,7 @@ def joined(
 
 
 def _each_once(plan: Logical, exprs: Sequence[Expr], pos: Position | None) -> Logical:
-    """The different values of some expressions."""
+    """The distinct values of ``exprs`` over ``plan``."""
     names = tuple(f"around_{k}" for k in range(len(exprs)))
     values = Project(plan, tuple(exprs), names, pos)
     return Aggregate(
@@ -202,8 +203,9 @@ def _related(
     places: Mapping[int, Expr],
     pos: Position | None,
 ) -> tuple[Logical, tuple[AggregateCall, ...]]:
-    """Each of ``values`` with the rows that are related to it, and the aggregate's calls over both.
-    ``given`` are what the keys are equal to, ``places`` the columns of the row around."""
+    """The join of ``values`` with the subquery's rows that match, and the aggregate's calls over
+    the pairs. ``given`` are the expressions over ``values`` that equal the keys; ``places`` maps
+    columns of the outer row to columns of ``values``."""
     assert asked.grouped is not None
     width = len(values.schema)
 
@@ -239,7 +241,8 @@ def _of_no_rows_too(
     results: Sequence[Column],
     around: Mapping[int, Expr],
 ) -> Expr:
-    """The value over a row and the ``results`` of its group, which are NULL where there is none."""
+    """The subquery's value over an outer row and the ``results`` of its group. A row without a
+    group has NULL results; counts become 0 there."""
 
     def over_row(expr: Expr) -> Expr:
         if not isinstance(expr, Column):

@@ -1,4 +1,4 @@
-"""Expressions: from the syntax tree to typed nodes over the virtual row of a SELECT (``scope``)."""
+"""Binds expressions: a syntax tree becomes typed nodes over a SELECT's virtual row (``scope``)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.DPipe: "concat",
 }
 _UNARY: dict[type[exp.Expr], str] = {exp.Not: "not", exp.BitwiseNot: "bit_not"}
-#: Typed nodes of sqlglot whose first SQL name is not the one to look up.
+#: sqlglot's function nodes whose first SQL name is not the name in the registry.
 _NAMES: dict[type[exp.Expr], str] = {
     exp.Pow: "power",
     exp.DayOfMonth: "dayofmonth",
@@ -63,14 +63,14 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.VariancePop: "var_pop",
     exp.StrPosition: "position",
 }
-#: What sqlglot may hang on an operator that changes its meaning.
+#: Arguments of sqlglot's nodes that change the meaning of an operator; they are refused.
 _REFUSED_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Between: ("symmetric",),
     exp.In: ("unnest", "field", "is_global"),
     exp.RegexpLike: ("flag", "full_match"),
     exp.Trim: ("collation",),
 }
-#: Functions that exist only with OVER, with the type of their value (None: that of the argument).
+#: Functions that exist only with OVER, with their result type (None: the argument's type).
 _OVER_ONLY: dict[str, DataType | None] = {
     "row_number": t.INT,
     "rank": t.INT,
@@ -82,9 +82,9 @@ _OVER_ONLY: dict[str, DataType | None] = {
     "lead": None,
     "nth_value": None,
 }
-#: Functions that may take the bare word of a unit as the first of three arguments.
+#: Functions that may take a unit without quotes as the first of three arguments.
 _WITH_UNITS = ("datediff", "date_diff", "timestampdiff", "dateadd", "date_add", "timestampadd")
-#: Flink's auxiliary functions of a group window, and the part of the window they stand for.
+#: Flink's auxiliary functions of a group window, with the index of the window's part.
 AUXILIARY = {
     f"{kind}_{word}": at
     for kind in ("tumble", "hop", "session")
@@ -94,14 +94,14 @@ _NO_STRUCT = "write window.start or window.end: a window itself is no value"
 
 
 def is_default(node: Node) -> bool:
-    """Whether a node is the bare word DEFAULT (which may be a column's name, too)."""
+    """Whether ``node`` is the word DEFAULT without quotes (which can also name a column)."""
     bare = isinstance(node, exp.Column) and len(node.parts) == 1
     return bare and node.name.upper() == "DEFAULT" and not node.this.args.get("quoted")
 
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """Of an aggregate. ``listed``: the last ones stood in an ``array(…)``."""
+    """The arguments of an aggregate. ``listed``: the last ones stood in an ``array(…)``."""
 
     args: list[Expr]
     distinct: bool
@@ -113,9 +113,9 @@ class _Arguments:
 class ExprBinder:
     """Binds expressions of one clause.
 
-    ``clause`` names it in refusals; ``row`` None refuses aggregates, subqueries and OVER.
-    ``aliases`` shows the aliases of the select list: not (None), after the columns ("last"), or
-    before them ("first").
+    ``clause`` is the clause's name in error messages. ``row`` None refuses aggregates, subqueries
+    and OVER. ``aliases`` says when a name may match an alias of the select list: never (None),
+    after the columns ("last"), or before the columns ("first").
     """
 
     binder: Binder
@@ -126,7 +126,8 @@ class ExprBinder:
     aliases: str | None = None
 
     def bind(self, node: Node) -> Expr:
-        """The typed expression; BindError or NotSupportedError with the place of what is wrong."""
+        """The typed expression. Raises BindError or NotSupportedError at the place of the fault,
+        and PlanError for an expression that is too large."""
         made = self._bound(node)
         self.binder.check_size(made, node)
         return made
@@ -200,7 +201,8 @@ class ExprBinder:
         raise self.binder.unsupported(f"{_shown(node)} in an expression", node)
 
     def condition(self, node: Node, part: str | None = None) -> Expr:
-        """A boolean expression, of the clause or of a ``part`` of one of its expressions."""
+        """Binds a boolean expression. ``part`` names it in error messages, in place of the
+        clause."""
         bound = self.bind(node)
         if bound.type not in (t.BOOLEAN, t.NULL):
             raise self.binder.error(
@@ -234,7 +236,7 @@ class ExprBinder:
         return found
 
     def _dot(self, node: exp.Dot) -> Expr:
-        """``window(ts, '1 minute').start``; nothing else has parts."""
+        """``window(ts, '1 minute').start``; only windows have parts."""
         if isinstance(node.this, GroupWindow) and node.expression.name.lower() in WINDOW_PARTS:
             return self._window_part(node, WINDOW_PARTS.index(node.expression.name.lower()))
         raise self.binder.unsupported("access to a part of a value", node, "columns are not nested")
@@ -252,7 +254,7 @@ class ExprBinder:
         pos = self.binder.pos(node)
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            return literals.number(f"-{inner.name}", pos)  # -2^63 has no positive twin
+            return literals.number(f"-{inner.name}", pos)  # 2^63 without the sign does not fit
         if isinstance(inner, TypedNumber):
             return literals.typed_number(f"-{inner.this}", inner.args["kind"], pos)
         return registry.resolve("neg", [self.bind(inner)], pos)
@@ -264,7 +266,7 @@ class ExprBinder:
         made = replace(registry.cast(self.bind(inner), to, pos, safe=safe), pos=pos)
         is_text = isinstance(inner, exp.Literal) and inner.is_string
         if is_text and (to.is_timestamp or to == t.DATE) and not isinstance(made, Literal):
-            # DATE '…' and TIMESTAMP '…' are literals: a wrong one is no matter of the rows
+            # DATE '…' and TIMESTAMP '…' are literals: a wrong one fails here, not in each row.
             form = "YYYY-MM-DD" if to == t.DATE else "YYYY-MM-DD hh:mm:ss[.ffffff][+hh:mm]"
             raise self.binder.error(
                 f"'{inner.name[:40]}' is not a {to}", node, hint=f"write '{form}'"
@@ -333,7 +335,7 @@ class ExprBinder:
             joined = "and" if several.name.upper() == "ALL" else "or"
         this = self.bind(like.this)
         made = [registry.resolve(name, [this, self.bind(p), *escape], pos) for p in patterns]
-        if like.args.get("negate"):  # each of them: NOT LIKE ANY is true where one does not match
+        if like.args.get("negate"):  # NOT LIKE ANY is true if one pattern does not match
             made = [registry.resolve("not", [one], pos) for one in made]
         return reduce(lambda a, b: registry.resolve(joined, [a, b], pos), made)
 
@@ -361,7 +363,7 @@ class ExprBinder:
         return registry.resolve(name, args, pos, self.binder.context.signatures)
 
     def _unit(self, node: Node, name: str) -> Literal:
-        """The unit of ``timestampdiff(HOUR, …)``, by its word alone."""
+        """The unit of ``timestampdiff(HOUR, …)``, which is a word without quotes."""
         word = node.name if isinstance(node, exp.Column) and len(node.parts) == 1 else None
         if isinstance(node, exp.Literal) and node.is_string:
             hint = f"{name}({node.name}, …) counts whole units; date_trunc the times for boundaries"
@@ -395,7 +397,7 @@ class ExprBinder:
                 raise self.binder.error(
                     f"{name} is no aggregate: WITHIN GROUP has no place here", call
                 )
-            # registered neither as aggregate nor as function: the registry refuses it by name
+            # The registry refuses a name that is neither an aggregate nor a function.
             args = [self.bind(a) for a in function_arguments(call)]
             own = self.binder.context.signatures
             return registry.resolve(name, args, self.binder.pos(call), own)
@@ -421,7 +423,7 @@ class ExprBinder:
         else:
             args = given.args
             if name == "count" and len(args) > 1 and not given.distinct:
-                # the rows that have all of them
+                # count(a, b) counts the rows in which no argument is NULL.
                 known = [registry.resolve("is_not_null", [arg], pos) for arg in args]
                 conditions = [where, *known] if where is not None else known
                 where = reduce(lambda a, b: registry.resolve("and", [a, b], pos), conditions)
@@ -470,7 +472,7 @@ class ExprBinder:
         return _Arguments([inside.bind(node) for node in nodes], distinct, order, listed)
 
     def _keys(self, order: exp.Expr) -> list[SortKey]:
-        """ORDER BY inside an aggregate."""
+        """The keys of ORDER BY inside an aggregate."""
         inside = self._inside_aggregate()
         found = []
         for o in order.expressions:
@@ -479,7 +481,7 @@ class ExprBinder:
             found.append(SortKey(inside.bind(o.this), descending, nulls_first))
         return found
 
-    # ------------------------------------------------------------------ what cannot run yet
+    # ------------------------------------------------------------------ subqueries and OVER
 
     def _extra(self, extra: Extra, node: Node) -> Expr:
         if self.row is None:
@@ -490,7 +492,8 @@ class ExprBinder:
         return self.row.add_extra(extra)
 
     def _subquery(self, node: Node) -> Expr:
-        """A scalar subquery or EXISTS; what is inside is bound, so that its errors show."""
+        """A scalar subquery or EXISTS. The subquery is bound in any case, so that its errors
+        show."""
         query = node.this if isinstance(node, exp.Exists) else node
         bound = self.binder.query(query, self.scope.env.under(self.scope))
         if isinstance(node, exp.Exists):
@@ -523,7 +526,7 @@ class ExprBinder:
         return Case(((found, yes), (asked_null, null)), no, t.BOOLEAN, True, pos)
 
     def _over(self, node: exp.Window) -> Expr:
-        """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""
+        """``f(…) OVER (PARTITION BY … ORDER BY …)``: checks names and types."""
         if self.clause in _BEFORE_OVER:
             raise before_over(self.binder, self.clause, node)
         inner: Node = node.this
@@ -572,7 +575,7 @@ class ExprBinder:
         return aggregates.resolve_aggregate(name, list(args), False, None, pos).type
 
     def _over_parts(self, node: exp.Window) -> tuple[tuple[Expr, ...], tuple[SortKey, ...]]:
-        """PARTITION BY and ORDER BY."""
+        """The keys of PARTITION BY and of ORDER BY in OVER (…)."""
         window: Node = node
         named = node.args.get("alias")
         if named is not None:
@@ -600,7 +603,7 @@ class ExprBinder:
 
 
 def before_over(binder: Binder, clause: str, node: Node) -> BindError:
-    """``clause`` holds a function with OVER, be it by an alias."""
+    """The error for a ``clause`` that contains a function with OVER, directly or by an alias."""
     return binder.error(
         f"{clause} cannot hold a function with OVER: it is computed before",
         node,
@@ -610,15 +613,15 @@ def before_over(binder: Binder, clause: str, node: Node) -> BindError:
 
 
 def direction(ordered: Node) -> tuple[bool, bool]:
-    """Whether a key of ORDER BY descends, and whether NULL comes first: Spark's order is first when
-    ascending, last when descending, unless written."""
+    """Whether a key of ORDER BY descends, and whether its NULLs come first. The default is Spark's:
+    NULLs first in ascending order, last in descending order."""
     descending = bool(ordered.args.get("desc"))
     written = ordered.args.get("nulls_first")
     return descending, (not descending) if written is None else bool(written)
 
 
 def parameter(binder: Binder, node: exp.Expr) -> Literal:
-    """The value of ``:name``."""
+    """The value of the parameter ``:name``. Raises BindError if it has no value."""
     parameters = binder.context.parameters
     if node.name not in parameters:
         hint = did_you_mean(node.name, parameters, what="given")
@@ -631,7 +634,7 @@ def parameter(binder: Binder, node: exp.Expr) -> Literal:
 
 
 def function_name(node: exp.Expr) -> str:
-    """The registry name of a call, lower case."""
+    """The registry name of a call, in lower case."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
     if type(node) in _NAMES:
@@ -646,19 +649,19 @@ def function_name(node: exp.Expr) -> str:
     return str(node.sql_names()[0]).lower()
 
 
-#: What is computed before a function with OVER has its value.
+#: Clauses that are computed before functions with OVER.
 _BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate", OVER)
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name means something here that is no function of the registries."""
+    """Whether ``name`` has a meaning here although no registry has a function of this name."""
     folded = name.lower()
     windows = folded in AUXILIARY or folded in ("window", "window_time")
     return windows or folded in _OVER_ONLY
 
 
 def function_arguments(node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of a call, in the order in which they are written."""
+    """The arguments of a call, in the order of the text."""
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
     if isinstance(node, exp.Extract):
@@ -677,7 +680,8 @@ def function_arguments(node: exp.Expr) -> list[exp.Expr]:
 
 
 def printed(node: exp.Expr) -> str:
-    """The text of an expression, which names its column; functions in lower case, as in Spark."""
+    """The text of an expression, which names its output column; function names are in lower case,
+    as in Spark."""
     generator = CqlGenerator(dialect=Cql(), comments=False, normalize_functions="lower")
     return generator.generate(node, copy=False)
 

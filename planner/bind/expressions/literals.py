@@ -1,6 +1,6 @@
 """Constants: literals of the text and values of parameters, as typed ``Literal`` nodes.
 
-Nothing is rounded: a value that its type cannot hold exactly is refused.
+No value is rounded: BindError refuses a value that its type cannot hold exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _MOST_DIGITS = 1000
 
 
 def number(text: str, pos: Position | None) -> Literal:
-    """``7`` is an int (or bigint), ``1.5`` a decimal(2,1), ``1e3`` a double."""
+    """The literal of a number: ``7`` is an int (or bigint), ``1.5`` a decimal(2,1), ``1e3`` a
+    double."""
     lowered = text.lower()
     if "e" in lowered:
         return Literal(float(lowered), t.DOUBLE, pos)
@@ -72,7 +73,7 @@ def _short(text: str) -> str:
 def _decimal(value: Decimal, text: str, pos: Position | None) -> Literal:
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
-    if len(digits) + abs(exponent) > _MOST_DIGITS:  # before it is written out
+    if len(digits) + abs(exponent) > _MOST_DIGITS:  # checked before the digits are written out
         raise BindError(
             f"the number {_short(text)} has more than {MAX_DECIMAL_DIGITS} digits",
             position=pos,
@@ -193,8 +194,8 @@ _TYPES: dict[exp.DType, DataType] = {
 
 
 def data_type(node: exp.Expr, pos: Position | None) -> DataType:
-    """The type that a text names. Lengths of strings and precisions of timestamps are ignored, as
-    in Spark's reading of them: columns hold any length, and microseconds."""
+    """The type that ``node`` names. Lengths of strings and precisions of timestamps are ignored, as
+    in Spark: columns hold strings of any length, and microseconds."""
     kind = node.this if isinstance(node, exp.DataType) else None
     if kind == exp.DType.DECIMAL:
         return _decimal_type(node, pos)
@@ -231,5 +232,5 @@ def _decimal_type(node: exp.Expr, pos: Position | None) -> DataType:
 
 
 def as_int(value: Value) -> int | None:
-    """An integer value of a literal, None for anything else (booleans too)."""
+    """The value of an integer literal; None for any other value, booleans included."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,7 +1,8 @@
-"""Subqueries of expressions: what they are asked, as keys over the row around them.
+"""Subqueries of expressions, with keys over the outer row (the row of the enclosing query).
 
-A condition ``inner = outer`` (or ``inner <=> outer``) at the top of an EXISTS becomes a key; others
-that read the row around are asked of pairs of rows. Nothing else of that row may be used inside.
+A condition ``inner = outer`` (or ``inner <=> outer``) at the top of an EXISTS becomes a key; other
+conditions that read the outer row are evaluated over pairs of rows. No other clause of the subquery
+may read the outer row.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ from cql.planner.optimize.join_condition import Pair, compares_equal, null_safe_
 
 
 def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
-    """``(SELECT max(v) FROM s [RANGE 1 HOUR])``: NULL where it has no row. Where it reads the row
-    around it, it is an aggregate of the rows that belong to that."""
+    """``(SELECT max(v) FROM s [RANGE 1 HOUR])``: NULL if the subquery has no row. A subquery that
+    reads the outer row must be an aggregate (see ``correlated``). Raises BindError unless the
+    subquery has one column."""
     if bound.width != 1:
         raise binder.error(f"a subquery as a value needs one column, not {bound.width}", node)
     plan, what = bound.shown(), "a scalar subquery"
@@ -52,7 +54,8 @@ def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
 
 
 def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Asked:
-    """``value IN (SELECT …)``: NULL where only a NULL could be the same."""
+    """``value IN (SELECT …)``: NULL if no element is equal and some comparison is NULL. Raises
+    BindError unless the subquery has one column."""
     if bound.width != 1:
         raise binder.error(f"IN (subquery) needs one column, not {bound.width}", node, None)
     plan = as_relation(_apart(binder, bound.shown(), "IN (subquery)", node))
@@ -67,9 +70,10 @@ def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Asked:
 def is_in_related(
     binder: Binder, value: Expr, bound: Bound, node: exp.Expr
 ) -> tuple[Asked, Asked | None] | None:
-    """``value IN (SELECT r.v FROM r WHERE r.k = s.k)``, which reads the row around it: whether the
-    value is there, and whether some NULL could be it (None: nothing is NULL). None where it reads
-    no row around it, or not in WHERE alone."""
+    """``value IN (SELECT r.v FROM r WHERE r.k = s.k)``, a subquery that reads the outer row in its
+    WHERE. Returns two EXISTS: whether an element equals the value, and whether some comparison is
+    NULL (None: no side can be NULL). Returns None if the subquery does not read the outer row, or
+    reads it outside WHERE."""
     plan = bound.shown()
     if bound.width != 1 or not (isinstance(plan, Project) and isinstance(plan.input, Filter)):
         return None
@@ -87,8 +91,7 @@ def is_in_related(
 
 
 def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
-    """``EXISTS (SELECT * FROM r WHERE r.k = s.k AND r.v > s.v AND …)``; the select list does not
-    matter."""
+    """``EXISTS (SELECT * FROM r WHERE r.k = s.k AND r.v > s.v AND …)``; ignores the select list."""
     plan = bound.shown()
     while isinstance(plan, Project) or (isinstance(plan, Aggregate) and _is_distinct(plan)):
         plan = plan.input
@@ -101,7 +104,7 @@ def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
 def _related(
     binder: Binder, plan: Logical, parts: Sequence[Expr], what: str, node: exp.Expr
 ) -> Asked:
-    """Whether there is a row of ``plan`` for which the ``parts`` hold."""
+    """An EXISTS: whether all conditions ``parts`` hold for some row of ``plan``."""
     inner: list[Expr] = []
     outer: list[Expr] = []
     kept: list[Expr] = []
@@ -134,13 +137,14 @@ def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
 
 
 def _is_distinct(node: Aggregate) -> bool:
-    """SELECT DISTINCT: as many rows as its input has, or fewer, but some if that has some."""
+    """Whether ``node`` is a SELECT DISTINCT, which has a row exactly if its input has one."""
     return node.window is None and not node.calls and bool(node.keys)
 
 
 def _equalities(part: Expr) -> list[Pair]:
-    """``inner = outer`` or ``inner <=> outer`` as pairs (inner, outer in terms of its own row) that
-    have to be equal, with NULL equal to nothing; none if it is something else."""
+    """``inner = outer`` or ``inner <=> outer`` as pairs (inner, outer), each side over the columns
+    of its own row. The sides of a pair must be equal, and NULL equals nothing. Empty for any other
+    condition."""
     compared = compares_equal(part)
     if compared is None:
         return []
@@ -164,7 +168,7 @@ def _outward(expr: Expr) -> Expr:
 
 
 def _apart(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> Logical:
-    """``plan``, which must not use the row around it."""
+    """``plan``. Raises NotSupportedError if ``plan`` reads the outer row."""
     used = _first_outer(plan)
     if used is None:
         return plan

@@ -1,4 +1,4 @@
-"""FROM: tables, views, subqueries, unions, window functions and joins: a plan and a scope."""
+"""Binds FROM (tables, views, subqueries, unions, window functions, joins) to a plan and a scope."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """A bound FROM: ``window`` is that of its only item, left for the aggregate."""
+    """A bound FROM. ``window`` is the window of its only item or only stream, which ``plan`` does
+    not apply: the aggregate does."""
 
     plan: Logical
     scope: Scope
@@ -68,7 +69,7 @@ def name_of(table: exp.Expr) -> Name:
 
 
 def find_relation(binder: Binder, table: exp.Expr) -> Relation:
-    """The relation of that name; BindError with candidates."""
+    """The relation of that name. Raises BindError with candidates."""
     name = name_of(table)
     relation = binder.catalog.find(name)
     if relation is None:
@@ -87,7 +88,7 @@ def unknown_relation(binder: Binder, table: exp.Expr, more: Sequence[str]) -> Bi
             hint=f"CREATE STREAM … AS SELECT * FROM {dotted_name} reads a view",
         )
     known = [*binder.catalog.names(), *context.views, *context.streams]
-    # a short name may be meant as the last part of a long one
+    # A short name may stand for the last parts of a long name.
     dotted = [".".join(k[-len(name) :]) for k in known] + list(more)
     return binder.error(
         f"there is no stream or table {dotted_name}",
@@ -101,7 +102,8 @@ def unknown_relation(binder: Binder, table: exp.Expr, more: Sequence[str]) -> Bi
 
 
 def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
-    """The FROM of a SELECT, with its joins and their windows applied."""
+    """Binds the FROM of a SELECT; its plan contains the joins and the windows of the joined
+    items."""
     clause = select.args.get("from_")
     joins = list(select.args.get("joins") or ())
     join_window = select.args.get(nodes.JOIN_WINDOW)
@@ -145,14 +147,14 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
 
 
 def _unnests_before(unnests: Sequence[bool], item: int) -> int:
-    """How many of the joins before that item of FROM, which is none of them, are UNNEST."""
+    """The number of UNNEST joins in front of ``item``, counting items of FROM without UNNEST."""
     others = [k for k, unnest in enumerate(unnests) if not unnest]
     return sum(unnests[: others[item - 1]]) if item else 0
 
 
 def _opened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
-    """The first item of FROM, and the joins behind it: ``(a JOIN b ON …) JOIN c ON …`` goes from
-    left to right without parentheses, too."""
+    """The first item of FROM, and the joins behind it. The parentheses of
+    ``(a JOIN b ON …) JOIN c ON …`` are dropped, because joins run from left to right anyway."""
     joins = list(node.args.get("joins") or ())
     inner = node.this if isinstance(node, exp.Subquery) and not _alias(node) else None
     if node.args.get(nodes.STREAM_WINDOW) is None and isinstance(inner, exp.Table | exp.Subquery):
@@ -165,9 +167,10 @@ def _opened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
 def _window_above(
     items: list[Item], stream: int, more: int
 ) -> tuple[list[Item], QueryWindow | None]:
-    """Where all but one item are tables, its window with SLIDE is that of the whole FROM: an
-    aggregate over the rows, each with what it finds in the tables. ``more`` columns stand before it
-    beside those of other items."""
+    """Moves the window with SLIDE of the only stream above the joins with tables: the aggregate
+    then reads the stream's rows with the columns that the tables add. Returns the items without
+    this window, and the window over the joined rows (None: nothing to move). ``more`` is the number
+    of UNNEST columns in front of the stream's columns."""
     found = items[stream].window
     if found is None or found.is_table or not found.window.has_bounds:
         return items, None
@@ -181,7 +184,7 @@ def _window_above(
 
 
 def bind_item(binder: Binder, node: exp.Expr, env: Env, *, temporal: bool = False) -> Item:
-    """One FROM item, its window found and checked but not applied; ``temporal`` allows AS OF."""
+    """Binds one FROM item. Checks its window and does not apply it; ``temporal`` allows AS OF."""
     binder.count_input(node)
     if node.args.get("version") is not None and not temporal:
         raise binder.unsupported("FOR SYSTEM_TIME AS OF outside a join", node.args["version"])
@@ -216,7 +219,7 @@ def _alias(node: exp.Expr) -> str:
 
 
 def _renamed(binder: Binder, item: Item, node: exp.Expr) -> Item:
-    """``AS m (a, b)``: the alias was taken as the source already; its columns are renamed here."""
+    """``item`` with the column names of ``AS m (a, b)``; its source already has the alias ``m``."""
     alias = node.args.get("alias")
     if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
         return item
@@ -228,7 +231,8 @@ def _renamed(binder: Binder, item: Item, node: exp.Expr) -> Item:
 def rename(
     binder: Binder, plan: Logical, names: Sequence[str], width: int, at: exp.Expr
 ) -> Logical:
-    """``plan`` with its first ``width`` columns called ``names``."""
+    """``plan`` with its first ``width`` columns renamed to ``names``. Raises BindError for another
+    number of names."""
     if len(names) != width:
         raise binder.error(f"{len(names)} names cannot name {width} columns", at)
     fields = plan.schema.fields
@@ -296,7 +300,8 @@ def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
 
 
 def _with_computed(binder: Binder, scan: Scan, node: exp.Table) -> Logical:
-    """A source with its computed columns, and what WATERMARK behind it says of one of them."""
+    """``scan`` with the stream's computed columns, and with the progress of one of these columns
+    that the stream or a WATERMARK behind it declares."""
     spec = scan.relation.stream
     if spec is None or not spec.computed:
         return scan
@@ -333,7 +338,8 @@ def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
 def _wrapped(
     binder: Binder, node: exp.Subquery, inner: exp.Expr, source: Source | None, env: Env
 ) -> Item:
-    """``(A UNION B)``, ``(a JOIN b ON …)``; a join needs an alias, which hides the names inside."""
+    """``(A UNION B)`` or ``(a JOIN b ON …)``. A join needs an alias, which hides the names inside
+    the parentheses."""
     item = bind_item(binder, inner, env)
     joins = inner.args.get("joins") or ()
     if not joins:
@@ -372,7 +378,7 @@ def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Watermarked:
-    """A relation whose progress the query itself declares (``WATERMARK ts DELAY OF …``)."""
+    """A relation for which the query declares progress (``WATERMARK ts DELAY OF …``)."""
 
     base: Relation
     spec: StreamSpec = field(default_factory=StreamSpec)
@@ -427,8 +433,8 @@ def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation
 
 
 def _progressing(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
-    """A query in FROM with the progress that WATERMARK behind it declares of one of its columns,
-    which may be computed; of its other columns none progresses then."""
+    """A query in FROM with the progress that WATERMARK behind it declares for one of its columns,
+    stored or computed. The query's other columns then do not progress."""
     clause = node.args.get(nodes.FROM_WATERMARK)
     if clause is None:
         return bound
@@ -440,8 +446,8 @@ def _progressing(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
 
 
 def declared(binder: Binder, bound: Bound, progress: Progress, at: exp.Expr) -> Bound:
-    """A query whose column progresses as ``progress`` says; BindError for a relation, and where
-    the query has no such column (any more)."""
+    """A query with ``progress`` declared for one of its columns. Raises BindError for a relation,
+    and if the query does not have the column (any more)."""
     if is_relation(bound.plan):
         raise binder.error(
             f"{progress.declared} needs a stream, and this query is a relation: its rows also leave"
@@ -456,8 +462,9 @@ def declared(binder: Binder, bound: Bound, progress: Progress, at: exp.Expr) -> 
 
 
 def _watermark(plan: Logical, column: int, progress: Progress, pos: Position | None) -> Logical:
-    """``plan`` with that progress; of a union that of each member, at the pace of the slowest:
-    members are read in blocks, and come in no order of time."""
+    """``plan`` with ``progress`` on ``column``. A union gets a Watermark per member, and its own
+    watermark is the lowest of its members': members are read in blocks, so that the union's rows
+    arrive in no order of time."""
     if isinstance(plan, Union):
         members = tuple(_watermark(member, column, progress, pos) for member in plan.inputs)
         return replace(plan, inputs=members)
@@ -465,7 +472,8 @@ def _watermark(plan: Logical, column: int, progress: Progress, pos: Position | N
 
 
 def _named_by(binder: Binder, clause: exp.Expr, names: Sequence[str], what: str) -> int:
-    """The place among ``names`` of the column that WATERMARK names."""
+    """The index in ``names`` of the column that WATERMARK names. Raises BindError for an unknown or
+    ambiguous name."""
     name = clause.this.name
     found = [k for k, each in enumerate(names) if each.lower() == name.lower()]
     if len(found) > 1:
@@ -480,7 +488,7 @@ def _named_by(binder: Binder, clause: exp.Expr, names: Sequence[str], what: str)
 
 
 def _delayed(binder: Binder, column: Field, before: Progress, clause: exp.Expr) -> Progress:
-    """``before`` with the delay of the clause."""
+    """``before`` with the delay of the clause as its slack."""
     delay = clause.args["delay"]
     slack = bind_window.slack(binder, column, before.unit, delay, "DELAY OF")
     declared = f"WATERMARK {column.name} DELAY OF {printed(delay)}"
@@ -491,7 +499,7 @@ def _delayed(binder: Binder, column: Field, before: Progress, clause: exp.Expr) 
 
 
 def item_lookup(binder: Binder, item: Item) -> Callable[[exp.Expr], int]:
-    """Finds the column of an item that a name in its bracket means."""
+    """A function from a name in an item's bracket to the index of the item's column."""
     scope = scope_of(binder, [item], item.plan, Env())
 
     def find(node: exp.Expr) -> int:
@@ -504,7 +512,7 @@ def item_lookup(binder: Binder, item: Item) -> Callable[[exp.Expr], int]:
 
 
 def as_column(node: exp.Expr) -> exp.Column:
-    """An Identifier as a column; the copy keeps the place in the text."""
+    """An Identifier as a column; the column keeps the Identifier's place in the text."""
     if isinstance(node, exp.Column):
         return node
     column = exp.Column(this=exp.Identifier(this=node.name, quoted=node.args.get("quoted")))
@@ -524,7 +532,7 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
 
 
 def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
-    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), …)) AS x``: x has the window columns, too."""
+    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), …)) AS x``: x also has the window columns."""
     inner = node.args["source"]
     alias = _alias(node)
     if isinstance(inner, exp.Table):
@@ -533,7 +541,7 @@ def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
         bound = binder.query(inner, env.alone())
         item = Item(bound.plan, bound.hidden, None)
     source = Source((alias,)) if alias else item.source
-    # window columns of a derived stream would hide behind those of this window
+    # Drops the window columns of a derived stream: this window's columns have the same names.
     if item.hidden:
         shown = tuple(column_of(item.plan, k) for k in range(item.width))
         names = item.plan.schema.names[: item.width]
@@ -546,7 +554,7 @@ def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
 
 
 def _scope_of_table(scope: Scope, item: Item, window: QueryWindow) -> Scope:
-    """The scope of a window table function, or of a session: its window columns are columns."""
+    """``scope``, with the window columns of a window table function as ordinary columns."""
     if not window.is_table:
         return scope
     added = tuple(ScopeColumn(item.source, column.name, column) for column in window.columns)
@@ -554,7 +562,7 @@ def _scope_of_table(scope: Scope, item: Item, window: QueryWindow) -> Scope:
 
 
 def _applied(item: Item) -> Item:
-    """The item as a relation under its window (below a join, or without an aggregate)."""
+    """``item`` with its window applied in its plan (below a join, or without an aggregate)."""
     window = item.window
     if window is None:
         return replace(item, window=None)
@@ -564,7 +572,8 @@ def _applied(item: Item) -> Item:
 
 
 def _under_join_window(binder: Binder, item: Item, node: exp.Expr) -> Item:
-    """``WINDOW 10 minutes`` (in-order paper): the last 10 minutes of every input."""
+    """``item`` under ``WINDOW 10 minutes`` (in-order paper): the last 10 minutes of each input.
+    Raises BindError if the item has a window of its own."""
     if item.window is not None:
         raise binder.error("this query has WINDOW, and a FROM item a window of its own", node)
     wa = bind_window.default_attribute(binder, item.plan, node)

@@ -1,4 +1,4 @@
-"""Joins: FROM items side by side, from left to right."""
+"""Binds joins: FROM items from left to right."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cql.planner.optimize.progress import is_table, progressing
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A bound FROM item: ``hidden`` trailing columns of its plan are window columns of a derived
-    stream; ``window`` is not applied yet (the aggregate above may take it)."""
+    """A bound FROM item. The last ``hidden`` columns of its plan are window columns of a derived
+    stream. ``plan`` does not yet apply ``window`` (the aggregate above may do so)."""
 
     plan: Logical
     hidden: int
@@ -38,7 +38,8 @@ class Item:
 
 
 def scope_of(binder: Binder, items: Sequence[Item], plan: Logical, env: Env) -> Scope:
-    """The columns of ``items`` side by side, typed as in ``plan`` (outer joins add NULL)."""
+    """The scope of the columns of ``items``, left to right, with the types of ``plan`` (outer joins
+    make columns nullable)."""
     columns: list[ScopeColumn] = []
     for item in items:
         offset = len(columns)
@@ -52,7 +53,7 @@ def scope_of(binder: Binder, items: Sequence[Item], plan: Logical, env: Env) -> 
     return Scope(binder, sources, tuple(columns), env)
 
 
-#: What UNNEST cannot have, by the key of the tree.
+#: Clauses that UNNEST cannot have, by the key of the syntax tree.
 _NOT_UNNESTED = {
     nodes.STREAM_WINDOW: "a window",
     nodes.FROM_WATERMARK: "WATERMARK",
@@ -70,8 +71,8 @@ def is_unnest(node: exp.Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A column of USING: the first value that is not NULL of ``parts``; ``hides`` are the columns
-    that it stands for."""
+    """A column of USING: the first value of the columns ``parts`` that is not NULL. The columns
+    ``hides`` are visible only through this column."""
 
     name: str
     parts: tuple[int, ...]
@@ -103,7 +104,7 @@ class JoinChain:
         return parts[0] if len(parts) == 1 else registry.resolve("coalesce", parts, None)
 
     def add(self, right: Item, join: exp.Join) -> None:
-        """Joins ``right``, its window applied."""
+        """Joins ``right``, whose plan already applies its window."""
         self._check_alias(right, join)
         if join.this.args.get("joins"):
             raise self.binder.unsupported("a nested join", join.this, "join one after the other")
@@ -119,7 +120,7 @@ class JoinChain:
             self.merged = beside.merged
 
     def unnest(self, join: exp.Join) -> None:
-        """``UNNEST(array) AS u (element)``: each row with each element of an array of its own."""
+        """Joins ``UNNEST(array) AS u (element)``: each row with each element of its array."""
         node, pos = join.this, self.binder.pos(join.this)
         for key, what in _NOT_UNNESTED.items():
             if node.args.get(key) or join.args.get(key):
@@ -161,7 +162,7 @@ class JoinChain:
         return array
 
     def _beside(self, right: Item, kind: str, join: exp.Join) -> JoinChain:
-        """This chain and ``right``, for names in ON."""
+        """This chain joined with ``right``, to resolve the names in ON."""
         both = JoinChain(self.binder, self.env, self.items[0])
         both.items = [*self.items, right]
         both.plan = Join(self.plan, right.plan, kind, None, self.binder.pos(join))
@@ -187,7 +188,7 @@ class JoinChain:
             if side in ("RIGHT", "FULL") or kind not in ("", "INNER", "OUTER"):
                 what = f"an ASOF {side or kind} JOIN"
                 raise self.binder.unsupported(what, join, "ASOF JOIN and ASOF LEFT JOIN are")
-            # MATCH_CONDITION is Snowflake's, whose ASOF JOIN keeps rows without a match
+            # MATCH_CONDITION is Snowflake's syntax; Snowflake's ASOF JOIN keeps unmatched rows.
             return "asof left" if side or join.args.get("match_condition") else "asof"
         if kind in ("SEMI", "ANTI"):
             if side == "RIGHT":
@@ -211,7 +212,7 @@ class JoinChain:
             named = [(name, join) for name in theirs if name.lower() in mine]
         fns = ["eq"] * len(named)
         if kind in ASOF and named and not join.args.get("match_condition"):
-            fns[-1] = "ge"  # USING (k, ts): the last one is the time
+            fns[-1] = "ge"  # USING (k, ts): the last column is the time
         parts = [
             self._using(name, at, right, beside, kind, fn)
             for (name, at), fn in zip(named, fns, strict=True)
@@ -258,8 +259,8 @@ class JoinChain:
             raise self.binder.error(f"there is no column {name} in {side}", at, hint=hint)
 
     def _temporal(self, right: Item, join: exp.Join) -> None:
-        """``JOIN r FOR SYSTEM_TIME AS OF x ON …``: each row of ``r`` is the version of its key from
-        its own time on, until the next one; a table has one version."""
+        """``JOIN r FOR SYSTEM_TIME AS OF x ON …``: each row of the stream ``r`` is the version of
+        its key from its own time until the next row of the key. A table has only one version."""
         version = join.this.args["version"]
         kind = self._kind(join)
         if kind not in ("inner", "left"):
@@ -283,7 +284,8 @@ class JoinChain:
             since = registry.resolve("ge", [at, there], self.binder.pos(version))
             parts = [] if condition is None else conjuncts(condition)
             times = columns_of(at) | {there.index}
-            # what is no key and no tolerance is asked of the version, and chooses none
+            # Conditions that are neither a key nor a tolerance do not choose the version: they
+            # filter the chosen version.
             asked = [p for p in parts if not _is_key(p, width) and columns_of(p) != times]
             condition = conjunction([*(p for p in parts if p not in asked), since])
             kind = "asof left" if kind == "left" else "asof"
@@ -294,7 +296,8 @@ class JoinChain:
         self.merged = beside.merged
 
     def _check_keyed(self, join: exp.Join, condition: Expr | None, *, stream: bool) -> None:
-        """A version is that of a key: without one, the newest row of any key would be found."""
+        """Raises BindError for a temporal join without an equality of both sides, which would find
+        the newest row of any key."""
         width = len(self.plan.schema)
         if condition is not None and any(_is_key(p, width) for p in conjuncts(condition)):
             return
@@ -305,7 +308,7 @@ class JoinChain:
         raise self.binder.error("a temporal join needs an equality of both sides", node, hint=hint)
 
     def _version_time(self, right: Item, version: exp.Expr) -> Column:
-        """When a row of ``right`` begins to hold."""
+        """The column with the time from which a row of ``right`` is valid."""
         if is_relation(right.plan):
             raise self.binder.unsupported(
                 "a temporal join with a relation whose rows leave",
@@ -323,7 +326,8 @@ class JoinChain:
 
 
 def _is_key(part: Expr, width: int) -> bool:
-    """Whether it says that something of the left is equal to something of the right."""
+    """Whether ``part`` is an equality of a left and a right expression (the left has ``width``
+    columns)."""
     compared = compares_equal(part)
     if compared is None:
         return False
@@ -332,8 +336,8 @@ def _is_key(part: Expr, width: int) -> bool:
 
 
 def _asked_of_versions(plan: Join, condition: Expr, kind: str) -> Logical:
-    """``plan`` where the version that holds is as ``condition`` wants it; of an outer join, NULL in
-    place of the others."""
+    """``plan`` restricted to versions that fulfil ``condition``; in an outer join, the columns of
+    the other versions become NULL."""
     if kind == "asof":
         return Filter(plan, condition, condition.pos)
     width = len(plan.left.schema)

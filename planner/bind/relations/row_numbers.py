@@ -1,11 +1,11 @@
-"""The rows that windows of ROWS with SLIDE count, in an order that no choice of operators, runtimes
-or morsels changes: that in which they come, that of ORDER BY, or, of a join of streams, that of
-their times.
+"""Numbers the rows that windows of ROWS with SLIDE count.
 
-Pairs of a join come as its operator finds them, and those of one time in any order. They are sorted
-then: by the time of a pair, the later of its members' (as an in-order join gives them, in-order
-paper §2), or as ORDER BY says, and at one time by their columns. Rows that are equal in all of them
-are the same to a window.
+The order of the numbers does not depend on operators, runtimes or morsels: it is the order of
+arrival, the order of ORDER BY or, for a join of streams, the order of the pairs' times.
+
+A join operator finds its pairs in any order. The plan therefore sorts the pairs by their time (the
+later time of a pair's members, as in an in-order join, in-order paper §2), or by ORDER BY; all
+other columns break ties. Rows that are equal in all columns are interchangeable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ CLAUSE = "a window of ROWS with SLIDE"
 
 
 def numbered(binder: Binder, plan: Logical, node: StreamWindow, find: Lookup) -> Number:
-    """``plan`` with the number of each row, or of each window of its key, as its last column."""
+    """``plan`` with the number of each row, or of each window of its key, as its last column.
+    Raises BindError if the rows have no order."""
     ordered = _in_order(binder, plan, node)
     return Number(ordered, binder.pos(node), key_windows(binder, node, find))
 
@@ -83,7 +84,7 @@ def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
 
 
 def _comes_in_order(plan: Logical) -> bool:
-    """Whether it is the order of arrival, or of a replay."""
+    """Whether the rows of ``plan`` are in the order of arrival, or of a replay."""
     match plan:
         case Scan() | Values():
             return True
@@ -93,21 +94,21 @@ def _comes_in_order(plan: Logical) -> bool:
             return is_constant(plan.query) and _comes_in_order(plan.input)
         case Union():
             return all(isinstance(i, Scan) for i in plan.inputs)
-        case Join(kind="semi" | "anti"):  # each row of the stream once at most, as it comes
+        case Join(kind="semi" | "anti"):  # passes each row of the stream at most once, in order
             return looks_up(plan) and _comes_in_order(plan.left)
         case _:
             return False
 
 
 def _is_joined(plan: Logical) -> bool:
-    """Whether it is a join, behind filters and projections at the most."""
+    """Whether ``plan`` is a join under nothing but filters and projections."""
     while isinstance(plan, Filter | Project):
         plan = plan.input
     return isinstance(plan, Join)
 
 
 def _told_apart(sort: Sort) -> Sort:
-    """A sort by all columns, after its own keys."""
+    """``sort`` with all other columns as further keys, so that only equal rows tie."""
     known = {key.expr.index for key in sort.keys if isinstance(key.expr, Column)}
     others = (column_of(sort, k) for k in range(len(sort.schema)) if k not in known)
     more = tuple(SortKey(column, False, True) for column in others)

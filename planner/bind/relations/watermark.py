@@ -1,5 +1,5 @@
-"""The clauses of CREATE STREAM that say how event time goes on: ORDERED BY, WATERMARK,
-PUNCTUATE ON and BY, MAX ADVANCE, IDLE AFTER and HEARTBEAT."""
+"""Binds the clauses of CREATE STREAM that declare watermarks: ORDERED BY, WATERMARK, PUNCTUATE ON
+and BY, MAX ADVANCE, IDLE AFTER and HEARTBEAT."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cql.planner.bind.relations import window
 from cql.planner.nodes.catalog import Heartbeat, Progress, TimeUnit
 from cql.planner.nodes.progress import is_value
 
-#: The column that a clause names; None where the schema is the source's own.
+#: Finds the column that a clause names; None if the statement lists no columns.
 Find: TypeAlias = Callable[[Binder, exp.Expr, Schema | None], Field | None]
 
 
 @dataclass(slots=True)
 class _Declared:
-    """What ORDERED BY and WATERMARK together say of one column."""
+    """The declarations of ORDERED BY, WATERMARK and PUNCTUATE ON for one column."""
 
     field: Field
     node: exp.Expr
@@ -41,7 +41,7 @@ class _Declared:
 def progress(
     binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
 ) -> tuple[Progress, ...]:
-    """The progressing columns, in the order in which they are declared."""
+    """The progressing columns, in the order of their declarations."""
     declared: dict[str, _Declared] = {}
     inside = [c for c in node.expressions if isinstance(c, nodes.Watermark)]
     for clause in (
@@ -72,8 +72,8 @@ def _punctuated(
     find: Find,
     declared: dict[str, _Declared],
 ) -> None:
-    """PUNCTUATE ON column [WHEN marker] [EVERY d]: the source says itself how far it is. A column
-    that no other clause orders progresses by that alone."""
+    """PUNCTUATE ON column [WHEN marker] [EVERY d]: the source itself sends punctuation on the
+    column. If no other clause orders the column, only this punctuation raises its watermark."""
     field = find(binder, clause.this, schema) or Field(clause.this.name, t.TIMESTAMP)
     marker, every = clause.args.get("when"), clause.args.get("every")
     known = declared.get(field.name.lower())
@@ -108,8 +108,8 @@ def _measured(
     declared: dict[str, _Declared],
     found: list[Progress],
 ) -> list[Progress]:
-    """MAX ADVANCE, and WITHIN of PUNCTUATE BY, hold for every column that can be measured in
-    them."""
+    """``found`` with MAX ADVANCE, or WITHIN of PUNCTUATE BY, set for each column that the unit of
+    ``length`` fits. Raises BindError if it fits no column."""
     if not found:
         raise binder.error(
             f"{'PUNCTUATE BY' if what == 'WITHIN' else what} needs a column that progresses",
@@ -144,7 +144,7 @@ def _by(node: nodes.CreateStream) -> nodes.Punctuate | None:
 def punctuated_by(
     binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
 ) -> str | None:
-    """The column of PUNCTUATE BY: each value of it has progress of its own."""
+    """The column of PUNCTUATE BY: each value of the column has its own watermark."""
     clause = _by(node)
     if clause is None:
         return None
@@ -174,14 +174,15 @@ def punctuated_by(
 
 
 def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
-    """Microseconds."""
+    """The microseconds of IDLE AFTER, or None."""
     return None if clause is None else _elapsed(binder, clause.this, "IDLE AFTER")
 
 
 def heartbeat(
     binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
 ) -> Heartbeat | None:
-    """HEARTBEAT EVERY d SLACK s; a clock measures timestamps only."""
+    """HEARTBEAT EVERY d SLACK s. Raises BindError unless a timestamp progresses, because a clock
+    measures only timestamps."""
     clause = node.args.get("heartbeat")
     if clause is None:
         return None
@@ -200,7 +201,7 @@ def heartbeat(
 
 
 def _elapsed(binder: Binder, node: exp.Expr, what: str, *, zero: bool = False) -> int:
-    """Microseconds of the clock."""
+    """A duration of the clock in microseconds, above zero (``zero``: or zero)."""
     length = window.amount(binder, None, node)
     if not length.timed:
         raise binder.error(
@@ -217,7 +218,7 @@ def _elapsed(binder: Binder, node: exp.Expr, what: str, *, zero: bool = False) -
 
 def _declared(binder: Binder, clause: exp.Expr, schema: Schema | None, find: Find) -> _Declared:
     column = clause.this
-    # without a column list the source decides; a duration is then taken as one of a timestamp
+    # Without a column list the type is unknown here: a duration suggests a timestamp.
     unit = clause.args.get("unit")
     assumed = Field(column.name, t.BIGINT if unit else t.TIMESTAMP)
     field = find(binder, column, schema) or assumed
@@ -241,7 +242,7 @@ def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
         raise binder.error(f"the slack of {one.field.name} is declared twice", other.node)
     unit = one.unit or other.unit
     said = one if one.slack is not None else other
-    # an integer column stands behind a declared unit, also where no schema is known yet
+    # A declared unit implies an integer column, even while the schema is unknown.
     field = one.field if one.unit else other.field
     return replace(said, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}")
 

@@ -1,6 +1,6 @@
-"""Windows: every spelling to one ``Window``, with its lengths in units of the window attribute.
+"""Binds windows: every spelling becomes a ``Window`` with lengths in units of its attribute.
 
-CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` mean the same thing::
+CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` are equivalent::
 
     FROM s [RANGE 1 MINUTE, SLIDE 10 SECONDS, WA ts]
     FROM TABLE(HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '1' MINUTE))
@@ -50,17 +50,18 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.optimize.progress import ProgressInfo, progressing
 
-#: Microseconds of each unit that an integer event time may count.
+#: The length in microseconds of each unit of an integer event time.
 UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {
     unit: Fraction(MICROSECONDS[unit.value.rstrip("s").upper()]) for unit in TimeUnit
 }
 _INT64 = 2**63
-_LONGEST_GAP = 2**61  # so that the end of a session fits in 64 bits
+_LONGEST_GAP = 2**61  # with this limit the end of a session fits in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A length as written: ``value`` in microseconds when ``timed``, else a bare number."""
+    """A length in the query: ``value`` is in microseconds if ``timed``, else a number without
+    unit."""
 
     value: Fraction
     timed: bool
@@ -68,7 +69,7 @@ class Amount:
 
 
 def amount(binder: Binder, scope: Scope | None, node: exp.Expr) -> Amount:
-    """The length that ``node`` (a duration, a number, a parameter or a constant) names."""
+    """The length that ``node`` denotes (a duration, a number, a parameter or a constant)."""
     duration = to_duration(node)
     if duration is not None:
         return _timed(binder, duration, node)
@@ -136,7 +137,7 @@ def _timed(binder: Binder, duration: Duration, node: exp.Expr) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A window attribute: its column, and what one unit of it is."""
+    """A window attribute: its column, and its unit (in ``info``)."""
 
     index: int
     name: str
@@ -144,8 +145,8 @@ class Attribute:
     info: ProgressInfo
 
     def shown(self, a: int, b: int) -> tuple[str, str, str]:
-        """Two lengths as text, and the name of their unit (with ``in``): seconds if they are whole
-        ones of a timestamp."""
+        """Two lengths as text, and their unit as text (" in seconds"). Lengths of a timestamp are
+        in seconds if both are whole seconds, else in microseconds."""
         if self.type.is_integer:
             return f"{a:,}", f"{b:,}", ""
         if a % 1_000_000 or b % 1_000_000:
@@ -153,7 +154,8 @@ class Attribute:
         return f"{a // 1_000_000:,}", f"{b // 1_000_000:,}", " in seconds"
 
     def units(self, binder: Binder, length: Amount, what: str, node: exp.Expr) -> int:
-        """``length`` in units of the attribute, exactly; BindError with the remedy otherwise."""
+        """``length`` in units of the attribute. Raises BindError, with the remedy, if the length is
+        no whole number of units."""
         value = length.value
         if length.timed:
             value = value / self._unit(binder, length, what, node)
@@ -196,7 +198,7 @@ class Attribute:
 
 
 def attribute(binder: Binder, plan: Logical, index: int, node: exp.Expr) -> Attribute:
-    """Column ``index`` of ``plan`` as a window attribute; refused unless it progresses."""
+    """Column ``index`` of ``plan`` as a window attribute. Raises BindError unless it progresses."""
     field = plan.schema[index]
     info = progressing(plan).get(index)
     if not field.type.can_progress:
@@ -231,7 +233,7 @@ def _remedy(plan: Logical, column: str) -> str:
 
 def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribute:
     """The attribute of a window without WA: ``window_time`` of a derived stream, or the only
-    column that progresses."""
+    progressing column. Raises BindError if there is none, or if there are several."""
     found = progressing(plan)
     schema = plan.schema
     derived = [i for i in found if schema[i].name.lower() == WINDOW_COLUMNS[2]]
@@ -252,7 +254,7 @@ def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribut
 
 
 def _lost(plan: Logical) -> str | None:
-    """The column that progresses below the select list of a subquery, and is not in it."""
+    """The hint for a progressing column below a subquery's select list that does not select it."""
     while isinstance(plan, Filter | Windowed | Project | Union):
         plan = plan.inputs[0] if isinstance(plan, Union) else plan.input
         if isinstance(plan, Aggregate) and FIRST_ROW in plan.schema.names:
@@ -274,8 +276,9 @@ def sliding(
     words: tuple[str, str] = ("RANGE", "SLIDE"),
     kind: WindowKind = WindowKind.SLIDING,
 ) -> Window:
-    """``[k * slide + offset, k * slide + offset + range)``: lengths are range, slide, offset.
-    Windows of CUMULATE begin every range, and each ends a slide after the one before it."""
+    """The windows ``[k * slide + offset, k * slide + offset + range)``; ``lengths`` are range,
+    slide and offset. Windows of CUMULATE begin one range apart; windows with the same begin end one
+    slide apart."""
     range_node, slide_node, offset_node = lengths
     range_ = _positive(binder, wa, range_node, words[0], scope)
     slide = _positive(binder, wa, slide_node, words[1], scope)
@@ -319,7 +322,7 @@ def _positive(binder: Binder, wa: Attribute, node: exp.Expr, what: str, scope: S
 
 
 def session(binder: Binder, wa: Attribute, gap: exp.Expr, what: str, scope: Scope | None) -> Window:
-    """``[first, last + gap)`` of rows that follow each other by at most ``gap``."""
+    """Sessions ``[first, last + gap)``: consecutive rows of a session are at most ``gap`` apart."""
     units = _positive(binder, wa, gap, what, scope)
     if units > _LONGEST_GAP:
         raise binder.error(f"{what} must be at most 2^61, not {units:,}", gap)
@@ -329,12 +332,12 @@ def session(binder: Binder, wa: Attribute, gap: exp.Expr, what: str, scope: Scop
 # ------------------------------------------------------------------ brackets
 
 
-#: Finds the column of the windowed input that a name in the bracket means.
+#: Finds the column index, in the window's input, of a name in the bracket.
 Lookup = Callable[[exp.Expr], int]
 
 
 def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Window:
-    """``[RANGE …]``, ``[SESSION …]`` and their kin over ``plan``."""
+    """The window of ``[RANGE …]``, ``[ROWS …]``, ``[SESSION …]``, … over ``plan``."""
     kind, args = node.window_kind, node.args
     partition = tuple(find(column) for column in args.get("partition") or ())
     if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
@@ -343,7 +346,7 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         return Window(WindowKind.UNBOUNDED, first, partition_by=partition)
     if counts_rows(node):
         window = _rows_that_slide(binder, node, plan)
-        # of keys apart each is a number of its own
+        # Windows of each key have a number each: a window covers exactly one number.
         return replace(window, range=1, slide=1) if partition else window
     if kind == "ROWS":
         return _rows_window(binder, node, plan, find, partition)
@@ -373,15 +376,15 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
 
 
 def counts_rows(node: StreamWindow) -> bool:
-    """Whether it is ``[ROWS n SLIDE m]``: windows over the numbers of rows, of all or of each key
-    apart."""
+    """Whether the bracket is ``[ROWS n SLIDE m]``: windows over row numbers, of all rows or of the
+    rows of each key."""
     args = node.args
     alone = args.get("range") is None and args.get("rows") is not None
     return node.window_kind == "ROWS" and args.get("slide") is not None and alone
 
 
 def key_windows(binder: Binder, node: StreamWindow, find: Lookup) -> KeyWindows | None:
-    """What ``counts_rows`` has where it has PARTITION BY."""
+    """The windows of ``[PARTITION BY k ROWS n SLIDE m]``; None without PARTITION BY."""
     by = tuple(find(column) for column in node.args.get("partition") or ())
     if not by or isinstance(node.args["rows"], exp.Var):
         return None
@@ -390,7 +393,7 @@ def key_windows(binder: Binder, node: StreamWindow, find: Lookup) -> KeyWindows 
 
 
 def _rows_that_slide(binder: Binder, node: StreamWindow, plan: Logical) -> Window:
-    """Over the last column of ``plan``, which numbers its rows."""
+    """The window of ``[ROWS n SLIDE m]`` over the last column of ``plan``, the row number."""
     named = node.args.get("wa")
     if named is not None:
         raise binder.error("a window of ROWS with SLIDE counts rows: it has no WA", named)
@@ -405,7 +408,7 @@ def _rows_that_slide(binder: Binder, node: StreamWindow, plan: Logical) -> Windo
 
 
 def _in_zone(binder: Binder, window: Window, wa: Attribute, node: StreamWindow) -> Window:
-    """Days of a time zone, in place of those of 24 hours."""
+    """``window`` with days of the bracket's time zone in place of 24 hours."""
     named = node.args.get("zone")
     if named is None:
         return window
@@ -476,7 +479,7 @@ def _count(binder: Binder, node: exp.Expr, what: str) -> int:
 
 
 def table_window(binder: Binder, node: WindowTable, plan: Logical, find: Lookup) -> Window:
-    """The window of TUMBLE, HOP, CUMULATE or SESSION, whose PARTITION BY it keeps."""
+    """The window of TUMBLE, HOP, CUMULATE or SESSION; it keeps the PARTITION BY of SESSION."""
     args = node.args
     wa = attribute(binder, plan, find(args["time"]), args["time"])
     match node.window_kind:
@@ -498,7 +501,8 @@ _NEEDED = {"HOP": ("slide", "size"), "SESSION": ("gap",), "SESSION_WINDOW": ("ga
 
 
 def check_arguments(binder: Binder, node: GroupWindow) -> None:
-    """The parser checks TUMBLE(…); TUMBLE_START(…) is an ordinary call to it."""
+    """Raises BindError for a missing argument. The parser checks only TUMBLE(…): it reads
+    TUMBLE_START(…) as an ordinary call."""
     for key in _NEEDED.get(node.window_kind, ("size",)):
         if node.args.get(key) is None:
             raise binder.error(
@@ -512,7 +516,7 @@ def group_window(
     binder: Binder, node: GroupWindow, plan: Logical, scope: Scope, wa: Column | None
 ) -> Window:
     """The window of ``GROUP BY TUMBLE(ts, …)`` or ``window(ts, …)``; ``wa`` is the bound time
-    expression, None where the call has none."""
+    column, None if the call has no time argument."""
     args = node.args
     found = (
         default_attribute(binder, plan, node)
@@ -528,7 +532,8 @@ def group_window(
 
 
 def slack(binder: Binder, field: Field, unit: TimeUnit | None, node: exp.Expr, what: str) -> int:
-    """How far a progressing column may lag, in its units."""
+    """The slack of a progressing column, in its units. Raises BindError for another type and for a
+    negative slack."""
     if not field.type.can_progress:
         raise binder.error(
             f"{field.name} is a {field.type}; a progressing column is a timestamp, a date or an"
