@@ -1,9 +1,9 @@
-"""Cutting what a source delivers into blocks, at fixed multiples of BLOCK_ROWS of the stream.
+"""Cuts the data of a source into blocks, at fixed multiples of BLOCK_ROWS rows of the stream.
 
-A feed delivers pieces of any size; the reader cuts and joins them, so that the same rows in other
-pieces give the same blocks. Shorter blocks, which still never cross a multiple, come from a live
-feed that has nothing more for the moment, and where rows are bad: a block ends after the piece that
-has some, and rows that do not fit their types are looked for in TOGETHER rows at a time.
+A feed delivers pieces of any size. The reader cuts and joins them, so that the same rows in other
+pieces give the same blocks. Two kinds of blocks are shorter, but still never cross a multiple: a
+live feed that has no more rows for the moment ends a block, and so does a piece with bad rows. Rows
+that do not fit their types are searched for in TOGETHER rows at a time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ END = End.END
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Raw rows, their columns in the order asked for. ``after(k)`` is the offset after the first
-    ``k`` of them; ``first`` is the number of the first one within ``where`` (for messages);
-    ``promise(k)`` gives the source's own punctuation after them."""
+    """Raw rows, with the columns in the requested order. ``after(k)`` is the offset after the first
+    ``k`` rows; ``first`` is the number of the first row within ``where`` (for messages);
+    ``promise(k)`` is the source's own punctuation after ``k`` rows."""
 
     rows: Rows
     after: Callable[[int], Offset]
@@ -44,8 +44,8 @@ class Piece:
 
 class Feed(Protocol):
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
-        """The next rows (of any number, ``limit`` are wanted); END after the last; None when
-        nothing came within ``timeout`` seconds (live feeds only; None waits)."""
+        """The next rows (any number; ``limit`` rows are wanted); END after the last row; None if no
+        row came within ``timeout`` seconds (live feeds only; a ``timeout`` of None waits)."""
         ...
 
     def close(self) -> None: ...
@@ -68,7 +68,7 @@ class IteratorFeed:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Raw rows of a block; ``first`` is the number of their first one within ``where``."""
+    """Raw rows of a block; ``first`` is the number of the first row within ``where``."""
 
     raw: Rows
     where: str
@@ -76,8 +76,8 @@ class _Part:
 
 
 def _runs(parts: list[_Part]) -> Iterator[_Part]:
-    """Parts that follow one another in one place, joined before their conversion: many tiny
-    batches would otherwise pay for it one by one (3.5 us a row at 10 rows a batch)."""
+    """Parts that follow one another in one place, joined before their conversion. To convert many
+    tiny batches one by one would cost more (3.5 us a row at 10 rows a batch)."""
     run: list[pa.RecordBatch] = []
     for i, part in enumerate(parts):
         run.append(part.raw.batch)
@@ -103,10 +103,10 @@ class BlockReader:
         self._shaper = shaper
         self._row = row
         self._offset = offset
-        self._waiting: deque[tuple[Piece, int]] = deque()  # with the first row not yet given
+        self._waiting: deque[tuple[Piece, int]] = deque()  # with its first row in no block yet
         self._ended = False
         self._error: CatalogError | None = None
-        #: What the source has noticed about its data; whoever shows a notice takes it away.
+        #: Notices about the data from the source. The caller that shows a notice removes it.
         self.notices: list[str] = []
 
     def next(self, timeout: float | None = None) -> Block | None:
@@ -149,8 +149,8 @@ class BlockReader:
         return Block(rows.batch, self._offset, promise, rows.bad, rows.marks)
 
     def _gather(self, room: int, timeout: float | None) -> list[_Taken]:
-        """The rows of the next block, at most ``room``. What fails behind some fails at the next
-        block."""
+        """The rows of the next block, at most ``room``. A failure behind some rows is raised at the
+        next block."""
         taken: list[_Taken] = []
         while room > 0:
             try:
@@ -176,23 +176,23 @@ class BlockReader:
         return taken
 
     def _fewer(self, taken: list[_Taken], room: int) -> list[_Taken]:
-        """The first ``room`` rows of what was taken; the others wait again."""
+        """The first ``room`` of the taken rows; the others wait again."""
         kept: list[_Taken] = []
         back: list[tuple[Piece, int]] = []
         for piece, start, count in taken:
             given = 0 if back else min(room, count)
             room -= given
-            if given or not (count or back):  # a piece of marks alone has no rows
+            if given or not (count or back):  # a piece of punctuation alone has no rows
                 kept.append((piece, start, given))
             if given < count or (back and not count):
                 back.append((piece, start + given))
         if back and self._waiting and back[-1][0] is self._waiting[0][0]:
-            self._waiting.popleft()  # the rest of the last piece comes with what is given back
+            self._waiting.popleft()  # ``back`` holds the rest of the last piece
         self._waiting.extendleft(reversed(back))
         return kept
 
     def _take(self, limit: int, timeout: float | None) -> tuple[Piece, int] | None:
-        """The next rows; None at the end and when nothing came in time."""
+        """The next rows; None at the end, and if no row came in time."""
         if self._waiting:
             return self._waiting.popleft()
         if self._ended:
@@ -209,7 +209,7 @@ class BlockReader:
         self._feed.close()
 
 
-#: A piece, the first of its rows that is meant, and how many.
+#: A piece, the index of the first of its rows that is taken, and the number of rows taken.
 _Taken: TypeAlias = tuple[Piece, int, int]
 
 

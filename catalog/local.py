@@ -59,8 +59,8 @@ def dotted(name: Name) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredRelation:
-    """A stream or table of this catalog. ``unsupported`` names the columns that the data has and
-    no query can use, with the reason; ``definition`` is what CREATE STREAM said, if it did;
+    """A stream or table of this catalog. ``unsupported`` names the columns of the data that no
+    query can use, with the reason; ``definition`` is that of CREATE STREAM, if there was one;
     ``folder`` is that of a table of files."""
 
     name: Name
@@ -91,8 +91,8 @@ class StoredRelation:
 
 
 class MemoryTable:
-    """A table in memory: epochs of batches, each appended as a whole. Readers keep what they
-    saw when they opened it."""
+    """A table in memory: epochs of batches, each appended as a whole. A reader sees the epochs that
+    were there when it opened the table."""
 
     def __init__(self, schema: Schema, what: str) -> None:
         self.schema = schema
@@ -113,7 +113,7 @@ class MemoryTable:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a name stands for: a relation, and for tables the way to write to it."""
+    """The relation that a name stands for, and for tables the way to write to it."""
 
     relation: Callable[[], Relation]
     kind: str
@@ -121,7 +121,7 @@ class _Entry:
     pushed: PushedSource | None = None
 
     def end(self) -> None:
-        """The name stands for it no longer: nothing can be pushed into it any more."""
+        """Called when the name is dropped or replaced: no more rows can be pushed into it."""
         if self.pushed is not None:
             self.pushed.finish()
 
@@ -181,7 +181,7 @@ class LocalCatalog:
             return True
 
     def pushed(self, name: Name) -> PushedSource | None:
-        """The stream that rows are pushed into, None if it is no such one."""
+        """The stream that rows are pushed into; None if the name is not such a stream."""
         known = self._entries.get(_key(name))
         return None if known is None else known[1].pushed
 
@@ -216,10 +216,10 @@ class LocalCatalog:
         replace: bool = False,
     ) -> None:
         """A stream over ``data``: an Arrow table, batch, reader or dataset, a pandas or polars
-        frame, whatever else lends its columns by Arrow's C interfaces, a path (``pathlib`` or text,
-        with the ``options`` of its format), a list, iterator or function of batches, mappings or
-        tuples. ``schema`` declares its columns; ``bounded=False`` marks an iterable that never
-        ends, or follows the files of a path."""
+        frame, any object that lends its columns by Arrow's C interfaces, a path (``pathlib`` or
+        text, with the ``options`` of its format), or a list, iterator or function of batches,
+        mappings or tuples. ``schema`` declares its columns; ``bounded=False`` marks an iterable
+        that never ends, or follows the files of a path."""
         self._free(name, replace)
         what = f"stream {dotted(name)}"
         source = self.source_over(data, what, schema=schema, bounded=bounded, options=options)
@@ -234,7 +234,7 @@ class LocalCatalog:
         bounded: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> DataSource:
-        """The rows of ``data``, of what ``register`` takes, for ``what``."""
+        """The rows of ``data``, which ``register`` could take; errors call the source ``what``."""
         if isinstance(data, str | os.PathLike):
             given = {**(options or {}), "path": data}
             if not bounded:
@@ -249,7 +249,7 @@ class LocalCatalog:
     def add_source(
         self, name: Name, source: DataSource, spec: StreamSpec, *, replace: bool = False
     ) -> None:
-        """A stream over a source that somebody else made."""
+        """A stream over an existing source."""
         self._add(name, _fixed(name, "stream", source, spec, None), replace)
 
     def create_table(
@@ -263,10 +263,10 @@ class LocalCatalog:
         options: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> None:
-        """A table in memory, or in the folder ``path`` (made if it is not there; its files are the
-        table's rows if it is). ``format`` is parquet (the default for a new folder), csv, json
-        or arrow, ``options`` are those of the format. ``data`` (anything of columns or rows) is its
-        first epoch; ``schema`` is that of the data, or of the files, by default."""
+        """A table in memory, or in the folder ``path``. A missing folder is made; the files of an
+        existing one are the table's rows. ``format`` is parquet (the default for a new folder),
+        csv, json or arrow, ``options`` are those of the format. ``data`` (columns or rows of any
+        kind) is its first epoch; ``schema`` is by default that of the data, or of the files."""
         self._free(name, replace)
         what = f"table {dotted(name)}"
         rows = None if data is None else _whole(data, what, schema)
@@ -285,7 +285,7 @@ class LocalCatalog:
         self._add(name, entry, replace)
 
     def definition(self, name: Name) -> StreamDefinition | None:
-        """What CREATE STREAM said of a stream; None for others."""
+        """The definition from CREATE STREAM; None for other relations."""
         relation = self.find(name)
         return relation.definition if isinstance(relation, StoredRelation) else None
 
@@ -331,7 +331,7 @@ class LocalCatalog:
     def _over_table(
         self, name: Name, table: Name, definition: StreamDefinition, what: str
     ) -> _Entry:
-        """A stream over a table: it sees the epochs that the table gets later."""
+        """A stream over a table; it also sees the epochs that the table gets later."""
 
         def relation() -> Relation:
             inner = self._lookup(table)
@@ -425,7 +425,7 @@ class LocalCatalog:
         return _memory_table_entry(name, MemoryTable(schema, what), what)
 
     def _new_table_sink(self, name: Name, schema: Schema) -> Sink:
-        """A table that exists from its first commit on: an aborted INSERT leaves no empty one."""
+        """A sink whose table exists from its first commit on: an aborted INSERT leaves none."""
         what = f"table {dotted(name)}"
         table = MemoryTable(schema, what)
         entry = _memory_table_entry(name, table, what)
@@ -451,7 +451,7 @@ def _fixed(
     spec: StreamSpec | None,
     definition: StreamDefinition | None,
 ) -> _Entry:
-    """A relation over one source for its whole life."""
+    """A relation over one source for the relation's whole life."""
     if spec is not None:
         check_spec(spec, source.schema, f"{kind} {dotted(name)}")
     relation = StoredRelation(
@@ -537,7 +537,7 @@ def _required(schema: Schema | None, what: str) -> Schema:
 def source_of(
     data: Any, *, what: str, declared: Schema | None = None, bounded: bool = True
 ) -> DataSource:
-    """The source over Python data of any kind that LocalCatalog.register names, paths aside."""
+    """The source over Python data of any kind that LocalCatalog.register takes, except paths."""
     if isinstance(data, pa.RecordBatchReader):
         return ReaderSource(data, what=what, declared=declared)
     table = as_table(data, what)
@@ -564,7 +564,7 @@ def _whole(data: Any, what: str, schema: Schema | None) -> DataSource:
 
 
 def _copy(rows: DataSource, sink: Sink) -> None:
-    """All rows as one epoch."""
+    """Writes all rows as one epoch."""
     reader = rows.open(rows.schema.names)
     sink.begin()
     try:
@@ -579,7 +579,7 @@ def _copy(rows: DataSource, sink: Sink) -> None:
 
 
 def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
-    """CatalogError for a clause that names no column, or one that cannot progress."""
+    """Raises CatalogError for a clause with a column that does not exist or cannot progress."""
     for progress in spec.progress:
         column = pick(schema, [progress.column], what)[0]
         if not column.type.can_progress:

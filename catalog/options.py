@@ -1,4 +1,4 @@
-"""OPTIONS (…) and keyword options as typed values; what nobody asked for is refused."""
+"""OPTIONS (…) and keyword options as typed values; unknown options are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
 
 class Options:
-    """Reads options one by one; ``done`` refuses those that were not read."""
+    """Reads options one by one; ``done`` raises CatalogError for those that were not read."""
 
     def __init__(self, given: Mapping[str, Any], what: str) -> None:
         self._given = {k.lower(): v for k, v in given.items()}
@@ -138,7 +138,7 @@ class Options:
         return micros
 
     def instant(self, name: str, default: int | None = None) -> int | None:
-        """Microseconds since 1970 UTC, from ISO text (UTC unless it says otherwise), a datetime
+        """Microseconds since 1970 UTC, from ISO text (UTC unless the text has a zone), a datetime
         or a number of microseconds."""
         value = self._take(name)
         if value is None:

@@ -1,6 +1,6 @@
-"""Reading ahead: an iterator that runs on a thread of its own, a few items before its reader.
+"""Reading ahead: an iterator that runs on its own thread, a few items before its reader.
 
-Arrow decodes files without the GIL, as kernels run without it, so both cores work.
+Arrow decodes files without the GIL, and kernels run without it, so both cores work.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Items that may wait for the reader.
+#: Most items that wait for the reader.
 AHEAD = 2
 
 
 class Prefetch(Generic[T]):
-    """The items of ``source``, of which at most AHEAD wait. The thread starts with the first
-    ``next``; what ``source`` raises is raised there, in its place among the items. ``close`` ends
-    the thread after the item that it is at, and closes ``source``."""
+    """The items of ``source``; at most AHEAD items wait. The thread starts with the first ``next``.
+    ``next`` also raises an error of ``source``, in its place among the items. ``close`` ends the
+    thread after its current item, and closes ``source``."""
 
     def __init__(self, source: Generator[T, None, None], name: str) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class Prefetch(Generic[T]):
 
 
 class _Over:
-    """The end of the items; ``error`` is what ended them, if not their end."""
+    """The end of the items; ``error`` is the exception that ended them, if one did."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error

@@ -1,9 +1,9 @@
-"""Sinks: a table in memory, and a folder of files, one file an epoch.
+"""Sinks: a table in memory, and a folder of files with one file per epoch.
 
-A folder's epoch is written as ``_staging/epoch-….tmp``, synced, and published by linking it to
-``part-00000007.parquet`` and so on: whoever lists the folder sees the whole epoch or nothing of it.
-A staging file is locked while its writer lives; one that nobody holds is left over from a crash
-and is removed when the folder is next opened for writing.
+A folder's epoch is written as ``_staging/epoch-….tmp``, synced, and published by a link to it named
+``part-00000007.parquet`` and so on: a reader that lists the folder sees the whole epoch or nothing
+of it. A staging file is locked while its writer lives. One without a lock is left over from a
+crash, and is removed when the folder is next opened for writing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ EXTENSIONS = {"parquet": "parquet", "arrow": "arrow", "csv": "csv", "json": "jso
 
 
 class Caster:
-    """Rows of ``source`` as rows of ``target``, by name; refuses when it is made what can never
-    fit, and per value (CatalogError naming the column) what does not."""
+    """Casts rows of ``source`` to rows of ``target``, by column name. The constructor refuses types
+    that can never fit. A value that does not fit raises CatalogError, which names the column."""
 
     def __init__(self, source: Schema, target: Schema, what: str) -> None:
         self._what = what
@@ -146,7 +146,7 @@ class MemorySink(_Epoch):
 
 
 class FolderSink(_Epoch):
-    """One file an epoch in ``folder``; see the module. ``commit`` returns numbers from 0.
+    """One file per epoch in ``folder``; see the module. ``commit`` returns epoch numbers from 0.
     ``style``: options of CSV files (``header``, ``sep``)."""
 
     def __init__(
@@ -205,7 +205,7 @@ class FolderSink(_Epoch):
         if writer is not None:
             writer.discard()
         if file is not None:
-            # What the buffer still holds is not wanted, so neither is an error from writing it.
+            # The unwritten rest of the buffer is not wanted, nor is an error from writing it.
             with contextlib.suppress(OSError):
                 file.close()
         if staged is not None:
@@ -216,7 +216,7 @@ class FolderSink(_Epoch):
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """Whatever fails, nothing of the epoch stays, and the message says what to do."""
+        """On a failure nothing of the epoch stays, and the message says what to do."""
         try:
             yield
         except CatalogError as error:
@@ -243,13 +243,14 @@ def _explain(error: BaseException) -> tuple[str, str]:
 
 
 def make_folder(folder: str) -> None:
-    """Makes a folder that others may make and remove at the same time; FileExistsError if something
-    else stands there."""
+    """Makes a folder that other processes may make and remove at the same time.
+
+    Raises FileExistsError if the path is not a folder."""
     while True:
         try:
             return os.makedirs(folder, exist_ok=True)
         except FileExistsError:
-            with contextlib.suppress(FileNotFoundError):  # it was there, and has been removed
+            with contextlib.suppress(FileNotFoundError):  # the folder has been removed since
                 if not stat.S_ISDIR(os.lstat(folder).st_mode):
                     raise
 
@@ -265,15 +266,15 @@ def open_staged(folder: str) -> tuple[str, IO[bytes]]:
         except FileNotFoundError:  # another writer's abort removed the empty folder
             continue
         file = os.fdopen(descriptor, "wb", 1 << 20)
-        # Between its making and its lock, the file looks stale to a writer that just opens.
+        # Between its creation and its lock, the file looks stale to a writer that just opens.
         if _lock(file.fileno()) and os.path.exists(path):
             return path, file
         file.close()
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks until the file is closed or its process ends; False if another holds it. On Windows
-    there is nothing to do: an open file cannot be removed there."""
+    """Locks the file until it is closed or its process ends; False if another process holds it.
+    Windows needs no lock: an open file cannot be removed there."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -297,12 +298,12 @@ def remove_stale(folder: str) -> None:
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             if _lock(file.fileno()):
                 os.unlink(path)
-    with contextlib.suppress(OSError):  # not empty: somebody is at work
+    with contextlib.suppress(OSError):  # not empty: another writer is at work
         os.rmdir(staging)
 
 
 def publish(staged: str, folder: str, extension: str) -> int:
-    """Gives the file the next free epoch's name; a link never replaces what is there."""
+    """Gives the file the name of the next free epoch. A link never replaces an existing file."""
     epoch = next_epoch(folder)
     while True:
         final = os.path.join(folder, f"part-{epoch:08d}.{extension}")

@@ -1,4 +1,4 @@
-"""Sources over Arrow data of others, and what all sources of this package share."""
+"""Sources over Arrow data of other libraries, and the common parts of this package's sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cql.planner.nodes.catalog import Statistics
 
 
 class DataSource(Protocol):
-    """A Source that can also describe itself: what LocalCatalog builds relations from."""
+    """A Source that can also describe itself; LocalCatalog builds relations from it."""
 
     @property
     def schema(self) -> Schema: ...
@@ -27,7 +27,7 @@ class DataSource(Protocol):
     def bounded(self) -> bool: ...
     @property
     def unsupported(self) -> Mapping[str, str]:
-        """Columns of the data that no query can use, and why."""
+        """Columns of the data that no query can use, each with the reason."""
         ...
 
     def statistics(self) -> Statistics: ...
@@ -37,8 +37,8 @@ class DataSource(Protocol):
 class TableSource:
     """An Arrow table, replayable by row: offsets are ``{"row": n}``.
 
-    Blocks are slices of the table; only a block that spans chunks, and columns of a type that the
-    engine does not have (timestamps in ns, large strings, unsigned numbers), are copied."""
+    Blocks are slices of the table. Only a block that spans chunks is copied, and columns of types
+    that the engine does not have (timestamps in ns, large strings, unsigned numbers)."""
 
     bounded = True
     rereadable = True
@@ -55,7 +55,7 @@ class TableSource:
         self._own = {f.name: o.name for f, o in zip(self.schema, own, strict=True)}
 
     def version(self) -> Any:
-        """Tables only grow."""
+        """The number of rows: tables only grow."""
         return self._table.num_rows
 
     def statistics(self) -> Statistics:
@@ -88,7 +88,7 @@ def row_piece(rows: Rows, row: int, where: str) -> Piece:
 
 
 class ReaderSource:
-    """A RecordBatchReader: one pass, from the start; its offsets say where it was."""
+    """A RecordBatchReader: one pass, from the start. No run can resume at its offsets."""
 
     bounded = True
 
@@ -116,7 +116,7 @@ class ReaderSource:
 
 
 class DatasetSource:
-    """A ``pyarrow.dataset.Dataset``, of which each run scans the columns that it needs; offsets are
+    """A ``pyarrow.dataset.Dataset``. Each run scans only the columns that it needs; offsets are
     ``{"row": n}``, in the order of the dataset's fragments."""
 
     bounded = True
@@ -142,7 +142,7 @@ class DatasetSource:
         try:
             scanned = {name: ds.field(name) for name in names}
             reader = self._dataset.scanner(columns=scanned).to_reader()
-        except Exception as error:  # Arrow's own, and what file systems raise
+        except Exception as error:  # Arrow's own errors, and those of file systems
             raise CatalogError(
                 f"{self._what} cannot be scanned: {error_text(error)}",
                 hint="are the files of the dataset still there?",
@@ -152,7 +152,7 @@ class DatasetSource:
 
 
 def _pieces(reader: pa.RecordBatchReader, names: list[str], what: str) -> Iterator[Piece]:
-    """The columns ``names`` of what the reader gives; whatever it raises becomes a CatalogError."""
+    """The columns ``names`` of the reader's batches; any error of it becomes a CatalogError."""
     row = 0
     while True:
         try:
@@ -161,7 +161,7 @@ def _pieces(reader: pa.RecordBatchReader, names: list[str], what: str) -> Iterat
             return
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a reader may be made of Python's objects
+        except BaseException as error:  # a reader may be made of Python objects
             raise CatalogError(f"{what} failed after row {row}: {error_text(error)}") from error
         yield row_piece(Rows(batch.select(names)), row, what)
         row += batch.num_rows
@@ -234,11 +234,11 @@ class _ShapedReader:
 
 
 def as_table(data: Any, what: str) -> pa.Table | None:
-    """``data`` as an Arrow table where it is one or can lend its columns: Arrow tables, batches and
-    lists of batches, pandas and polars frames, mappings of columns, whatever has Arrow's C stream
-    or is an array of structs in its C array interface. None for anything else (readers, datasets,
-    iterables, paths)."""
-    kind = type(data)  # not isinstance, which asks an object of a user's for its __class__
+    """``data`` as an Arrow table if it is one or can lend its columns: Arrow tables, batches and
+    lists of batches, pandas and polars frames, mappings of columns, any object with Arrow's C
+    stream, or an array of structs with Arrow's C array interface. None for anything else (readers,
+    datasets, iterables, paths)."""
+    kind = type(data)  # not isinstance, which reads the __class__ of a user's object
     if issubclass(kind, pa.Table):
         return data
     if issubclass(kind, pa.RecordBatch):
@@ -255,7 +255,7 @@ def as_table(data: Any, what: str) -> pa.Table | None:
         if issubclass(kind, Mapping):
             return pa.table(dict(data))
         return _frame(data)
-    except Exception as error:  # Arrow's own, and what methods of the data raise
+    except Exception as error:  # Arrow's own errors, and those of the data's methods
         raise CatalogError(
             f"{what} cannot be taken as Arrow columns: {error_text(error)}",
             hint="convert the columns to one type each, or give a pyarrow table",
@@ -263,13 +263,13 @@ def as_table(data: Any, what: str) -> pa.Table | None:
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether it is a dataset of pyarrow's, whose module is not imported for the question."""
+    """Whether ``data`` is a pyarrow dataset, without importing ``pyarrow.dataset``."""
     kind = type(data)
     return kind.__module__ == "pyarrow._dataset" and hasattr(kind, "scanner")
 
 
 def _frame(data: Any) -> pa.Table | None:
-    """pandas and polars by the name of their module: neither is imported for the question."""
+    """Recognises pandas and polars by the name of their module, without importing either."""
     home = type(data).__module__.partition(".")[0]
     if home == "pandas" and hasattr(data, "columns"):
         named = any(name is not None for name in data.index.names)

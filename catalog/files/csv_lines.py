@@ -1,4 +1,4 @@
-"""CSV: values between delimiters, a line a row."""
+"""CSV: one row per line, with delimiters between its values."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ class CsvFormat(TextFormat):
         with guarded(path), guessing(path):
             table = self._table(data, head, {}, [])
         named(table.schema)
-        if len(set(head)) < len(head):  # refused by whoever looks at the schema
+        if len(set(head)) < len(head):  # callers refuse two columns of one name
             return pa.schema([pa.field(name, pa.null()) for name in head])
         fields = []
         for name, column in zip(head, table.columns, strict=True):
             if pa.types.is_float64(column.type):
                 texts = partial(self._texts, data, head, name)
                 fields.append(guessed_number(name, column, texts))
-            else:  # times of day have no type of their own here: text keeps them whole
+            else:  # there is no type for times of day: STRING keeps them whole
                 time = pa.types.is_time(column.type)
                 fields.append(pa.field(name, pa.string() if time else _micros(column.type)))
         return pa.schema(fields)
@@ -162,11 +162,11 @@ class CsvFormat(TextFormat):
         types = {n: self.raw_type(f.type) for n, f in zip(wanted.names, wanted.fields, strict=True)}
         if not data:
             return empty_of(types)
-        if self._row.match(self._last_line(data)) is None:  # Arrow would take it as it is
+        if self._row.match(self._last_line(data)) is None:  # Arrow would accept the broken row
             raise ValueError(NO_ROW)
         if types:
             return single(self._table(data, wanted.head, types, wanted.names))
-        first = wanted.head[0]  # to know how many rows there are
+        first = wanted.head[0]  # read only to count the rows
         return single(self._table(data, wanted.head, {first: pa.string()}, [first])).select([])
 
     def _last_line(self, data: bytes) -> bytes:
@@ -192,8 +192,8 @@ class CsvFormat(TextFormat):
         return at
 
     def split(self, data: bytes) -> list[bytes]:
-        """With ``multiline`` quoted line ends belong to a row; a quote that nobody closes spoils
-        its own line only."""
+        """With ``multiline``, quoted line ends belong to a row; a quote without an end spoils only
+        its own line."""
         if not self.multiline:
             return super().split(data)
         found, at = [], 0

@@ -1,18 +1,18 @@
-"""Files that grow: a folder read in the order of its names, for ever (option ``follow 'true'``).
+"""Files that grow: a folder read in the order of its names, without end (option ``follow 'true'``).
 
-The last file in order is the open one. Of a CSV or JSON-lines file, complete lines are read as they
-are appended; Parquet and Arrow files are taken whole, once they are complete. When a later file is
-there and the open one is read to its end, it is left for good (its last line counts even without a
-line end).
+The last file in order is the open one. Complete lines of a CSV or JSON-lines file are read as they
+are appended; a Parquet or Arrow file is read as a whole, once it is complete. When a later file
+exists and the open file is read to its end, reading leaves the open file for good (its last line
+counts even without a line end).
 
-A file is known by its inode and by a fingerprint of its head and of what stands before the place
-that was read to: one that is overwritten, replaced or cut short is an error, and so is a file that
-was read already and has got another name. A file that appears before the ones already read, and one
-that changes after it was left, are errors too: their rows could not be replayed in this order.
+A file is identified by its inode and by a fingerprint of its head and of the bytes before the read
+position. Errors are: a file that is overwritten, replaced or cut short; a file that was read
+already and has been renamed; a new file that comes before files already read; and a file that
+changes after it was left. The rows of the last two could not be replayed in this order.
 
 Offsets are ``{"row": n, "file": path, "in_file": rows of it, "byte": b, "line": l, "skip": k,
 "print": fingerprint}``: reading goes on k rows after byte b of that file, where line l begins
-(``byte`` is the length of a file that is taken whole). Rows that cannot be read count like others.
+(``byte`` is the length of a file that is read as a whole). Rows that cannot be read count as well.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from cql.executor.protocols import Offset, Reader
 from cql.planner.nodes.catalog import Statistics
 
 FOLLOW_OPTIONS = ("follow", "poll")
-#: Rows after which a declared column should have been met.
+#: Rows after which each declared column should have appeared.
 SEEN = 1_000
-#: Seconds that an incomplete file is waited for that does not grow while a later one is there.
+#: Seconds to wait for an incomplete file that does not grow although a later file exists.
 PATIENCE = 60
 
 
 class FollowSource:
-    """See the module. Options: those of FileSource, and poll ('500 ms'), how long to wait before
+    """See the module. Options: those of FileSource, and poll ('500 ms'), the time to wait before
     looking again."""
 
     bounded = False
@@ -102,14 +102,14 @@ class FollowSource:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where reading goes on: ``rows`` of the file are read, ``skip`` of them after ``byte``."""
+    """The read position: ``rows`` rows of the file are read, ``skip`` of them after ``byte``."""
 
     file: DataFile
     rows: int = 0
     byte: int = 0
     skip: int = 0
     line: int = 1  # number of the line that begins at ``byte``
-    print: str = EMPTY  # of the first ``byte`` bytes
+    print: str = EMPTY  # fingerprint of the first ``byte`` bytes
 
 
 class _FollowFeed:
@@ -125,7 +125,7 @@ class _FollowFeed:
         self._source = source
         self._fields = fields
         self._own = source.wanted(fields)
-        self._held: list[Field] = []  # those of them that the open file has
+        self._held: list[Field] = []  # the fields that the open file has
         self._what = what
         self._clock = clock
         self._poll = poll
@@ -134,9 +134,9 @@ class _FollowFeed:
         self._left = LeftFiles(what)
         self._place: _Place | None = None
         self._whole: Iterator[Rows] | None = None
-        self._growth: tuple[int, float] = (-1, 0.0)  # of an incomplete file: its size, since when
+        self._growth: tuple[int, float] = (-1, 0.0)  # size of an incomplete file, and since when
         self._ready: deque[Piece] = deque()
-        #: About the columns that the first file with rows, or SEEN rows, did not have.
+        #: Notices on columns that the first file with rows, or the first SEEN rows, did not have.
         self.notices: list[str] = []
         self._looked = offset is not None
         if offset is not None and "file" in offset:
@@ -178,7 +178,7 @@ class _FollowFeed:
         self._whole = None
 
     def _advance(self) -> bool:
-        """One step: rows made ready, or a file begun or left. False when there is nothing new."""
+        """One step: makes rows ready, or begins or leaves a file. False if there is nothing new."""
         if self._place is None:
             later = self._later(None)
             if later is None:
@@ -191,7 +191,7 @@ class _FollowFeed:
             later = self._later(self._place.file)
             if later is None:
                 return False
-            # Only now is it known that nobody writes here any more: what came meanwhile counts.
+            # The later file shows that writing here has ended; rows that came meanwhile count.
             if self._read_lines(self._place, self._source.format, final=True):
                 return True
         else:
@@ -220,8 +220,8 @@ class _FollowFeed:
         self._growth = (-1, 0.0)
 
     def _complete(self, file: DataFile) -> bool:
-        """Whether a file that is taken whole has been written to its end. It is waited for as long
-        as it grows or is the last one; then PATIENCE more."""
+        """Whether a file that is read as a whole has been written to its end. Reading waits as long
+        as the file grows or is the last one, then PATIENCE seconds more."""
         with guarded(file.path):
             if self._source.format.complete(file.path):
                 return True
@@ -238,7 +238,7 @@ class _FollowFeed:
         return False
 
     def _later(self, file: DataFile | None) -> DataFile | None:
-        """The file to read after ``file``; refuses files that would have had to come before."""
+        """The file to read after ``file``; refuses new files that come before ``file``."""
         files = self._source.files()
         for other in files:
             if file is not None and other.path < file.path and other.path not in self._known:
@@ -293,15 +293,15 @@ class _FollowFeed:
         if found.count < place.skip:
             raise too_short(path, place.rows - place.skip + found.count, place.rows)
         begun = place
-        if start != place.byte:  # the header is part of what is known of the file
+        if start != place.byte:  # the header belongs to the part of the file that was read
             begun = replace(place, byte=start, line=line, print=_print_of(path, start))
         after = replace(begun, byte=end, line=line + lines_in(data), print=mark)
         self._add(begun, found.slice(place.skip), after)
         return True
 
     def _add(self, place: _Place, rows: Rows, end: _Place | None) -> None:
-        """Rows that follow ``place``; ``end`` is where the file goes on after them, None for whole
-        files."""
+        """Adds rows that follow ``place``; ``end`` is the place after them, None for files that are
+        read as a whole."""
         raw = self._source.complete(place.file, self._fields, self._held, rows)
         row, count, path = self._row, raw.count, place.file.path
 
@@ -328,8 +328,8 @@ class _FollowFeed:
 
 
 def _lines(file: IO[bytes], start: int, final: bool) -> bytes:
-    """Complete lines from byte ``start`` on, about CHUNK bytes; with ``final`` also what stands
-    after the last line end."""
+    """Complete lines from byte ``start`` on, about CHUNK bytes; with ``final`` also the bytes after
+    the last line end."""
     file.seek(start)
     data = b""
     while more := file.read(CHUNK):

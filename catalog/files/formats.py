@@ -1,7 +1,7 @@
-"""File formats: how one file of each is described, counted and read from a given row on.
+"""File formats: how to describe, count and read one file of each, from a given row on.
 
-A format raises CatalogError alone, naming the file and, as far as it can tell, the row. Rows of
-text formats that cannot be read are given as such.
+A format raises only CatalogError, which names the file and, if it is known, the row. Text formats
+give rows that cannot be read as bad rows.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class Format(Protocol):
     @property
     def name(self) -> str: ...
     def infer(self, path: str, size: int) -> pa.Schema:
-        """The file's columns, none for a file without any. Text formats look at its first rows,
-        about ``size`` bytes; a column without a value there is of the null type."""
+        """The file's columns, none for a file without any. Text formats read its first rows, about
+        ``size`` bytes; a column without a value there is of the null type."""
         ...
 
     def check(self, path: str) -> pa.Schema | None:
-        """The columns a file declares by itself; None where only its rows could tell."""
+        """The columns that a file declares itself; None if only its rows could show them."""
         ...
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
     ) -> Iterator[Rows]:
         """The columns ``names`` (the file's spelling), without the first ``skip`` rows; texts are
-        known to be sound. ``fields`` are the types they will be given. CatalogError if the file
-        has fewer rows."""
+        checked. ``fields`` are the types that the columns get later. Raises CatalogError if the
+        file has fewer rows."""
         ...
 
     def complete(self, path: str) -> bool:
-        """Whether the file is written to its end, as far as that can be told; True of text formats,
+        """Whether the file is written to its end, as far as its bytes tell; True for text formats,
         whose lines tell it."""
         ...
 
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
-        """Rows and NULLs by column where metadata says; None where only reading would tell."""
+        """Rows, and NULLs by column, from metadata; None if only reading could tell them."""
         ...
 
 
@@ -89,7 +89,7 @@ class ParquetFormat:
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
     ) -> Iterator[Rows]:
-        """Row groups that lie wholly before ``skip`` are not read."""
+        """Skips row groups that lie wholly before row ``skip``."""
         with contextlib.ExitStack() as stack:
             with guarded(path):
                 file = stack.enter_context(self._open(path))
@@ -117,8 +117,8 @@ class ParquetFormat:
 
 
 class ArrowFormat:
-    """Arrow IPC, the file and the stream form alike, memory-mapped: nothing is copied. (A file that
-    is cut short while it is mapped takes the process down: replace files, do not truncate them.)"""
+    """Arrow IPC, the file and the stream form alike, memory-mapped: nothing is copied. (Cutting a
+    file short while it is mapped kills the process: replace files, do not truncate them.)"""
 
     name = "arrow"
 
@@ -167,7 +167,7 @@ class ArrowFormat:
                 except StopIteration:
                     return
                 batch = batch.select(names)
-                # All of it: the file says how many NULLs there are, which readers go by.
+                # Full validation: the file states its NULL counts, and readers rely on them.
                 batch.validate(full=True)
             yield Rows(batch)
             number += 1
@@ -194,7 +194,7 @@ SUFFIXES = {
     "feather": "arrow",
     "ipc": "arrow",
 }
-#: What CREATE STREAM … USING accepts for files; the value is the format's own name.
+#: Formats of files that CREATE STREAM … USING accepts, each with the format's own name.
 NAMES = {
     "parquet": "parquet",
     "csv": "csv",
@@ -208,7 +208,7 @@ NAMES = {
 
 
 def format_of(path: str) -> str | None:
-    """The format that a file's suffix names (``.gz`` and the like aside)."""
+    """The format that a file's suffix names; suffixes of compression (``.gz``, …) are ignored."""
     parts = path.lower().rsplit("/", 1)[-1].split(".")
     while len(parts) > 1:
         last = parts.pop()

@@ -1,9 +1,9 @@
 """Whether a file is still the one that was read: log rotation, overwriting, replacement.
 
-A path says little: a log is renamed and made anew, a file is overwritten, or another one is renamed
-over it. The volume and the inode tell a file that was renamed, and a fingerprint of its head and of
-what stands before the place that was read to tells one that was overwritten (the inode of a file
-that is gone may come again).
+A path alone does not identify a file: a log is renamed and made anew, a file is overwritten, or
+another file is renamed over it. The volume and the inode identify a renamed file. A fingerprint of
+the head and of the bytes before the read position shows that a file was overwritten (a new file may
+get the inode of a deleted one).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import IO
 from cql.catalog.files.reading import guarded
 from cql.errors import CatalogError
 
-#: Bytes that a fingerprint is made from, at the head and before the place that was read to.
+#: Bytes that a fingerprint covers, at the head and before the read position.
 HEAD, TAIL = 4096, 1024
-#: Files that are gone are remembered, as they may come back under another name: so many.
+#: Number of deleted files that are remembered, because they may come back under another name.
 REMEMBERED = 1_000
 
 
 def fingerprint(file: IO[bytes], end: int) -> str:
-    """Of the first ``end`` bytes of a file."""
+    """Fingerprint of the first ``end`` bytes of a file."""
     file.seek(0)
     head = file.read(min(HEAD, end))
     start = max(0, end - TAIL)
@@ -42,7 +42,7 @@ EMPTY = _digest(b"", b"")
 
 
 def check_read(what: str, path: str, file: IO[bytes], end: int, mark: str) -> None:
-    """CatalogError where the first ``end`` bytes are not those whose fingerprint is ``mark``."""
+    """Raises CatalogError if ``mark`` is not the fingerprint of the first ``end`` bytes."""
     if os.fstat(file.fileno()).st_size < end:
         raise CatalogError(
             f"{what}: file {path} was cut short below byte {end}, already read",
@@ -69,7 +69,7 @@ class _Left:
 
 
 class LeftFiles:
-    """The files that were read to their end, of a source that errors call ``what``."""
+    """The files of a source that were read to their end; errors call the source ``what``."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -77,13 +77,13 @@ class LeftFiles:
         self._gone: dict[str, _Left] = {}
 
     def add(self, path: str) -> None:
-        """The file as it is now; one that is gone already is nothing to remember."""
+        """Remembers the file as it is now, unless it is deleted already."""
         with contextlib.suppress(FileNotFoundError), _readable(path), open(path, "rb") as file:
             status = os.fstat(file.fileno())
             self._there[path] = _left(status, fingerprint(file, status.st_size))
 
     def check(self) -> None:
-        """CatalogError for one that changed. Files that were read may go."""
+        """Raises CatalogError for a file that changed. A file that was read may be deleted."""
         for path, left in list(self._there.items()):
             try:
                 status = os.stat(path)
@@ -104,7 +104,7 @@ class LeftFiles:
             self._there[path] = _left(status, left.mark)
 
     def refuse_renamed(self, path: str) -> None:
-        """CatalogError for a file that was read under another name."""
+        """Raises CatalogError for a file that was read under another name."""
         with guarded(path), open(path, "rb") as file:
             status = os.fstat(file.fileno())
             inode = status.st_dev, status.st_ino
@@ -123,7 +123,7 @@ def _left(status: os.stat_result, mark: str) -> _Left:
 
 @contextlib.contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """As ``guarded``, but for a file that is gone."""
+    """Like ``guarded``, but lets FileNotFoundError pass."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""JSON-lines: an object a line."""
+"""JSON-lines: one object per line."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from cql.errors import CatalogError
 
 
 class JsonFormat(TextFormat):
-    """One JSON object a line; a column that an object lacks is NULL, and what it has and nobody
-    declared is left out. Names match as those of columns do, also where their case differs. Times
-    are ISO texts (without a zone: UTC). Under STRING, a value that is no text is its JSON text.
+    """One JSON object per line. A column that an object lacks is NULL; a member that is no declared
+    column is ignored. Names match as column names do, also if their case differs. Times are ISO
+    texts (without a zone: UTC). A STRING column holds a value that is no text as its JSON text.
     Option: encoding ('utf-8')."""
 
     name = "json"
 
     def __init__(self, options: Options, columns: Sequence[Field] | None) -> None:
         super().__init__(options, columns)
-        #: Columns that were met in some row, NULL or not.
+        #: Columns that some row had, NULL or not.
         self.met: set[str] = set()
 
     def raw_type(self, kind: DataType) -> pa.DataType:
@@ -104,7 +104,7 @@ class JsonFormat(TextFormat):
         return pa.array(found, pa.string())
 
     def _table(self, data: bytes, types: Mapping[str, pa.DataType] | None) -> pa.Table:
-        """Every column as it is guessed, or those asked for."""
+        """All columns in guessed types, or the columns of ``types``."""
         import pyarrow.json as pj
 
         schema = None if types is None else pa.schema(types)
@@ -121,7 +121,7 @@ class JsonFormat(TextFormat):
         types = self._types(wanted)
         if not data.strip():
             return empty_of(types)
-        if not _begins_with_object(data):  # Arrow takes a line "null", and dies of a first one
+        if not _begins_with_object(data):  # Arrow accepts "null" lines, and crashes on a first one
             raise ValueError(NO_ROW)
         try:
             batch = single(self._table(data, types).select(list(wanted.names)))
@@ -130,7 +130,7 @@ class JsonFormat(TextFormat):
                 raise
         else:
             if all(column.null_count for column in batch.columns) and _NULL_LINE.search(data):
-                raise ValueError(NO_ROW)  # Arrow takes it for a row of NULLs
+                raise ValueError(NO_ROW)  # Arrow reads it as a row of NULLs
             if not self._spelt_otherwise(data, batch):
                 return batch
         plain = self._plain(data, wanted)
@@ -162,7 +162,7 @@ class JsonFormat(TextFormat):
         return found
 
     def _plain(self, data: bytes, wanted: Wanted) -> bytes:
-        """The same rows with the names that are asked for, and texts where STRING is. Raises
+        """The same rows under the requested names, with texts in STRING columns. Raises
         ValueError."""
         lines = []
         for line in data.splitlines():
@@ -224,8 +224,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def members(line: str) -> dict[str, str]:
-    """The members of the object that a line holds, each value as it is written. Raises
-    JSONDecodeError, a ValueError."""
+    """The members of the object in a line, each value as it is written. Raises JSONDecodeError, a
+    ValueError."""
 
     def skipped(at: int) -> int:
         found = _SPACE.match(line, at)
@@ -274,7 +274,7 @@ def _maybe_text(kind: pa.DataType) -> bool:
 
 
 def _guess(texts: Column) -> pa.DataType:
-    """DATE, TIMESTAMP or TIMESTAMP_NTZ where every text is one, else STRING; NULL without any."""
+    """DATE, TIMESTAMP or TIMESTAMP_NTZ if every text is one, else STRING; NULL without any text."""
     import pyarrow.compute as pc
 
     present = texts.drop_null()

@@ -1,10 +1,10 @@
-"""The files that a path stands for, and what the names of their folders say.
+"""The files that a path stands for, and the partition values in the names of their folders.
 
 A path may be a file, a folder (with all its files, also in sub-folders), a glob pattern (``*``,
 ``?``, ``[...]``, and ``**`` for any number of folders), or a list of these. Files and folders whose
-name starts with ``_`` or ``.`` are hidden, as everywhere in this field. Links to files are files.
-Links to folders are followed where the path itself or a pattern other than ``**`` leads through
-them; inside of a folder and under ``**`` they are not, as they may lead back to where they are.
+name starts with ``_`` or ``.`` are hidden, as in Hive and Spark. Links to files are files. Links to
+folders are followed where the path itself or a pattern other than ``**`` leads through them; inside
+a folder and under ``**`` they are not, because they may lead back to a folder above them.
 
 Only regular files are read: a FIFO, a socket or a device would block its reader.
 """
@@ -34,15 +34,15 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file, and what the names of its folders say (text, None for NULL)."""
+    """A file, and the partition values in the names of its folders (text, None for NULL)."""
 
     path: str
     partitions: Mapping[str, str | None]
 
 
 def list_files(paths: Sequence[str], what: str) -> list[DataFile]:
-    """All files of the paths, in order; CatalogError for a path that is not there, a folder that
-    cannot be listed, and what is neither a file nor a folder."""
+    """All files of the paths, sorted by path. Raises CatalogError for a path that does not exist, a
+    folder that cannot be listed, and a path that is neither a file nor a folder."""
     found: dict[str, DataFile] = {}
     for path in paths:
         if "://" in path:
@@ -96,8 +96,8 @@ def _folders(folder: str, what: str) -> Iterator[str]:
 
 
 def _matches(folder: str, parts: Sequence[str], what: str, links: bool = True) -> Iterator[str]:
-    """What the rest of a pattern finds in a folder, some of it twice if there are several ``**``.
-    Without ``links``, links to folders are left out."""
+    """The paths in a folder that the rest of a pattern matches, some of them twice if there are
+    several ``**``. Without ``links``, links to folders are left out."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for path in _folders(folder, what):
@@ -123,7 +123,7 @@ def _matches(folder: str, parts: Sequence[str], what: str, links: bool = True) -
 
 
 def _entries(folder: str, what: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """What a folder holds that is not hidden, by name; nothing where it is not there."""
+    """The entries of a folder that are not hidden; none if the folder does not exist."""
     try:
         with os.scandir(folder or os.curdir) as entries:
             return [(e.name, e) for e in entries if not _hidden(e.name)]
@@ -137,7 +137,7 @@ def _entries(folder: str, what: str) -> list[tuple[str, os.DirEntry[str]]]:
 
 
 def _is_file(path: str, what: str) -> bool:
-    """False where it has gone meanwhile; CatalogError where it is no file."""
+    """Whether a regular file is there; False if it has vanished. CatalogError for other kinds."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -168,7 +168,9 @@ def _partitions(path: str, root: str) -> dict[str, str | None]:
 
 
 def partition_fields(files: Sequence[DataFile], what: str) -> list[Field]:
-    """Integers where all values are, else texts (as Spark guesses them)."""
+    """The partition columns: integers if all values are, else texts (as Spark guesses them).
+
+    Raises CatalogError for files under different partition columns."""
     names = list(files[0].partitions) if files else []
     for file in files:
         if list(file.partitions) != names:

@@ -1,7 +1,8 @@
-"""What the footer of a Parquet file says of its row groups, decoded here.
+"""Decodes the row groups in the footer of a Parquet file.
 
 Arrow's Python classes for row groups, column chunks and statistics call C++ that may throw where
-nothing catches it: one damaged byte in a footer ends the whole process. Here it is a ValueError.
+nothing catches it: one damaged byte in a footer ends the whole process. Here the byte raises
+ValueError.
 
 Source: the Parquet format (``parquet.thrift``), the compact protocol of Apache Thrift.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 _MAGIC = b"PAR1"
-#: Nesting of the format is 6; a damaged footer may claim any.
+#: Deepest nesting that is decoded: the format has 6 levels, a damaged footer may claim any number.
 _DEEPEST = 16
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 _INTEGERS = (4, 5, 6)
 
-#: The fields of a struct that are kept: number -> None for the value as it is, or the fields kept
-#: of the structs that it is, or that it is a list of.
+#: The fields of a struct to keep, by number: None keeps the value as it is; a mapping gives the
+#: fields to keep of a struct, or of each struct in a list.
 _Fields: TypeAlias = "Mapping[int, _Fields | None]"
 
 _STATISTICS: Final[_Fields] = {3: None}  # null_count
@@ -31,8 +32,8 @@ _ALL: Final[_Fields] = {3: None, 4: {1: _COLUMN, 3: None}}
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """``nulls`` holds, by the path of a column (names joined by dots), the number of its NULLs,
-    None where the file does not say it. It is empty unless it was asked for."""
+    """``nulls`` is the number of NULLs by column path (names joined by dots), None if the file does
+    not state it. It is empty unless it was requested."""
 
     rows: int
     nulls: Mapping[str, int | None]
@@ -87,7 +88,7 @@ def _structs(values: Any) -> list[dict[int, Any]]:
 
 class _Decoder:
     """The compact protocol: each struct is a run of (field number, type, value), each value as
-    long as its type says. What nobody asked for is stepped over."""
+    long as its type says. Fields that are not requested are skipped."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -137,7 +138,7 @@ class _Decoder:
             self.struct({}, depth)
         elif kind in (_LIST, _SET):
             size, inner = self._list()
-            for _ in range(size):  # each takes a byte at least: a damaged size cannot take long
+            for _ in range(size):  # an item has at least a byte: a damaged size cannot take long
                 self._item(inner, depth + 1)
         elif kind == _MAP:
             size = self._unsigned()

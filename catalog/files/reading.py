@@ -1,4 +1,4 @@
-"""What reading any file has in common: errors that name it, and starting at a given row."""
+"""Common parts of reading any file: errors that name the file, and starting at a given row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cql.errors import CatalogError
 
 @contextlib.contextmanager
 def guarded(path: str, place: str = "") -> Iterator[None]:
-    """Turns whatever a damaged or vanished file raises into a CatalogError that names it."""
+    """Turns any error of a damaged or vanished file into a CatalogError that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -33,7 +33,7 @@ def guarded(path: str, place: str = "") -> Iterator[None]:
 
 
 def remedy(error: BaseException, damaged: str) -> str:
-    """What to do about a file that cannot be read; ``damaged``: where its bytes are at fault."""
+    """The remedy for a file that cannot be read; ``damaged`` is the one for damaged bytes."""
     text = str(error)
     if "timestamp[" in text and ("lose data" in text or "out of bounds" in text):
         return (
@@ -48,7 +48,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def skipped(parts: Iterator[Rows], skip: int, path: str) -> Iterator[Rows]:
-    """The parts without their first ``skip`` rows."""
+    """The parts without their first ``skip`` rows. Raises CatalogError if there are fewer rows."""
     seen = 0
     for part in parts:
         before = min(max(skip - seen, 0), part.count)
@@ -67,7 +67,7 @@ def too_short(path: str, rows: int, skip: int) -> CatalogError:
 
 
 def named(schema: pa.Schema) -> pa.Schema:
-    """The schema, once the names in it (of columns, parts of columns, time zones) are known to be
+    """The schema, after a check that the names in it (of columns, parts of columns, time zones) are
     text: a damaged file may hold any bytes there. Raises UnicodeDecodeError, a ValueError."""
     for field in schema:
         _ = field.name, str(field.type)
@@ -77,8 +77,8 @@ def named(schema: pa.Schema) -> pa.Schema:
 
 
 def trusted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, once its texts and codes are known to be sound (Arrow's readers do not look):
-    kernels follow offsets and codes without asking. Raises ArrowInvalid."""
+    """The batch, after a check of its texts and codes. Arrow's readers do not check these, and
+    kernels follow offsets and codes blindly. Raises ArrowInvalid."""
     for column in batch.columns:
         if not pa.types.is_primitive(column.type):
             column.validate(full=True)

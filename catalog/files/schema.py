@@ -1,7 +1,7 @@
-"""One schema for several files: the columns of all of them, in the types that hold their values.
+"""One schema for several files: the columns of all files, in types that hold all their values.
 
-Files differ: some have no values in a column, or narrower ones, or were written before there was a
-column. A column that a file lacks is NULL there. Types that nothing holds together are refused.
+Files differ: a file may have no values in a column, a narrower type, or be older than the column. A
+column that a file lacks is NULL in its rows. Types without a common type are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cql.errors import CatalogError
 
 @dataclass(slots=True)
 class Merged:
-    """``origin`` has the file that gave a column its type; ``unsupported`` are the columns that no
+    """``origin`` is the file that gave a column its type; ``unsupported`` are the columns that no
     query can use, with the reason."""
 
     fields: list[Field] = field(default_factory=list)
@@ -28,9 +28,9 @@ class Merged:
 
 
 def merged(files: Iterable[tuple[str, pa.Schema]], what: str, *, text: bool) -> Merged:
-    """The columns of the files (path and schema), in the order in which they appear. Columns
-    without a value in any are texts in ``text`` formats. CatalogError names a column that two files
-    hold in types that have nothing in common, and both files."""
+    """The columns of the files (path and schema), in the order in which they first appear. A column
+    without a value in any file is STRING in ``text`` formats. Raises CatalogError, which names the
+    column and both files, for types that have no common type."""
     into = Merged()
     for number, (path, arrow) in enumerate(files):
         own, unsupported = read_schema(arrow, f"file {path}")
@@ -94,7 +94,7 @@ def _apart(what: str, column: Field, path: str, other: str, found: str, text: bo
 
 
 def drifted(where: str, wanted: Field, found: str | DataType, origin: str | None) -> CatalogError:
-    """A file that appeared or was opened later does not fit the stream's schema."""
+    """The error for a file that is opened later and does not fit the stream's schema."""
     of = f"as in file {origin}" if origin is not None else "as declared"
     what = f"it holds it as {found}" if isinstance(found, DataType) else found
     if origin is not None:
@@ -110,7 +110,7 @@ def drifted(where: str, wanted: Field, found: str | DataType, origin: str | None
 
 
 def spread(paths: Sequence[str], most: int) -> Sequence[str]:
-    """At most so many of the paths, the first and the last among them, at even distances."""
+    """At most ``most`` of the paths, at even distances, the first and the last among them."""
     if len(paths) <= most:
         return paths
     return [paths[i * (len(paths) - 1) // (most - 1)] for i in range(most)]

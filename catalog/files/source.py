@@ -1,10 +1,10 @@
 """Files and folders as one source: in order of their paths, each from its first row to its last.
 
-Which files there are is the subject of ``file_list``. Folders named ``column=value`` are
-partitions: such a column is appended to the file's own.
+``listing`` finds the files. Folders named ``column=value`` are partitions: their column is appended
+to the file's own.
 
-Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of the whole were read (bad ones
-too), the last of them being row m - 1 of that file. Files before it in order are not opened again.
+Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of all files were read (bad rows
+too), the last of them being row m - 1 of that file. Files before it are not opened again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from cql.planner.nodes.catalog import Statistics
 
 #: Statistics come from the footers of at most this many files.
 FOOTERS = 256
-#: The schema comes from at most this many files, of text formats from so many bytes of all of them
-#: and at least of each.
+#: The schema comes from at most this many files. Text formats read this many bytes of all files
+#: together, and at least this many of each.
 LOOKED_AT = 1_000
 SAMPLES = 64 << 20
 LEAST_SAMPLE = 64 << 10
@@ -70,9 +70,9 @@ def constant(value: str | None, field: Field, rows: int, path: str) -> Column:
 class FileSource:
     """See the module. Options: path, format (by suffix without it) and those of the format.
 
-    The schema is the declared one, or one that holds the values of the files that there are
-    (``file_schema``; of text formats, of samples of them). A file is checked against it when it is
-    opened: a narrower type is widened, another one is a CatalogError, a column that it lacks is
+    The schema is the declared one, or one that holds the values of the existing files
+    (``schema.merged``; of text formats, of samples). Each file is checked against it when it is
+    opened: a narrower type is widened, any other type raises CatalogError, a missing column is
     NULL."""
 
     bounded = True
@@ -87,7 +87,7 @@ class FileSource:
         declared: Schema | None = None,
         growing: bool = False,
     ) -> None:
-        """``growing`` files may be incomplete: those say nothing of the schema."""
+        """``growing`` files may be incomplete: an incomplete file does not count for the schema."""
         given = Options(options, what)
         self._what = what
         self._paths = given.paths("path")
@@ -98,8 +98,8 @@ class FileSource:
         given.done()
         self._partition_fields = partition_fields(files, what)
         self._origin: dict[str, str] = {}
-        self._met: set[str] = set()  # columns that a file had which was opened
-        self._seen: set[str] = set()  # all names of such files
+        self._met: set[str] = set()  # requested columns that the opened files had
+        self._seen: set[str] = set()  # all column names of the opened files
         if growing:
             files = [f for f in files if self.format.complete(f.path)]
         self.schema, self.unsupported = self._describe(files)
@@ -132,7 +132,7 @@ class FileSource:
         return Schema((*kept, *parts)), columns.unsupported
 
     def _own(self, schema: Schema) -> list[Field]:
-        """The columns that files hold themselves."""
+        """The columns of ``schema`` that files hold themselves: all but the partitions."""
         taken = {f.name.lower() for f in self._partition_fields}
         return [f for f in schema if f.name.lower() not in taken]
 
@@ -144,7 +144,7 @@ class FileSource:
         return list_files(self._paths, self._what)
 
     def version(self) -> Any:
-        """Which files there are, and when each was written last."""
+        """The existing files, each with its size and the time of its last change."""
         found = []
         for file in self.files():
             with guarded(file.path):
@@ -195,7 +195,7 @@ class FileSource:
         skip: int,
         notices: list[str],
     ) -> Generator[Piece, None, None]:
-        """The rows of the files from row ``skip`` of the first one on; ``row`` numbers them."""
+        """The rows of the files from row ``skip`` of the first file on; ``row`` numbers them."""
         own, whole = self.wanted(fields), row == 0
         for file in files:
             place = skip
@@ -209,7 +209,7 @@ class FileSource:
             notices += self.unmet(own)
 
     def unmet(self, fields: Sequence[Field]) -> list[str]:
-        """A notice for each declared column that no row had which was read."""
+        """A notice for each declared column that no row had that was read."""
         if self._declared is None:
             return []
         met = self._met if not isinstance(self.format, JsonFormat) else self.format.met
@@ -225,8 +225,8 @@ class FileSource:
     def complete(
         self, file: DataFile, fields: Sequence[Field], held: Sequence[Field], rows: Rows
     ) -> Rows:
-        """The columns asked for, from those that the file holds and the names of its folders; NULL
-        where neither has them."""
+        """The requested columns, from the file and the names of its folders; NULL where neither has
+        them."""
         batch = rows.batch
         if not fields:
             return Rows(empty_columns(batch.num_rows), rows.bad)
@@ -243,7 +243,7 @@ class FileSource:
         return Rows(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields]), rows.bad)
 
     def wanted(self, fields: Sequence[Field]) -> list[Field]:
-        """What to read of a file for these columns: at least one, to know how many rows it has."""
+        """The columns to read of a file for ``fields``: at least one, to count the file's rows."""
         own = self._own(Schema(tuple(fields)))
         if own:
             return own
@@ -252,8 +252,8 @@ class FileSource:
         return (narrow or rest)[:1]
 
     def columns_in(self, file: DataFile, fields: Sequence[Field]) -> tuple[list[Field], list[str]]:
-        """Those of the columns that the file holds, and its spelling of their names; CatalogError
-        where it does not fit the schema."""
+        """The requested columns that the file holds, and its spelling of their names. Raises
+        CatalogError if the file does not fit the schema."""
         expected = [f.name.lower() for f in self._partition_fields]
         if [name.lower() for name in file.partitions] != expected:
             raise CatalogError(
@@ -265,7 +265,7 @@ class FileSource:
         if found is None:
             return list(fields), [f.name for f in fields]
         where = f"file {file.path}"
-        if all(pa.types.is_null(f.type) for f in found):  # names alone: types are the parser's
+        if all(pa.types.is_null(f.type) for f in found):  # names only: the parser sets the types
             actual = Schema(tuple(Field(f.name, NULL) for f in found))
             unsupported: dict[str, str] = {}
         else:
@@ -277,7 +277,7 @@ class FileSource:
         for field in fields:
             name = find_name(field.name, found.names, others, where)
             if name is None:
-                if self._origin.get(field.name) == file.path:  # it had it a while ago
+                if self._origin.get(field.name) == file.path:  # the file had this column before
                     raise drifted(where, field, "it has no such column", None)
                 continue
             index = actual.find(name)
@@ -319,7 +319,7 @@ def _format(
     what: str,
     declared: Schema | None,
 ) -> Format:
-    """By name, else by the suffix that all files share."""
+    """The ``named`` format, else the one of the suffix that all files share."""
     first = files[0].path if files else None
     if named is None:
         kinds = {format_of(f.path) for f in files} or {format_of(p) for p in paths}

@@ -1,7 +1,7 @@
 """Tables of files: a folder whose files are the rows, each INSERT adding one file.
 
-The folder outlives the session, and may be written by others. CREATE TABLE over a folder with files
-reads what is there; DROP TABLE forgets the table and leaves the files.
+The folder outlives the session, and others may write to it. CREATE TABLE over a folder with files
+reads them; DROP TABLE forgets the table and leaves the files.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink
 from cql.planner.nodes.catalog import Statistics
 
-#: What files are written in where nothing is said.
+#: Format of the files of a table without USING.
 DEFAULT = "parquet"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-#: Options of CSV that hold for the files that an INSERT writes as for those that are read.
+#: CSV options that hold both for the files that an INSERT writes and for those that are read.
 _BOTH_WAYS = ("header", "sep", "delimiter")
 
 
@@ -45,9 +45,9 @@ def table_format(name: str | None, what: str) -> str:
 
 
 class FileTable:
-    """``options`` are ``path`` and those of the format (None: parquet). With ``schema``, the folder
-    is made if it is not there; without, the columns are those of its files. ``empty``: no file may
-    be in it yet."""
+    """``options`` are ``path`` and those of the format (None: parquet). With ``schema``, a missing
+    folder is made; without, the columns are those of the folder's files. ``empty``: the folder must
+    not hold files yet."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class FileTable:
         return os.path.isdir(self.folder)
 
     def _checked(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options that say how files are written; CatalogError for one that only reading
-        obeys, as the rows of an INSERT could then not be read back."""
+        """The options that determine how files are written. Raises CatalogError for an option that
+        only reading obeys, because rows of an INSERT could then not be read back."""
         for name in given:
             if self.format != "csv" or name not in _BOTH_WAYS:
                 takes = "header and sep" if self.format == "csv" else "nothing but path"
@@ -130,11 +130,11 @@ class FileTable:
         return FileSource(self._options, what=self._what, format=self.format, declared=schema)
 
     def source(self) -> FileSource:
-        """The files that there are when it is opened."""
+        """A source of the files that exist when it is opened."""
         return self._source(self.schema)
 
     def sink(self, rows: Schema) -> FolderSink:
-        """Adds a file for each epoch of rows of that schema."""
+        """Adds one file per epoch of rows of schema ``rows``."""
         if self.partitioned:
             raise CatalogError(
                 f"{self._what} lies in folders named column=value, and INSERT makes none",
@@ -145,8 +145,8 @@ class FileTable:
 
 class FirstSink:
     """The sink of a table that does not exist before its first commit: ``publish`` runs the commit
-    that it is given, and makes the table known. An aborted INSERT leaves no folder behind that was
-    made for it (``made``)."""
+    that it receives, and makes the table known. An aborted INSERT removes the folder ``made`` for
+    it."""
 
     def __init__(
         self, inner: Sink, publish: Callable[[Callable[[], int]], int], made: str | None
@@ -172,13 +172,13 @@ class FirstSink:
     def abort(self) -> None:
         self._inner.abort()
         if self._made is not None:
-            with contextlib.suppress(OSError):  # not empty: an earlier epoch, or somebody else's
+            with contextlib.suppress(OSError):  # not empty: an earlier epoch, or files of others
                 os.rmdir(self._made)
 
 
 def _folder(path: str | None, what: str) -> str:
-    """The path of a folder that is there or can be made, from the root on: the session may change
-    its own folder later."""
+    """The absolute path of a folder that exists or can be made: the session may change its working
+    directory later."""
     if not path:
         raise CatalogError(f"{what} needs the option path", hint="path 'folder'")
     folder = os.path.abspath(os.path.expanduser(path))
@@ -188,7 +188,7 @@ def _folder(path: str | None, what: str) -> str:
         raise CatalogError(
             f"{what}: {path} is not a local path", hint="give the path of a folder, or mount it"
         )
-    if os.path.lexists(folder) and not os.path.isdir(folder):  # nobody has just made it
+    if os.path.lexists(folder) and not os.path.isdir(folder):  # no other process just made it
         raise CatalogError(
             f"{what}: {path} is a file, and a table is a folder of files",
             hint="name its folder; CREATE STREAM … reads single files",

@@ -1,5 +1,5 @@
-"""What CSV and JSON-lines share: files of lines whose types are declared or guessed, read whole or
-followed, and cut, decoded and looked through in the same way."""
+"""Common parts of CSV and JSON-lines: files of lines with declared or guessed types, read whole or
+followed, and cut, decoded and searched in the same way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cql.catalog.options import Options
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput
 
-#: Bytes that the types are guessed from, and that are parsed at a time.
+#: Bytes from which types are guessed, and bytes that are parsed at a time.
 CHUNK = 4 << 20
 #: A value with line ends that is longer than this has lost its closing quote.
 LONGEST = 4 * CHUNK
@@ -40,8 +40,8 @@ ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 def times(array: Column, target: DataType) -> Column:
-    """Texts as times: ISO, with or without a zone; without one a TIMESTAMP is UTC, a day its
-    midnight. A text with a zone is no TIMESTAMP_NTZ. Raises ArrowInvalid."""
+    """Texts as times: ISO, with or without a zone. Without a zone a TIMESTAMP is UTC; a day means
+    its midnight. A text with a zone is no TIMESTAMP_NTZ. Raises ArrowInvalid."""
     import pyarrow.compute as pc
 
     if target in (TIMESTAMP_NTZ, DATE):
@@ -56,8 +56,8 @@ def times(array: Column, target: DataType) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is read of a file: ``fields`` under the ``names`` that the file has for them; ``head``
-    names all columns of a CSV file."""
+    """The columns to read of a file: ``fields`` under the ``names`` that the file has for them.
+    ``head`` names all columns of a CSV file."""
 
     path: str
     fields: Sequence[Field]
@@ -66,14 +66,14 @@ class Wanted:
 
 
 class TextFormat(ABC):
-    """What CSV and JSON-lines share: a file is parsed some megabytes at a time, and where that
-    fails, line by line. A row is a line, whatever stands in other lines."""
+    """The common base of CSV and JSON-lines. A file is parsed some megabytes at a time and, if that
+    fails, line by line. A row is one line, whatever other lines hold."""
 
     multiline = False
 
     def __init__(self, options: Options, columns: Sequence[Field] | None) -> None:
         self.guessed = columns is None
-        #: All columns of the stream: a name that is one of them is not taken for another.
+        #: All columns of the stream: the name of one is not taken for another spelling.
         self.others: Sequence[str] = () if columns is None else [f.name for f in columns]
         self.encoding = _encoding(options)
 
@@ -83,11 +83,11 @@ class TextFormat(ABC):
 
     @abstractmethod
     def texts(self, data: bytes, wanted: Wanted, index: int) -> Column:
-        """One of the columns as the texts that stand in the lines."""
+        """One of the columns, as the texts in the lines."""
 
     @abstractmethod
     def head(self, path: str) -> list[str]:
-        """The names of a CSV file's columns, in order; empty where lines name them themselves."""
+        """The names of a CSV file's columns, in order; empty if each line names its columns."""
 
     @abstractmethod
     def opening(self, data: bytes) -> int:
@@ -99,11 +99,11 @@ class TextFormat(ABC):
 
     @abstractmethod
     def is_row(self, line: bytes, wanted: Wanted) -> bool:
-        """Whether a line holds a row: empty ones do not, for the most part."""
+        """Whether a line holds a row; most empty lines do not."""
 
     @abstractmethod
     def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
-        """What is wrong with a line, and the remedy."""
+        """The fault of a line, and the remedy."""
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
@@ -140,7 +140,7 @@ class TextFormat(ABC):
             yield rest
 
     def stream(self, path: str) -> ByteStream:
-        """The file in UTF-8, unpacked."""
+        """The bytes of the file, unpacked and in UTF-8."""
         raw = pa.input_stream(path)
         return raw if self.encoding is None else _Recoded(raw, self.encoding, path)
 
@@ -150,11 +150,11 @@ class TextFormat(ABC):
 
     @property
     def ends_lines(self) -> bool:
-        """Whether the byte of a line end is one in every place, so that lines can be followed."""
+        """Whether a line end is the same single byte as in ASCII, so that lines can be followed."""
         return self.encoding is None or "\n".encode(self.encoding) == b"\n"
 
     def decoded(self, data: bytes, path: str, at: int) -> bytes:
-        """Whole lines, which stand at byte ``at`` of a file that is followed, in UTF-8."""
+        """Whole lines in UTF-8; ``at`` is their byte position in a file that is followed."""
         if self.encoding is None:
             return data
         try:
@@ -163,8 +163,8 @@ class TextFormat(ABC):
             raise not_encoded(path, at + error.start, self.encoding, error) from error
 
     def sample(self, path: str, size: int) -> bytes:
-        """Rows from the beginning of the file: about ``size`` bytes, one row at least. CatalogError
-        where they are not text."""
+        """Rows from the beginning of the file: about ``size`` bytes, at least one row. Raises
+        CatalogError if they are not text."""
         data = b""
         with guarded(path), self.stream(path) as stream:
             while more := stream.read(size):
@@ -184,7 +184,7 @@ class TextFormat(ABC):
         return data.splitlines(keepends=True)
 
     def rows(self, data: bytes, line: int, wanted: Wanted) -> Iterator[Rows]:
-        """The rows of whole lines, of which the first has the number ``line``."""
+        """The rows of whole lines; ``line`` is the number of the first line."""
         if line == 1:
             data = data.removeprefix(codecs.BOM_UTF8)
         try:
@@ -205,7 +205,7 @@ class TextFormat(ABC):
         return batch
 
     def _check_rounding(self, batch: pa.RecordBatch, data: bytes, wanted: Wanted) -> None:
-        """ValueError for a whole number that became another one as a double."""
+        """Raises ValueError for a whole number that becomes another number as a double."""
         for index, field in enumerate(wanted.fields):
             if field.type == DOUBLE and _beyond(batch.column(index)):
                 for text in _whole_numbers(self.texts(data, wanted, index)):
@@ -216,10 +216,10 @@ class TextFormat(ABC):
         return sum(self.is_row(line, wanted) for line in self.split(data))
 
     def finish(self, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
-        """Texts that stand for times become times. Raises ArrowInvalid, and ValueError for a
+        """Converts the texts of time columns to times. Raises ArrowInvalid, and ValueError for a
         decimal that has too many digits."""
         if not wanted.fields:
-            return batch  # without columns, and with a number of rows
+            return batch  # no columns, but a number of rows
         arrays = []
         for column, field in zip(batch.columns, wanted.fields, strict=True):
             if field.type in (TIMESTAMP, TIMESTAMP_NTZ, DATE) and pa.types.is_string(column.type):
@@ -264,7 +264,7 @@ class ByteStream(Protocol):
 
 
 class _Recoded:
-    """A stream of another encoding, in UTF-8."""
+    """A stream of another encoding, converted to UTF-8."""
 
     def __init__(self, raw: Any, encoding: str, path: str) -> None:
         self._raw = raw
@@ -294,7 +294,7 @@ class _Recoded:
 
 
 def check_text(path: str, data: bytes) -> None:
-    """CatalogError where the beginning of a file is not UTF-8."""
+    """Raises CatalogError if the beginning of a file is not UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -313,7 +313,7 @@ def not_encoded(path: str, at: int, encoding: str, error: UnicodeDecodeError) ->
 
 
 def _encoding(options: Options) -> str | None:
-    """None for UTF-8."""
+    """The name of the encoding; None for UTF-8."""
     given = options.text("encoding")
     if given is None:
         return None
@@ -336,8 +336,8 @@ def _not_text(line: bytes) -> tuple[str, str] | None:
 
 
 def guessed_number(name: str, numbers: Column, texts: Callable[[], Column]) -> pa.Field[Any]:
-    """The field of a column that was guessed to hold ``numbers``, doubles: another one where whole
-    numbers in it are beyond 64 bits, or are no doubles."""
+    """The field of a column that was guessed as doubles, ``numbers``. The type is another one if
+    whole numbers in the column exceed 64 bits or are no doubles."""
     if not _beyond(numbers):
         return pa.field(name, pa.float64())
     present = texts().drop_null()
@@ -355,7 +355,7 @@ def guessed_number(name: str, numbers: Column, texts: Callable[[], Column]) -> p
 
 
 def _beyond(numbers: Column) -> bool:
-    """Whether some are so large that not every whole number there is a double."""
+    """Whether some values are so large that not every whole number of that size is a double."""
     import pyarrow.compute as pc
 
     largest = pc.max(pc.abs(numbers)).as_py()
@@ -363,7 +363,7 @@ def _beyond(numbers: Column) -> bool:
 
 
 def _whole_numbers(texts: Column, least: int = 16) -> list[str]:
-    """The different texts of whole numbers with so many digits (2^53 has 16)."""
+    """The distinct texts of whole numbers with at least ``least`` digits (2^53 has 16)."""
     import pyarrow.compute as pc
 
     matched = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{{least},}}$")
@@ -372,7 +372,7 @@ def _whole_numbers(texts: Column, least: int = 16) -> list[str]:
 
 
 def _loses(text: str) -> bool:
-    """Whether a whole number is beyond 64 bits or not a double."""
+    """Whether a whole number exceeds 64 bits or is not a double."""
     if len(text) > 400:  # Python's int() has a limit, and no double is that large
         return True
     number = int(text)
@@ -380,7 +380,7 @@ def _loses(text: str) -> bool:
 
 
 def lines_in(data: bytes) -> int:
-    """How many lines end in ``data``."""
+    """Number of lines that end in ``data``."""
     return data.count(b"\n") or data.count(b"\r")
 
 
@@ -408,7 +408,7 @@ def empty_of(types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
 
 @contextlib.contextmanager
 def guessing(path: str) -> Iterator[None]:
-    """Rows that cannot be read together do not say what their columns are."""
+    """Raises CatalogError if rows cannot be read together: they do not show their columns."""
     try:
         yield
     except pa.ArrowInvalid as error:

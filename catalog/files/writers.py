@@ -22,7 +22,7 @@ class Writer(Protocol):
         ...
 
     def discard(self) -> None:
-        """Lets go of the file without completing it."""
+        """Releases the file without completing it."""
         ...
 
 
@@ -39,8 +39,8 @@ class _ArrowWriter:
         self._writer.close()
 
     def discard(self) -> None:
-        # Not closed: that would write to a file which may just have refused to be written.
-        # Parquet's writer closes itself when collected, unless it believes that it is closed.
+        # Not closed: close would write to a file that may just have refused a write. Parquet's
+        # writer closes itself when it is collected, unless it believes that it is closed.
         if hasattr(self._writer, "is_open"):
             self._writer.is_open = False
 
@@ -115,7 +115,7 @@ FORMATS: dict[str, Callable[[IO[bytes], pa.Schema, Mapping[str, Any]], Writer]] 
 
 
 def check_writable(format: str, schema: Schema, what: str) -> None:
-    """Refuses what a file of that format could not give back."""
+    """Raises CatalogError for columns that a file of that format could not give back."""
     if format not in FORMATS:
         raise CatalogError(
             f"{what}: cannot write format {format}",

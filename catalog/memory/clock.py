@@ -1,4 +1,4 @@
-"""Time as the sources see it: injected, so that tests run without waiting."""
+"""The time of the sources: injected, so that tests run without waiting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only go forward, and a way to let them pass."""
+    """A monotonic clock in seconds, and a way to let time pass."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...

@@ -45,19 +45,19 @@ COLUMNS = {
 DEFAULT_COLUMNS = ("ts", "key", "value")
 START = 1_704_067_200 * SECOND  # 2024-01-01T00:00:00Z
 MAX_KEYS = 10_000_000
-#: With more rows than this the row number times a second would leave 64 bits.
+#: With more rows than this, the row number times SECOND would exceed 64 bits.
 MAX_ROWS = 2**62 // SECOND
 
 
 class RateSource:
     """Options: rows_per_second (1000), rows (endless without it), start ('2024-01-01T00:00:00Z'),
     seed (0), keys (10), skew (0), disorder (0) with max_delay ('0 s'), columns ('ts, key, value'),
-    pace (true: as fast as the clock says; false: as fast as the query takes them; by default, true
-    if ``rows`` is not set), punctuation (false; true: the source itself promises how far ``ts`` has
-    come).
+    pace (true: rows arrive by the clock; false: as fast as the query takes them; by default, true
+    if ``rows`` is not set), punctuation (false; true: the source itself gives punctuation on
+    ``ts``).
 
     Offsets are ``{"row": n}``. A paced reader returns an empty block when ``timeout`` passes
-    without a row, also where ``rows`` bounds it."""
+    without a row, also if ``rows`` bounds it."""
 
     def __init__(
         self,
@@ -121,19 +121,20 @@ class RateSource:
         return BlockReader(feed, Shaper(fields), row=row, offset={"row": row})
 
     def left(self, row: int) -> int:
-        """How many rows follow, from ``row`` on."""
+        """Number of rows from ``row`` on."""
         return (MAX_ROWS if self._rows is None else min(self._rows, MAX_ROWS)) - row
 
     def due(self, seconds: float) -> int:
-        """How many rows have arrived after that time."""
+        """Number of rows that have arrived ``seconds`` after the start."""
         return int(Fraction(seconds) * self._rate)
 
     def wait(self, rows: int) -> float:
-        """Seconds until that many rows have arrived."""
+        """Seconds until ``rows`` rows have arrived."""
         return float(rows / self._rate)
 
     def arrival(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Exact: whole steps of the numerator first, so that nothing leaves 64 bits."""
+        """Arrival times, exact: takes whole steps of the numerator first, so that no product
+        exceeds 64 bits."""
         top, bottom = self._rate.numerator, self._rate.denominator
         whole, rest = rows // top, rows % top
         return self._start + whole * (SECOND * bottom) + rest * (SECOND * bottom) // top
@@ -146,7 +147,7 @@ class RateSource:
         return batch_of(fields, arrays, count)
 
     def promise(self, row: int) -> tuple[tuple[str, int], ...]:
-        """No row from ``row`` on is earlier than this."""
+        """The punctuation before ``row``: no row from ``row`` on has an earlier ``ts``."""
         import numpy as np
 
         index = self.schema.find("ts")
@@ -192,7 +193,7 @@ class RateSource:
         return np.minimum(found, self._keys - 1).astype(np.int64)
 
     def _name(self, rows: npt.NDArray[np.int64]) -> Column:
-        """Dictionary-encoded over the keys that occur in these rows."""
+        """Dictionary-encoded; the dictionary holds the keys of these rows only."""
         import numpy as np
 
         distinct, codes = np.unique(self._key(rows), return_inverse=True)
@@ -256,14 +257,15 @@ class _RateFeed:
         )
 
     def _await(self, clock: Clock, timeout: float | None) -> int:
-        """How many rows the clock has released; waits for one at least, up to ``timeout``."""
+        """Number of rows that the clock has released. Waits for at least one row, up to
+        ``timeout``."""
         made = self._row - self._first
         until = self._opened + self._source.wait(made + 1)
         now = clock.now()
         if now < until:
             clock.sleep(until - now if timeout is None else min(timeout, until - now))
         released = self._source.due(clock.now() - self._opened) - made
-        # Rounding of the clock may leave the awaited row a hair away: it is due by agreement.
+        # Rounding of the clock may leave the awaited row a hair away: it then counts as due.
         return max(released, 1) if clock.now() >= until else max(released, 0)
 
     def close(self) -> None:

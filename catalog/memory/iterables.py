@@ -40,30 +40,30 @@ from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
 from cql.planner.nodes.catalog import Statistics
 
-#: Items a live iterable may be ahead of the query, and rows, as an item may be a whole batch.
+#: Items that a live iterable may be ahead of the query; and rows, as an item may be a whole batch.
 AHEAD = 4_096
 ROWS_AHEAD = BLOCK_ROWS
-#: Seconds that the end of a query waits for an item of a live iterable, and for the ``finally`` of
-#: one that has given its last item.
+#: Seconds that the end of a query waits for the next item of a live iterable; and for the
+#: ``finally`` of one that is not making an item.
 PATIENCE = 0.2
 _CLOSING = 5.0
 
 
 class IterableSource:
-    """Rows from Python, in the order they are made; offsets are ``{"row": n}``.
+    """Rows from Python, in the order in which they are made; offsets are ``{"row": n}``.
 
     ``data`` is a list (or other sequence) of items, an iterator, or a function of no arguments
-    that gives a new iterable at each call. An item is an Arrow batch or table, a frame, a mapping
+    that returns a new iterable at each call. An item is an Arrow batch or table, a frame, a mapping
     (column to value; a missing column is NULL), a tuple (needs ``schema``), or a ``Punctuation``,
-    which counts from the next row on. A list or a function
-    can be opened again and at an offset; an iterator is read once.
+    which counts from the next row on. A list or a function can be opened again and at an offset; an
+    iterator is read once.
 
     Without ``schema``, the types are those of the first item (of all items, for a list): an int is
-    a BIGINT, a float a DOUBLE, an aware datetime a TIMESTAMP, a naive one a TIMESTAMP_NTZ. Looking
-    at the first item waits for it; give ``schema`` where that may take long.
+    a BIGINT, a float a DOUBLE, an aware datetime a TIMESTAMP, a naive one a TIMESTAMP_NTZ. This
+    waits for the first item; give ``schema`` where that may take long.
 
     With ``bounded=False`` a thread runs the iterable at most AHEAD items and ROWS_AHEAD rows ahead,
-    so that the query can do other things while nothing comes."""
+    so that the query can do other work while no item comes."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class IterableSource:
         self._closed_names = declared is None
 
     def _sample(self, data: Any) -> Iterable[Any]:
-        """The items to take the types from; what is taken from an iterator is put back."""
+        """The items from which types are inferred; those taken from an iterator are put back."""
         if isinstance(data, Sequence):
             items = guarded(self._start(), self._what)
             return [item for item in items if not isinstance(item, Punctuation)]
@@ -104,8 +104,8 @@ class IterableSource:
         return [item for item in first if not isinstance(item, Punctuation)]
 
     def _again_first(self, items: Iterator[Any]) -> None:
-        """The iterator that was looked into serves the first open: calling the function twice for
-        one pass would surprise whoever counts its effects."""
+        """Keeps the inspected iterator for the first open: a user who counts the effects of the
+        function would not expect two calls for one pass."""
         self._items = items
 
     def _start(self) -> Iterator[Any]:
@@ -114,7 +114,7 @@ class IterableSource:
         return self._begin(self._again, hint)
 
     def _begin(self, make: Callable[[], Iterable[Any]], hint: str) -> Iterator[Any]:
-        """The iterator of what ``make`` gives; whatever that raises becomes a CatalogError."""
+        """The iterator over ``make()``; any error of either becomes a CatalogError."""
         try:
             return iter(make())
         except KeyboardInterrupt:
@@ -179,8 +179,8 @@ class IterableSource:
 
 
 def _closer(items: Iterator[Any], what: str) -> Callable[[], None]:
-    """Closes a generator, so that its ``finally`` runs when the query stops; whatever that raises
-    becomes a CatalogError."""
+    """A function that closes a generator, so that its ``finally`` runs when the query stops. Any
+    error of closing becomes a CatalogError."""
 
     def close() -> None:
         try:
@@ -197,7 +197,7 @@ def _closer(items: Iterator[Any], what: str) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Whatever the objects of a user raise when they are read becomes a CatalogError."""
+    """Turns any error that a user's objects raise when they are read into a CatalogError."""
     try:
         yield
     except (CatalogError, KeyboardInterrupt):
@@ -210,7 +210,7 @@ def reading(where: str) -> Iterator[None]:
 
 
 def guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0) -> Iterator[Any]:
-    """The items; whatever their maker raises becomes a CatalogError."""
+    """The items; any error of the iterator becomes a CatalogError."""
     while True:
         try:
             item = next(items)
@@ -224,8 +224,8 @@ def guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0
 
 
 def _pieces(items: Iterator[Any], rows: _Rows, what: str, skip: int) -> Iterator[Piece]:
-    """Single rows are gathered to whole batches; batches pass as they come. Those before a failure
-    come before it."""
+    """Gathers single rows into batches; batches pass as they come. Rows before a failure come out
+    before it is raised."""
     pending: list[Any] = []
     given = guarded(items, what, lambda: rows.seen + len(pending))
     failure: CatalogError | None = None
@@ -256,7 +256,7 @@ def _too_short(what: str, rows: int, skip: int) -> CatalogError:
 
 
 class _Rows:
-    """Turns items into batches of the columns asked for, counting rows."""
+    """Turns items into batches of the requested columns, and counts rows."""
 
     def __init__(
         self, schema: Schema, fields: Sequence[Field], what: str, names: frozenset[str] | None
@@ -270,7 +270,7 @@ class _Rows:
         self.seen = 0
 
     def take(self, items: Sequence[Any]) -> Iterator[Piece]:
-        """Items of any mixture, runs of single rows (and punctuation) together."""
+        """Pieces of any mixture of items; runs of single rows (and punctuation) stay together."""
         for single, run in itertools.groupby(items, _is_row):
             if single:
                 yield from self._run(list(run))
@@ -278,7 +278,7 @@ class _Rows:
                 yield from (self._piece(rows) for item in run for rows in self._batches(item))
 
     def _run(self, items: list[Any]) -> Iterator[Piece]:
-        """Single rows with the marks that stand between them."""
+        """Single rows with the punctuation between them."""
         rows = [item for item in items if not isinstance(item, Punctuation)]
         if len(rows) == len(items):
             yield from self._single(rows)
@@ -333,7 +333,7 @@ class _Rows:
         return [Rows(batch) for batch in batches]
 
     def _convert(self, rows: list[Any], first: int) -> pa.RecordBatch:
-        """The rows, of which the first has the number ``first``."""
+        """The rows as a batch; ``first`` is the number of the first row."""
         with reading(f"{self._what}, row {first}"):
             self._check_shapes(rows, first)
             arrays = []
@@ -369,12 +369,12 @@ def _is_row(item: Any) -> bool:
 
 
 def _rows_in(item: Any) -> int:
-    """One for an item without rows, too, so that such items are bounded."""
+    """Number of rows in an item; 1 also for an item without rows, so that AHEAD bounds these."""
     if _is_row(item):
         return 1
     try:
         return max(1, len(item))
-    except Exception:  # it has no length, or a class of a user's fails to say it
+    except Exception:  # it has no length, or a user's class fails to give it
         return 1
 
 
@@ -386,7 +386,8 @@ _SCALARS = (bool, int, float, str, bytes, Decimal, date, timedelta)
 
 
 def _unreadable(values: list[Any]) -> str | None:
-    """Why no column can hold them, if one is no scalar (a dict, a list, a UUID, a time)."""
+    """The reason why no column can hold the values, if one is not a scalar (a dict, a list, a UUID,
+    a time); else None."""
     for value in values:
         if value is None or issubclass(type(value), _SCALARS):
             continue
@@ -399,7 +400,7 @@ def _unreadable(values: list[Any]) -> str | None:
 def _infer_type(values: list[Any], column: str, what: str) -> DataType:
     try:
         found = from_arrow(pa.array(values, from_pandas=False).type)
-    except Exception as error:  # Arrow's own, and what methods of the values raise
+    except Exception as error:  # Arrow's own errors, and those of the values' methods
         raise CatalogError(
             f"{what}, column {column}: no type holds all its values: {error_text(error)}",
             hint="declare the schema, and make the values of one type",
@@ -411,8 +412,8 @@ def _infer_type(values: list[Any], column: str, what: str) -> DataType:
     return found
 
 
-#: What a Python value may be stored as, beyond what Arrow's types say: a Python float is a DOUBLE
-#: whatever precision its writer meant.
+#: Whether a Python value may be stored as ``target``, beyond what Arrow's types say: a Python float
+#: is a DOUBLE, whatever precision its writer meant.
 def _accepts(found: DataType, target: DataType) -> bool:
     if found == DOUBLE and target.is_fraction:
         return True
@@ -420,8 +421,8 @@ def _accepts(found: DataType, target: DataType) -> bool:
 
 
 def _column(values: list[Any], field: Field, what: str, row: int) -> Column:
-    """Arrow guesses the type and a safe cast follows: asking Arrow for the target type directly
-    would cut 1.5 to 1 and a datetime to its date without a word."""
+    """Arrow guesses the type and a safe cast follows. Asked for the target type directly, Arrow
+    would silently cut 1.5 to 1 and a datetime to its date."""
     target = field.type.to_arrow()
     array = _guess(values) if _alike(values) else None
     found = None if array is None else from_arrow(array.type)
@@ -431,8 +432,8 @@ def _column(values: list[Any], field: Field, what: str, row: int) -> Column:
 
 
 def _alike(values: list[Any]) -> bool:
-    """Whether Arrow may look at all values at once: of several types (or of times with and without
-    a zone) it would take the first one's and bend the others to it."""
+    """Whether Arrow may convert all values at once. From several types (or from times with and
+    without a zone) it would take the type of the first value and bend the others to it."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {datetime}:
         return len({value.tzinfo is None for value in values if value is not None}) == 1
@@ -440,16 +441,16 @@ def _alike(values: list[Any]) -> bool:
 
 
 def _guess(values: list[Any]) -> Column | None:
-    """The values in the type that Arrow sees in them, None where it sees none."""
+    """The values in the type that Arrow infers; None if it infers none."""
     try:
         return pa.array(values, from_pandas=False)
-    except Exception:  # Arrow's own, and what methods of the values raise
+    except Exception:  # Arrow's own errors, and those of the values' methods
         return None
 
 
 def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
-    """For values of several Python types: each may fit by itself (an int among Decimals), and the
-    first that does not is named."""
+    """For values of several Python types. Each may fit alone (an int among Decimals); the error
+    names the first value that does not."""
     parts = []
     for i, value in enumerate(values):
         array = _guess([value])
@@ -466,8 +467,9 @@ def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
 
 
 def whole_rows(data: Any, schema: Schema, what: str) -> list[Rows]:
-    """The rows of ``data`` (an iterable of items, or one of columns) in the types of ``schema``,
-    and the punctuation between them; CatalogError for the first that does not fit."""
+    """The rows of ``data`` (an iterable of items, or an object with columns) in the types of
+    ``schema``, and the punctuation between them. Raises CatalogError for the first row that does
+    not fit."""
     table = as_table(data, what)
     if table is not None:
         items: list[Any] = [table]
@@ -492,7 +494,7 @@ def whole_rows(data: Any, schema: Schema, what: str) -> list[Rows]:
 
 
 def _check_columns(item: Any, schema: Schema, what: str) -> None:
-    """CatalogError for columns of an item that the schema lacks."""
+    """Raises CatalogError for columns of an item that the schema lacks."""
     table = None if _is_row(item) else as_table(item, what)
     for name in () if table is None else table.column_names:
         if schema.find(name) is None:
@@ -504,11 +506,11 @@ def _check_columns(item: Any, schema: Schema, what: str) -> None:
 
 class _LiveFeed:
     """Runs the iterable in a daemon thread, at most AHEAD items ahead of the reader, and no further
-    once these have ROWS_AHEAD rows.
+    once these items have ROWS_AHEAD rows.
 
-    ``close`` waits until it has ended, and the iterable is closed. A thread that sits in the user's
-    code cannot be interrupted: where its next item does not come within PATIENCE, it ends at that
-    item, and closes the iterable then."""
+    ``close`` waits until the thread has ended and the iterable is closed. A thread in user code
+    cannot be interrupted: if its next item does not come within PATIENCE seconds, ``close``
+    returns, and the thread ends at that item and closes the iterable then."""
 
     def __init__(self, items: Iterator[Any], rows: _Rows, what: str, skip: int) -> None:
         self._items = items
@@ -521,7 +523,7 @@ class _LiveFeed:
         self._made = 0
         self._ended = False
         self._stopped = False
-        self._waits = False  # for room, not for the user's code
+        self._waits = False  # for room, not for user code
         self._error: CatalogError | None = None
         self._pieces: deque[Piece] = deque()
         run = inherited(self._run)
@@ -549,7 +551,7 @@ class _LiveFeed:
                 self._ended = True
                 self._change.notify_all()
         if self._stopped:
-            with contextlib.suppress(CatalogError):  # nobody waits for it any more
+            with contextlib.suppress(CatalogError):  # no caller waits for the iterable any more
                 _closer(self._items, self._what)()
 
     def _has_room(self) -> bool:

@@ -13,12 +13,12 @@ from cql.catalog.convert import Column, article
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Mark
 
-#: (values, their column, where they stand, number of the first row) as a column.
+#: Makes a column of (values, their field, a place for messages, number of the first row).
 Convert: TypeAlias = Callable[[list[Any], Field, str, int], Column]
 
 
 def first_rows(items: Iterator[Any]) -> list[Any]:
-    """The items up to the first that is no punctuation."""
+    """The items up to and with the first that is not punctuation."""
     found: list[Any] = []
     for item in items:
         found.append(item)
@@ -28,8 +28,8 @@ def first_rows(items: Iterator[Any]) -> list[Any]:
 
 
 class PutBack:
-    """``items`` with those in front that were taken for a look; closing it closes ``items``, as a
-    generator's ``finally`` must run when a query stops."""
+    """``items``, preceded by the items that were taken from it for inspection. ``close`` closes
+    ``items``, because a generator's ``finally`` must run when a query stops."""
 
     def __init__(self, first: Sequence[Any], items: Iterator[Any]) -> None:
         self._first = deque(first)
@@ -51,8 +51,8 @@ class PutBack:
 def marks_of(
     items: Sequence[Any], schema: Schema, where: str, convert: Convert
 ) -> tuple[Mark, ...]:
-    """The punctuation among single rows, its values in storage units; ``convert`` makes Python
-    values a column."""
+    """The punctuation among single rows, with values in storage units. ``convert`` makes a column
+    of Python values."""
     found: list[tuple[int, Punctuation]] = []
     rows = 0
     for item in items:

@@ -1,10 +1,10 @@
-"""Streams that rows are pushed into, by INSERT and ``Session.push``.
+"""Streams into which rows are pushed, by INSERT and ``Session.push``.
 
-The rows are kept in memory, the newest of them: at most ``buffer``, and those that a running query
-has yet to read. A query that starts reads the rows that are kept, and then what is pushed. Where a
-running query has ``buffer`` rows to read, a push waits for it, and fails after a while with nothing
-of its rows taken. Rows that no running query has to read are forgotten, the oldest first; a query
-that starts later has a notice of how many.
+The stream keeps its newest rows in memory: at most ``buffer`` rows, and the rows that a running
+query has yet to read. A query that starts reads the kept rows, then the rows that are pushed later.
+If a running query has ``buffer`` rows to read, a push waits for the query, and fails after a while
+without taking any row. Rows that no running query has to read are forgotten, the oldest first; a
+query that starts later has a notice with their number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cql.errors import CatalogError
 from cql.executor.protocols import Mark, Offset, Reader
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 
-#: Rows that are kept where CREATE STREAM does not say how many.
+#: Rows to keep if CREATE STREAM gives no number.
 BUFFER = 1_048_576
 #: Seconds that a push waits for the queries that read the stream.
 WAIT = 30.0
@@ -38,9 +38,10 @@ _CHUNK = 65_536
 
 
 class PushedSource:
-    """See the module. The option ``buffer`` is the number of rows; offsets are ``{"row": n}``.
+    """See the module. The option ``buffer`` is the number of rows to keep; offsets are
+    ``{"row": n}``.
 
-    ``bounded`` is True once ``finish`` has been called: nothing follows then."""
+    ``bounded`` is True once ``finish`` has been called: no row follows then."""
 
     unsupported: Mapping[str, str] = {}
 
@@ -61,8 +62,8 @@ class PushedSource:
         self._chunks: deque[pa.RecordBatch] = deque()
         self._first = 0  # the number of the oldest row that is kept
         self._next = 0
-        self._marks: deque[tuple[int, Mark]] = deque()  # numbered from 1 on; rows of the whole
-        self._settled: dict[str, tuple[int, Mark]] = {}  # the newest before the rows kept
+        self._marks: deque[tuple[int, Mark]] = deque()  # numbered from 1 on; rows of the stream
+        self._settled: dict[str, tuple[int, Mark]] = {}  # per column the newest before kept rows
         self._marked = 0
         self._readers: weakref.WeakSet[_Feed] = weakref.WeakSet()
         self._ended = False
@@ -78,10 +79,10 @@ class PushedSource:
 
     def push(self, data: Any, timeout: float | None = None) -> int:
         """Takes rows (anything that ``create_stream`` takes and that ends), and ``Punctuation``
-        among them; all or none. Their number.
+        among them, all or none; returns the number of rows.
 
-        CatalogError for rows that are none of this stream's, after ``timeout`` seconds (None: 30)
-        in which queries have not read enough to make room, and after the stream's end."""
+        Raises CatalogError for rows that do not fit the stream, after ``timeout`` seconds (None:
+        30) in which queries have not read enough to make room, and after the stream's end."""
         self._check_open()
         parts = whole_rows(data, self.schema, f"rows for {self._what}")
         self._check_marks(parts)
@@ -100,7 +101,7 @@ class PushedSource:
         return MemorySink(rows, self.schema, self.insert, self._what)
 
     def finish(self) -> None:
-        """Nothing follows: queries end after the last row."""
+        """Ends the stream: queries end after the last row."""
         with self._change:
             self._ended = True
             self._change.notify_all()
@@ -145,7 +146,7 @@ class PushedSource:
         return rows.count
 
     def _unread(self) -> int:
-        """Rows that the query furthest behind has to read."""
+        """Number of rows that the query furthest behind has yet to read."""
         return max((self._next - reader.row for reader in self._readers), default=0)
 
     def _has_room(self, rows: int) -> bool:
@@ -153,7 +154,7 @@ class PushedSource:
         return rows == 0 or unread == 0 or unread + rows <= self._room
 
     def _mark(self, row: int, column: str, value: int) -> None:
-        """A promise behind another of its column, with no row between, replaces it."""
+        """Adds punctuation. It replaces earlier punctuation on its column with no row between."""
         again = next((m for m in reversed(self._marks) if m[1][1] == column), None)
         if again is not None and again[1][0] == row:
             value = max(value, again[1][2])
@@ -162,8 +163,8 @@ class PushedSource:
         self._marks.append((self._marked, (row, column, value)))
 
     def _join_chunks(self) -> None:
-        """Neighbours of about one size become one, so that there are few of them, and each row is
-        copied a few times only."""
+        """Joins neighbouring chunks of about one size, so that there are few chunks and each row is
+        copied only a few times."""
         chunks = self._chunks
         while len(chunks) > 1:
             both = chunks[-2].num_rows + chunks[-1].num_rows
@@ -173,8 +174,8 @@ class PushedSource:
             chunks.append(pa.concat_batches([before, last]))
 
     def _forget(self) -> None:
-        """The oldest rows beyond those that are kept, unless a query has to read them; and the
-        promises before the newest one of each column among them."""
+        """Forgets the oldest rows beyond the number to keep, unless a query has to read them. Of
+        the punctuation before the kept rows, keeps the newest of each column."""
         count = min(
             self._next - self._first - self._room, self._next - self._unread() - self._first
         )
@@ -192,7 +193,7 @@ class PushedSource:
             self._settled[mark[1]] = (number, mark)
 
     def _marks_for(self, feed: _Feed, last: int) -> list[tuple[int, Mark]]:
-        """The promises that a query has not had, up to those behind row ``last``."""
+        """The punctuation that a query has not received, up to that behind row ``last``."""
         old = sorted(m for m in self._settled.values() if m[0] > feed.marked)
         new = list(takewhile(lambda m: m[0] > feed.marked, reversed(self._marks)))
         return [*old, *(m for m in reversed(new) if m[1][0] <= last)]
@@ -219,7 +220,7 @@ class PushedSource:
         return reader
 
     def take(self, feed: _Feed, limit: int, timeout: float | None) -> Piece | End | None:
-        """The next rows of a query and the promises between them; END and None as in ``Feed``."""
+        """The next rows of a query, with the punctuation in them; END and None as in ``Feed``."""
 
         def anything() -> bool:
             return feed.closed or self._ended or feed.row < self._next or feed.marked < self._marked
@@ -256,7 +257,7 @@ class PushedSource:
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def leave(self, feed: _Feed) -> None:
-        """A query reads no further."""
+        """Called when a query reads no further."""
         with self._change:
             feed.closed = True
             self._readers.discard(feed)
@@ -265,13 +266,13 @@ class PushedSource:
 
 
 class _Feed:
-    """One query's place in the stream."""
+    """The read position of one query."""
 
     def __init__(self, source: PushedSource, columns: Sequence[str], row: int) -> None:
         self._source = source
         self.columns = tuple(columns)
         self.row = row
-        self.marked = 0  # the number of the promise that it had last
+        self.marked = 0  # the number of the punctuation that it received last
         self.closed = False
 
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:

@@ -1,18 +1,18 @@
-"""Replay: ``USING replay OPTIONS (…)``, another input given again at its own pace.
+"""Replay: ``USING replay OPTIONS (…)``, another input delivered again at a pace of its own.
 
-Options: ``table`` or ``path`` with the options of its format (what is replayed); ``time``, the
+Options: ``table``, or ``path`` with the options of its format (the input to replay); ``time``, the
 timestamp column that sets the pace; ``speed``, event seconds per second of the clock (without it,
-as fast as the query takes the rows); ``skew``, how much later than its peers this input arrives, in
-event time; ``step``, the event time of the rows that are given at once (a query takes turns between
-its inputs at such steps); ``origin``, the event time at which the clock starts (else that of the
-first row: give one to several inputs and they stay aligned); ``shift``, added to the column
+as fast as the query takes the rows); ``skew``, the event time by which this input arrives later
+than the others; ``step``, the event time of the rows that are delivered at once (the input
+scheduler changes inputs at these steps); ``origin``, the event time at which the clock starts (else
+that of the first row: several inputs with one origin stay aligned); ``shift``, added to the column
 ``time`` itself.
 
-With a speed, a row is given when its own time and that of every row before it has come; rows
-without a time, and rows that cannot be read, come with their predecessor. Without one there is no
-clock, and ``skew`` orders the inputs alone: a query reads the one whose rows arrive first. Offsets
-are
-``{"row": n, "inner": offset of the input, "skip": k}``.
+With a speed, a row is delivered when its own time and that of every row before it has come; rows
+without a time, and rows that cannot be read, come with their predecessor. Without a speed there is
+no clock, and only ``skew`` orders the inputs: a query reads the one whose rows arrive first.
+
+Offsets are ``{"row": n, "inner": offset of the input, "skip": k}``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ OWN_OPTIONS = ("table", "time", "speed", "skew", "step", "origin", "shift")
 
 
 class ReplaySource:
-    """See the module. A reader with a pace returns an empty block when ``timeout`` passes without
-    a row, also where the input is bounded."""
+    """See the module. A paced reader returns an empty block when ``timeout`` passes without a row,
+    also if the input is bounded."""
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class ReplaySource:
 
     @property
     def lag(self) -> int:
-        """How much later than its peers this input is to be read; a clock sees to it by itself."""
+        """How much later than the others to read this input, in event time. 0 with a speed: the
+        clock delays the rows then."""
         return 0 if self.speed else self.skew
 
     def statistics(self) -> Statistics:
@@ -138,15 +139,15 @@ class _ReplayFeed:
         self._count = len(fields)
         self._names = [n.lower() for n in names]
         self._row = row
-        self._before = inner  # the input's offset before the block in hand
-        self._done = skip  # rows of that block that were given
+        self._before = inner  # the input's offset before the current block
+        self._done = skip  # rows of the current block that were delivered
         self._block: Block | None = None
-        self._rows = Rows(empty_columns(0))  # of that block
+        self._rows = Rows(empty_columns(0))  # of the current block
         self._due: npt.NDArray[np.int64] | None = None
         self._opened = source.clock.now()
         self._latest: int | None = None
         self._origin = source.origin
-        self._step: int | None = None  # the number of the one that rows were given of
+        self._step: int | None = None  # the number of the step of the rows delivered last
 
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
         while self._block is None:
@@ -197,7 +198,7 @@ class _ReplayFeed:
         return {"row": self._row, "inner": self._before, "skip": self._done}
 
     def _moved(self, mark: Mark) -> Mark:
-        """A promise on the column whose times are shifted goes with them."""
+        """Punctuation on the column ``time`` is shifted like its rows."""
         row, column, value = mark
         time = self._source.time
         if time is not None and time.name.lower() == column.lower():
@@ -216,7 +217,8 @@ class _ReplayFeed:
         return named.select(self._names[: self._count]) if columns else batch
 
     def _of_step(self, due: npt.NDArray[np.int64]) -> int:
-        """How many rows belong to the step at hand; none when it is over, so that a block ends."""
+        """Number of rows that belong to the current step; 0 when the step is over, so that a block
+        ends."""
         import numpy as np
 
         step = self._source.step
@@ -228,7 +230,7 @@ class _ReplayFeed:
         return int(np.searchsorted(due, (number + 1) * step, side="left")) - self._done
 
     def _times(self, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """The highest event time up to each row; None where nobody asks."""
+        """The highest event time up to each row; None if neither speed nor step needs it."""
         import numpy as np
 
         time = self._source.time
@@ -246,7 +248,8 @@ class _ReplayFeed:
         return latest
 
     def _await(self, due: npt.NDArray[np.int64], timeout: float | None) -> int:
-        """How many rows after those given have come due; waits for one, up to ``timeout``."""
+        """Number of rows after the delivered ones that have come due. Waits for one row, up to
+        ``timeout``."""
         import numpy as np
 
         clock, speed = self._source.clock, self._source.speed

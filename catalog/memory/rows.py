@@ -1,8 +1,8 @@
-"""Rows as a source finds them: those that can be read, and why the others cannot.
+"""Rows of a source: the readable rows, and for each other row the reason why it is bad.
 
-Arrow reads and converts many rows at once and says at best which one is bad first; ``salvage``
-halves until every bad row stands alone. That costs two attempts a bad row and more: few are
-expected, and readers stop after each group of TOGETHER rows in which there were any.
+Arrow reads and converts many rows at once and at best names the first bad row. ``salvage`` halves
+the range until every bad row stands alone, at the cost of two or more attempts per bad row. Few bad
+rows are expected, and readers stop after each group of TOGETHER rows that holds any.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cql.catalog.convert import Shaper, empty_batch, join, shown
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput, Mark, place_among
 
-#: Rows that are looked through at once where some are bad. A reader gives them before it goes on,
-#: so that a query that fails at its first bad row does not wait for the others.
+#: Rows that are searched together if some are bad. A reader gives them before it goes on, so that
+#: a query that fails at its first bad row does not wait for the others.
 TOGETHER = 1_024
-#: Characters that a ledger keeps of a bad row.
+#: Characters of a bad row that a ledger keeps.
 SHOWN = 200
-#: What a row that cannot be read raises.
+#: Exceptions that a row raises if it cannot be read.
 REFUSALS = (CatalogError, pa.ArrowException, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``batch`` holds the rows that can be read; ``bad``, in order, has the places of the others
-    among all of them. ``marks`` are the source's promises, in order: each counts after so many of
-    all rows."""
+    """``batch`` holds the readable rows; ``bad``, in order, has the places of the others among all
+    rows. ``marks`` is the source's punctuation, in order: (number of rows before it, column,
+    value)."""
 
     batch: pa.RecordBatch
     bad: tuple[BadInput, ...] = ()
@@ -42,7 +42,7 @@ class Rows:
         return int(self.batch.num_rows) + len(self.bad)
 
     def slice(self, start: int, count: int | None = None) -> Rows:
-        """``count`` rows from ``start`` on, bad ones too; marks go with the rows before them."""
+        """``count`` rows from ``start`` on, also bad rows; punctuation stays behind its rows."""
         stop = self.count if count is None else min(start + count, self.count)
         marks = tuple(
             (row - start, column, value)
@@ -57,7 +57,7 @@ class Rows:
         return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad, marks)
 
     def place(self, index: int) -> int:
-        """Where row ``index`` of the batch stands among all rows."""
+        """The place of row ``index`` of the batch among all rows."""
         return place_among(self.bad, index)
 
 
@@ -82,8 +82,8 @@ def salvage(
     attempt: Callable[[int, int], pa.RecordBatch],
     blame: Callable[[int, Exception], BadInput],
 ) -> tuple[list[pa.RecordBatch], list[BadInput]]:
-    """What ``attempt(start, stop)`` can read of ``count`` rows, and ``blame(row, error)`` for each
-    row that it refuses by itself."""
+    """The batches that ``attempt(start, stop)`` can read of ``count`` rows, and ``blame(row,
+    error)`` for each row that ``attempt`` refuses alone."""
     good: list[pa.RecordBatch] = []
     bad: list[BadInput] = []
     ranges = [(0, count)]
@@ -106,7 +106,7 @@ def shape(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
 
 
 def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
-    """The same, rows that do not fit among the bad ones."""
+    """Like ``shape``, but rows that do not fit become bad rows."""
 
     def attempt(start: int, stop: int) -> pa.RecordBatch:
         part = raw.batch.slice(start, stop - start)

@@ -1,8 +1,8 @@
-"""The Spark catalog as the engine sees it: Spark's tables are sources and sinks, and a stream that
-is declared over a table is kept in that table's properties, for every session that shares it.
+"""The Spark catalog as the engine sees it. Spark's tables are sources and sinks. A stream that is
+declared over a table is kept in the table's properties, for every session that shares the table.
 
 A stream ``s`` over a table is the property ``cql.stream.s`` of the table: its clauses as JSON. It
-survives that the table is overwritten or its view replaced (``catalog.spark.declared``).
+survives when the table is overwritten or its view replaced (``catalog.spark.declared``).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Name = tuple[str, ...]
-#: Footers are read for statistics of tables of at most this many files.
+#: Most files of a table whose footers are read for statistics.
 _FOOTERS = 64
 
 
 class SparkCatalog:
-    """``spark`` is the user's SparkSession, or None for the local one of this process, which is
-    started here and again after its JVM died."""
+    """``spark`` is the user's SparkSession. None means the local session of this process, which is
+    started here, and again after its JVM died."""
 
     def __init__(self, spark: Any = None) -> None:
         self._given = spark
@@ -75,7 +75,7 @@ class SparkCatalog:
         return self._find_stream(session, name)
 
     def names(self) -> Sequence[Name]:
-        """Tables and streams of the current database, and of what our own sessions remember."""
+        """Tables and streams of the current database, and those of our own sessions' registry."""
         session = self.session()
         here = spark_table.full_name(session, ("here",))[:-1]
         with spark_session.spark_call(session, "listing the tables"):
@@ -161,8 +161,8 @@ class SparkCatalog:
         return None
 
     def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str]]:
-        """(table, property) of the streams of that name: over a table of the database that it
-        names or the current one, or wherever it was found before."""
+        """(table, property) of the streams of that name: over a table of the named or the current
+        database, or over the table where the stream was seen last."""
         full = spark_table.full_name(session, name)
         key = STREAM + name[-1].lower()
         spark_declared.restore(session, full)
@@ -180,8 +180,8 @@ class SparkCatalog:
     def _declarations(
         self, session: SparkSession, database: Name, *, everywhere: bool = False
     ) -> Iterator[tuple[Table, str, str]]:
-        """(table, property, value) of all streams over the tables of a database; ``everywhere``:
-        of all databases, in a session of ours, whose registry knows them without a look-up."""
+        """(table, property, value) of all streams over the tables of a database. ``everywhere``: of
+        all databases, in a session of our own, whose registry knows them without a look-up."""
         if spark_session.is_own(session) and database[0] == spark_table.SESSION_CATALOG:
             tables = registry.tables(session)
             if not everywhere:
@@ -215,8 +215,8 @@ class SparkCatalog:
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
-    """A Spark table or view, or a stream that is declared over one; bounded by what it holds when
-    the query starts, unless it is followed: then Spark looks for more every ``follow`` seconds."""
+    """A Spark table or view, or a stream declared over one. It is bounded by its rows at the start
+    of the query unless it is followed: then Spark looks for more every ``follow`` seconds."""
 
     catalog: SparkCatalog = field(repr=False, compare=False)
     name: Name
@@ -237,8 +237,8 @@ class SparkRelation:
 
     @property
     def statistics(self) -> Statistics:
-        """From the footers of a Parquet table of a few files; unknown otherwise. They are those of
-        the files that were opened last, and of a fresh listing before that."""
+        """Statistics from the footers of a Parquet table of a few files; unknown otherwise. They
+        cover the files that were opened last, or before that a fresh listing."""
         if not self.bounded:
             return Statistics()
         latest = self._latest
@@ -249,7 +249,7 @@ class SparkRelation:
         return latest.statistics
 
     def files(self) -> Files | None:
-        """A fresh listing; None where Spark computes the rows."""
+        """A fresh listing; None if Spark computes the rows."""
         self._latest.files = table_files(self.catalog.session(), self.table)
         self._latest.statistics = None
         return self._latest.files
@@ -274,7 +274,7 @@ class SparkRelation:
 
 @dataclass(slots=True)
 class _Latest:
-    """What a relation's table held when somebody looked last."""
+    """The content of a relation's table at the latest look-up."""
 
     files: Files | None = None
     statistics: Statistics | None = None
@@ -287,7 +287,7 @@ def _footers(files: Files) -> Statistics:
         try:
             groups = row_groups(file.path, nulls=True)
         except (OSError, ValueError):
-            return Statistics()  # reading the rows will say what is wrong with the file
+            return Statistics()  # reading the rows will report the fault of the file
         for group in groups:
             rows += group.rows
             for name, more in group.nulls.items():
@@ -298,7 +298,7 @@ def _footers(files: Files) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """Files that Arrow can read are read here; anything else comes through Spark in slices."""
+    """Reads files here if Arrow can read them; all other rows come through Spark in slices."""
 
     relation: SparkRelation
 
@@ -311,8 +311,8 @@ class SparkSource:
         return self.relation.bounded
 
     def version(self) -> Any:
-        """Which files the table has, and when each was written last; None where Spark computes the
-        rows."""
+        """The files of the table, each with its size and the time of its last change; None if Spark
+        computes the rows."""
         files = self.relation.files()
         if files is None:
             return None
@@ -345,8 +345,8 @@ class SparkSource:
 
 
 class SparkSink:
-    """INSERT into a Spark table: each commit publishes one epoch, whole or not at all. A writer
-    (and its staging folder) lives for one epoch; the first one checks the table at once."""
+    """INSERT into a Spark table: each commit publishes one epoch, as a whole or not at all. A
+    writer (and its staging folder) lives for one epoch; the first one checks the table at once."""
 
     def __init__(self, session: SparkSession, name: Name, rows: pa.Schema, create: bool) -> None:
         self._open: Callable[[], EpochWriter] = lambda: EpochWriter(session, name, rows, create)
@@ -379,8 +379,8 @@ class SparkSink:
 
 
 def follow_poll(options: Mapping[str, Any], what: str) -> float | None:
-    """How often Spark looks for more (seconds) when the options of a stream over a table say to
-    ``follow`` it, else None."""
+    """Seconds between two looks of Spark for new rows, if the options of a stream over a table say
+    to ``follow`` it; else None."""
     given = Options(options, what)
     follow = given.flag("follow")
     poll = given.duration("poll", int(spark_stream.POLL * 1e6)) / 1e6
@@ -407,7 +407,7 @@ def _index(schema: Schema, name: str) -> int:
 
 
 def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
-    """The declared columns, each of which the table must have in that type."""
+    """The declared columns, each of which the table must have in that type. Raises CatalogError."""
     fields = []
     for f in declared:
         index = actual.find(f.name)
@@ -423,7 +423,7 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
                 hint="it was altered or made anew: run the statement again, and CREATE OR REPLACE "
                 "a stream that declares its columns",
             )
-        fields.append(dataclasses.replace(f, type=held.type))  # it knows the length of a CHAR
+        fields.append(dataclasses.replace(f, type=held.type))  # which has the length of a CHAR
     return Schema(tuple(fields))
 
 

@@ -1,4 +1,4 @@
-"""Spark's databases: which there are, what is in one, and which one is used."""
+"""Spark's databases: their list, their tables, and the one in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Name = tuple[str, ...]
 
 
 def use(session: Session, name: Name) -> str:
-    """``USE database``, ``USE catalog`` or ``USE catalog.database``; what is used now."""
+    """``USE database``, ``USE catalog`` or ``USE catalog.database``; returns what is in use."""
     if len(name) > 2:
         raise CatalogError(
             f"{'.'.join(name)} is no database", hint="write USE database, or catalog.database"
@@ -37,7 +37,8 @@ def use(session: Session, name: Name) -> str:
 
 
 def databases(session: Session, catalog: Name | None) -> list[str]:
-    """The databases of the current catalog (of ``catalog``), by name."""
+    """The databases of the current catalog, sorted by name. Raises CatalogError if ``catalog`` is
+    another one."""
     with spark_call(session, "listing the databases"):
         before = session.catalog.currentCatalog()
         if catalog is not None and catalog[-1].lower() != before.lower():
@@ -73,7 +74,7 @@ def _missing(session: Session, database: Sequence[str]) -> CatalogError:
 
 @contextlib.contextmanager
 def at(pos: Position | None) -> Iterator[None]:
-    """Gives errors without a place that of the statement."""
+    """Gives an error without a position the position of the statement."""
     try:
         yield
     except CqlError as error:

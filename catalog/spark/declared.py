@@ -1,9 +1,9 @@
-"""Streams over Spark tables that this process has seen, kept while somebody makes a table anew.
+"""Streams over Spark tables that this process has seen, remembered while others make a table anew.
 
 ``df.write.mode("overwrite").saveAsTable`` and ``CREATE OR REPLACE VIEW`` drop a table with its
-properties, the streams over it among them, and make another one of its name. A stream that was seen
-before is entered into the new one. One whose property is gone from the same table (it was made at
-the same time) was dropped.
+properties, the streams over it among them, and make another table of the same name. A stream that
+was seen before is then entered into the new table. If the property is gone from the same table (one
+with the same time of creation), the stream was dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def forget(session: Session, stream: Name) -> None:
 
 
 def forget_table(session: Session, table: Name) -> None:
-    """The streams over a table that we drop go with it."""
+    """Forgets the streams over a table that the engine drops."""
     known = _seen.get(session._sc, {})
     for stream in [s for s, seen in known.items() if _folded(seen.table) == _folded(table)]:
         del known[stream]
@@ -59,7 +59,7 @@ def table_of(session: Session, stream: Name) -> Name | None:
 
 
 def restore(session: Session, stream: Name) -> bool:
-    """Enters a stream into its table again if that was made anew; whether it did."""
+    """Enters a stream into its table again if the table was made anew; returns whether it did."""
     seen = _seen.get(session._sc, {}).get(_folded(stream))
     if seen is None or not registry.ensure(session, seen.table):
         return False

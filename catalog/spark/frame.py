@@ -1,4 +1,4 @@
-"""A DataFrame of Spark with an end, as a source: every reader computes it anew."""
+"""A bounded DataFrame of Spark as a source: every reader computes it anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EVENT_TIME = "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark"
 
 
 class SparkFrame:
-    """The columns of a DataFrame: the ones that queries can use, and the others."""
+    """The columns of a DataFrame: those that queries can use, and the others with the reason."""
 
     def __init__(self, frame: Any, what: str) -> None:
         check_classic(frame, what)
@@ -35,8 +35,8 @@ class SparkFrame:
         return Statistics()
 
     def watermarks(self) -> dict[str, int]:
-        """The delay in milliseconds by column that ``withWatermark`` gave the frame. Spark itself
-        forgets that of a frame with an end, unless ``withWatermark`` was called last."""
+        """The delays that ``withWatermark`` gave the frame, in milliseconds by column. Spark itself
+        forgets the delay of a bounded frame, unless ``withWatermark`` was called last."""
         frame = self._frame
         with spark_call(frame.sparkSession, f"reading the watermark of {self._what}"):
             fields = frame.schema.fields
@@ -52,8 +52,8 @@ class SparkFrame:
 
 
 class BatchFrame(SparkFrame):
-    """The rows come back in the same order only if Spark computes them so. Nothing is left in the
-    session of the frame."""
+    """A bounded frame. Its rows come again in the same order only if Spark computes them so. The
+    source leaves nothing behind in the frame's session."""
 
     bounded = True
 

@@ -90,13 +90,13 @@ def _home_of(java: Path) -> Path | None:
     home = java.resolve().parent.parent
     if (home / "bin" / "java").exists() and (home / "release").exists():
         return home
-    # A launcher stub (macOS, jenv, sdkman shims) is no part of its Java: ask it where that is.
+    # A launcher stub (macOS, jenv, sdkman shims) is not part of its Java: run it to find the home.
     match = re.search(r"^\s*java\.home = (.+)$", _ask(java), re.MULTILINE)
     return Path(match.group(1).strip()) if match else None
 
 
 def _version(home: Path) -> int | None:
-    """The major version of the Java at ``home``; None when there is none that can be started."""
+    """The major version of the Java at ``home``; None if no Java there can be started."""
     java = home / "bin" / "java"
     if not (java.is_file() and os.access(java, os.X_OK)):
         return None
@@ -143,8 +143,8 @@ def _lacks_module(home: Path) -> bool:
 def _wrapper(home: Path) -> Path:
     """A JAVA_HOME around ``home`` whose ``java`` drops the one option that ``home`` lacks.
 
-    It is named by what is in it, so that an upgraded runtime gets another; builders race for one
-    rename, so whoever sees it sees all of it.
+    The folder's name is a hash of its content, so that an upgraded runtime gets another one.
+    Builders race for one rename: a reader sees the whole folder or none.
     """
     java = home / "bin" / "java"
     script = _SCRIPT.replace("@JAVA@", shlex.quote(str(java)))
@@ -163,7 +163,7 @@ def _wrapper(home: Path) -> Path:
             if _is_whole(wrapper, script):
                 shutil.rmtree(fresh, ignore_errors=True)
             else:
-                # A damaged one stands in the way (someone tidied the cache by half).
+                # A damaged wrapper is in the way (someone tidied half of the cache).
                 wrapper.rename(fresh.with_name(fresh.name + "-old"))
                 fresh.rename(wrapper)
                 shutil.rmtree(fresh.with_name(fresh.name + "-old"), ignore_errors=True)
@@ -176,7 +176,7 @@ def _wrapper(home: Path) -> Path:
 
 @cache
 def _temporary_wrapper(script: str, release: str) -> Path:
-    # Never a foreseeable name in a folder that others can write to.
+    # Never a predictable name in a folder that others can write to.
     parent = Path(tempfile.mkdtemp(prefix="cql-java-"))
     try:
         wrapper = _build(parent, script, release)

@@ -1,4 +1,4 @@
-"""What the local Spark would know, by its registry: no JVM starts for an unknown name."""
+"""The tables that the local Spark would know, by its registry: an unknown name starts no JVM."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _STREAM = "cql.stream."
 
 
 def warehouse() -> Path:
-    """Where the tables of the local Spark are, unless somebody says another folder."""
+    """The default folder of the tables of the local Spark."""
     return platformdirs.user_data_path("cql-streams") / "warehouse"
 
 
 def spark_is_up() -> bool:
-    """Whether this process has a Spark session already, of ours or of the user's."""
+    """Whether this process has a Spark session already, one of ours or the user's."""
     session = sys.modules.get("pyspark.sql.session")
     context = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark")
     return (
@@ -31,7 +31,7 @@ def spark_is_up() -> bool:
 
 
 def names() -> list[Name] | None:
-    """The tables of the registry and the streams over them, as (database, name); None where some
+    """The tables of the registry and the streams over them, as (database, name); None if some
     entry cannot be read."""
     found: list[Name] = []
     for file in sorted((warehouse() / REGISTRY).glob("*.json")):
@@ -47,8 +47,8 @@ def names() -> list[Name] | None:
 
 
 def is_unknown(name: Name) -> bool:
-    """Whether a local Spark that starts now has no table or stream of this name for sure: its
-    catalog begins empty, but for the registry."""
+    """Whether a local Spark that starts now certainly has no table or stream of this name: its
+    catalog begins with the tables of the registry only."""
     if spark_is_up():
         return False
     known = names()

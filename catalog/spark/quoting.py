@@ -1,8 +1,9 @@
-"""The one door to Spark's SQL parser: fixed statements, with names and values quoted here.
+"""The only way to Spark's SQL parser: fixed statements, with names and values quoted here.
 
-Everything else goes through typed calls, which have no text to break out of. What SQL text can do
-beyond its statement: close a quote, and Spark's own ``${env:…}``, ``${spark.…}`` substitution,
-which works inside quotes too and would write an environment variable into the catalog.
+All other requests are typed calls, which have no text to break out of. SQL text can act beyond its
+statement in two ways: by closing a quote, and by Spark's own ``${env:…}``, ``${spark.…}``
+substitution, which works inside quotes too and would write an environment variable into the
+catalog.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cql.errors import CatalogError
 
 
 class Template(Enum):
-    """Every statement that the engine can send as text. A new one is a change of this list."""
+    """Every statement that the engine can send as text. A new one needs a change of this list."""
 
     ADD_PARTITIONS = "ALTER TABLE {table} ADD IF NOT EXISTS {partitions}"
 
@@ -27,7 +28,7 @@ Value = Sequence[str] | Sequence[Specification]
 
 
 def run(session: SparkSession, template: Template, **parts: Value) -> None:
-    """Send one of the fixed statements.
+    """Sends one of the fixed statements.
 
     A part is a table's name (its parts are quoted as identifiers) or a list of partitions, whose
     values are quoted as literals (None is NULL).
@@ -51,8 +52,8 @@ def run(session: SparkSession, template: Template, **parts: Value) -> None:
 def name_parts(name: str | Sequence[str]) -> tuple[str, ...]:
     """The one to three parts of a table's name.
 
-    In a string, dots part it and backticks keep a dot inside a part (doubled, they stand for
-    themselves); anything else, however odd, is just part of the name. A sequence is taken as it is.
+    In a string, dots separate the parts and backticks keep a dot inside a part (a doubled backtick
+    stands for one); any other character belongs to the name. A sequence is taken as it is.
     """
     parts = tuple(_split(name)) if isinstance(name, str) else tuple(name)
     if not 1 <= len(parts) <= 3:

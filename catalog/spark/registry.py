@@ -1,9 +1,9 @@
 """The tables of our own sessions, remembered next to their data.
 
-Our sessions keep their catalog in memory (Hive's metastore would add seconds to every start), so
-each table we make is also one JSON file in ``<warehouse>/_cql``, replaced atomically. A later
-session enters the table again when its name is first looked up. A session that the user made has
-its own metastore and is left alone.
+Our sessions keep their catalog in memory (Hive's metastore would add seconds to every start). So
+each table that the engine makes is also one JSON file in ``<warehouse>/_cql``, replaced atomically.
+A later session enters the table again when its name is first looked up. A session that the user
+made has its own metastore and is left alone.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cql.errors import CatalogError
 FOLDER = known_tables.REGISTRY
 _FORMAT = 1
 
-# Per session, the names it has had: one that is gone again was dropped, and must stay so.
+# Per session, the names it has had: a name that is gone again was dropped, and must stay dropped.
 _entered: weakref.WeakKeyDictionary[Any, set[tuple[str, ...]]] = weakref.WeakKeyDictionary()
 
 
 def ensure(session: Session, name: str | Sequence[str]) -> bool:
-    """Whether ``session`` has this table or view; one that the registry knows is entered first."""
+    """Whether ``session`` has this table or view. A table of the registry is entered first."""
     if spark_table.exists(session, name):
         return True
     if not is_own(session):
@@ -61,8 +61,8 @@ def ensure(session: Session, name: str | Sequence[str]) -> bool:
 
 
 def record(session: Session, name: str | Sequence[str]) -> None:
-    """Remember a table as it is now. Does nothing for a session that is not ours, nor for a table
-    in a catalog that remembers by itself."""
+    """Records a table as it is now. Does nothing for a session that is not ours, nor for a table in
+    a catalog that remembers its tables itself."""
     if not is_own(session):
         return
     table = spark_table.load(session, name)
@@ -75,7 +75,7 @@ def record(session: Session, name: str | Sequence[str]) -> None:
 
 
 def drop(session: Session, name: str | Sequence[str]) -> bool:
-    """Drop a table, its entry here and, when its folder lies in our warehouse, its data."""
+    """Drops a table, its entry here and, if its folder lies in our warehouse, its data."""
     if not ensure(session, name):
         return False
     table = spark_table.load(session, name)
@@ -99,7 +99,7 @@ def names(session: Session) -> list[str]:
 
 
 def tables(session: Session) -> list[Table]:
-    """The tables in the registry of ``session`` as they were remembered; asks no JVM."""
+    """The tables in the registry of ``session`` as they were recorded; calls no JVM."""
     if not is_own(session):
         return []
     return [_read(file) for file in sorted((warehouse_of(session) / FOLDER).glob("*.json"))]

@@ -1,8 +1,8 @@
 """One lean local Spark session per process, started when a Spark name is first used.
 
-A session that the user made is used as it is. One that we made has its own JVM in its own process
-group (Ctrl-C in a terminal does not reach it), whose output goes to a log file. A JVM that died is
-reported once, by the statement that meets it; the next ``start`` makes another.
+A session that the user made is used as it is. A session of ours has its own JVM in its own process
+group (Ctrl-C in a terminal does not reach it); the JVM's output goes to a log file. The statement
+that meets a dead JVM reports the death, once; the next ``start`` makes another JVM.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cql.errors import CatalogError
 _LOGS_KEPT = 10
 _LOG_TAIL = 12
 
-# C1 only and the serial collector: the JVM plans and lists files, it does not crunch rows. They
+# C1 only and the serial collector: the JVM plans and lists files, but processes few rows. They
 # halve its start (11.5 s with the defaults, 5 to 6 s with them, to the end of the first job).
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
@@ -83,17 +83,17 @@ class _Own:
 
 _lock = threading.RLock()
 _own: _Own | None = None
-_of_parent: _Own | None = None  # kept: what is let go here would be let go in its JVM
+_of_parent: _Own | None = None  # kept: a release here would release the objects in the JVM
 _calls = threading.local()
 
 
 def start(settings: Mapping[str, str] | None = None, warehouse: Path | None = None) -> SparkSession:
     """The session of this process: the active one, else a new lean local one.
 
-    ``settings`` are Spark's own; on a session that already runs, those that it can still change
-    are set and the others must agree. ``warehouse`` is where new tables live (default: a folder of
-    the user's data folder). After the death of our JVM the first call says so (CatalogError) unless
-    another call did, and the next one starts a fresh session.
+    ``settings`` are Spark's own. On a session that already runs, those that it can still change are
+    set, and the others must agree. ``warehouse`` is the folder of new tables (default: one in the
+    user's data folder). After the death of our JVM the first call raises CatalogError, unless
+    another call has reported it, and the next call starts a fresh session.
     """
     wanted = dict(settings or {})
     with _lock:
@@ -129,7 +129,7 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def java_class(session: Any, name: str) -> Any:
-    """A Java class by its full name: through ``session._jvm`` each package on the way is a call."""
+    """A Java class by its full name. Through ``session._jvm`` each package on the way is a call."""
     return JavaClass(name, session._sc._gateway._gateway_client)
 
 
@@ -147,13 +147,13 @@ def warehouse_of(session: SparkSession) -> Path:
 
 
 def log_of(session: SparkSession) -> Path | None:
-    """Where the JVM of a session of ours writes its messages."""
+    """The log file of the JVM of a session of ours; None for other sessions."""
     own = _own_of(session)
     return own.log if own is not None else None
 
 
 def stop() -> None:
-    """End our session and its JVM, if there is one. A session that the user made stays."""
+    """Ends our session and its JVM, if there is one. A session that the user made stays."""
     with _lock:
         if _own is None:
             return
@@ -165,7 +165,7 @@ def stop() -> None:
 
 @contextlib.contextmanager
 def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
-    """Turns whatever Spark, py4j or a dead JVM raises inside into a CatalogError.
+    """Turns any error of Spark, py4j or a dead JVM inside into a CatalogError.
 
     ``doing`` completes "Spark failed while …".
     """
@@ -174,7 +174,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         yield
     except CatalogError:
         raise
-    except Exception as error:  # of py4j's many, those of Spark are told from others below
+    except Exception as error:  # py4j raises many kinds; those of Spark are picked out below
         if not _is_of_spark(error) and not _is_of_stopped(session, error):
             raise
         own = _own_of(session)
@@ -206,12 +206,12 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def _is_of_stopped(session: Any, error: Exception) -> bool:
-    # pyspark does not check: it calls a method of None.
+    # pyspark does not check for a stopped session: it calls a method of None.
     return isinstance(error, AttributeError) and session._sc._jsc is None
 
 
 def _told(error: Exception) -> str:
-    """What Spark says, in one line: the root cause for Java errors, without the stack."""
+    """Spark's message in one line: for Java errors the root cause, without the stack."""
     cause = getattr(error, "java_exception", None)
     if cause is not None:
         with contextlib.suppress(Exception):
@@ -236,7 +236,7 @@ def _death(own: _Own) -> str | None:
             return f"was killed by {signal.Signals(-status).name}"
         except ValueError:
             return f"was killed by signal {-status}"
-    if status == 3:  # what -XX:+ExitOnOutOfMemoryError exits with
+    if status == 3:  # the exit code of -XX:+ExitOnOutOfMemoryError
         return "ran out of memory"
     return f"ended with exit code {status}"
 
@@ -286,7 +286,7 @@ def _launch(wanted: Mapping[str, str], warehouse: Path | None) -> Any:
     home = java_home()
     left = SparkContext._gateway
     if left is not None:
-        # A session that the user made and stopped: pyspark would go on in its JVM, without our
+        # The user made a session and stopped it: pyspark would go on in its JVM, without our
         # options and with its messages on the terminal.
         _clear_pyspark()
         with contextlib.suppress(Exception):
@@ -339,7 +339,7 @@ def _conf(wanted: Mapping[str, str], warehouse: Path) -> Any:
         **wanted,
     }
     java = "spark.driver.extraJavaOptions"
-    # The last one wins in the JVM, so the user's options stand after ours.
+    # The last option wins in the JVM, so the user's options stand after ours.
     settings[java] = f"{_JAVA_OPTIONS} {settings.get(java, '')}".strip()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
@@ -355,7 +355,7 @@ def _cores() -> int:
 
 @contextlib.contextmanager
 def _environment(home: Path) -> Iterator[None]:
-    """What pyspark's launcher reads from the environment, put back afterwards."""
+    """Sets what pyspark's launcher reads from the environment, and restores it afterwards."""
     packaged = Path(pyspark.__file__).parent
     chosen = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     declared = os.environ.get("SPARK_HOME")
@@ -364,7 +364,7 @@ def _environment(home: Path) -> Iterator[None]:
         # A SPARK_HOME of another version answers py4j with missing methods, far from the cause.
         chosen["SPARK_HOME"] = str(packaged)
     if shutil.which("bash") is None:
-        # Its launcher is a bash script; a service may run with hardly any PATH.
+        # The launcher is a bash script; a service may run with hardly any PATH.
         chosen["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), os.defpath)))
     # An inherited gateway belongs to another driver.
     dropped = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
@@ -416,7 +416,7 @@ def _bury(own: _Own) -> None:
 
 
 def _clear_pyspark() -> None:
-    """Forget the gateway: pyspark keeps it in class attributes and would go on talking to it."""
+    """Drops the gateway, which pyspark keeps in class attributes and would go on using."""
     from pyspark.sql.context import SQLContext
 
     context = SparkContext._active_spark_context
@@ -438,7 +438,7 @@ def _clear_pyspark() -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # The JVM leaves when its standard input ends.
+    # The JVM exits when its standard input ends.
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -451,7 +451,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
     # py4j writes the stack of every broken connection to the root logger, hence to the terminal,
-    # and then raises the same as an exception, which is where it belongs.
+    # and then raises the same error as an exception, which suffices.
     return not (
         record.msg == "Exception while sending command." and "py4j" in Path(record.pathname).parts
     )
@@ -459,7 +459,7 @@ def _is_worth_logging(record: logging.LogRecord) -> bool:
 
 def _is_worth_telling(record: logging.LogRecord) -> bool:
     # pyspark prints every error of a query to the terminal as a line of JSON, stack included, and
-    # then raises it. In a session that the user made it may, outside our own calls.
+    # then raises it. In a session that the user made it may print, outside our own calls.
     return _own is None and getattr(_calls, "depth", 0) == 0
 
 
@@ -470,8 +470,8 @@ atexit.register(stop)
 
 
 def _in_a_child() -> None:
-    """The JVM of a forked process is its parent's, and stays: so do the objects that stand for
-    others within it."""
+    """The JVM of a forked process belongs to its parent and stays. So do the objects of this
+    process that stand for objects in that JVM."""
     global _lock, _own, _of_parent
     _lock, _own, _of_parent = threading.RLock(), None, _own
 

@@ -1,4 +1,4 @@
-"""One pure function per physical decision; each returns its reason in words of the query."""
+"""One pure function per physical decision. Each returns its reason, worded in the query's names."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.progress import max_advance
 from cql.planner.nodes.show import show
 
-#: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
-#: it saves.
+#: Fewest windows per row for which panes are chosen: below, merging panes may cost more than they
+#: save.
 FEWEST = 3
-#: Panes of a window, per pane of its slide, from which on they are stacked: two stacks merge a
-#: group about five times per window.
+#: Panes per window, as a multiple of the panes per slide, from which on two stacks are chosen: two
+#: stacks merge a group about five times per window.
 MANY = 12
 
 
 def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | None) -> bool:
-    """The query's clause, then the setting, then its streams' clauses (one FAIL is enough); by
-    default a bounded query fails, a continuous one keeps going."""
+    """Whether the query keeps bad rows instead of failing. The query's clause decides, then the
+    setting, then the clauses of its streams (one FAIL is enough). By default a bounded query fails
+    and a continuous query keeps them."""
     if clause is not None:
         return clause
     setting = str(settings["on_bad_row"])
@@ -76,7 +77,7 @@ def why_union(union: UnionExec) -> str:
 
 
 def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
-    """``node`` with the operator that keeps its groups, and the reason."""
+    """``node`` with its window operator and the reason for the choice."""
     chosen, wanted = _operator(node, settings), str(settings["window_operator"])
     if _obeys(chosen, wanted):
         chosen = replace(chosen, why=f"{chosen.why} (SET window_operator = '{wanted}')")
@@ -88,7 +89,8 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
 
 
 def _obeys(node: WidAggregateExec, wanted: str) -> bool:
-    """Whether the setting chose the operator; ``two_level`` says so with its flush."""
+    """Whether the setting forced the operator. ``two_level`` names the setting in its own reason,
+    with its flush."""
     has_choice = node.window is not None and node.window.kind is not WindowKind.SESSION
     return has_choice and str(node.operator) == wanted and node.flush is None
 
@@ -96,12 +98,12 @@ def _obeys(node: WidAggregateExec, wanted: str) -> bool:
 def _adapts(node: WidAggregateExec, settings: Mapping[str, Any]) -> bool:
     kinds = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)
     if any(c.function and c.function.merge is None for c in node.calls):
-        return False  # its groups cannot be moved, nor panes merged
+        return False  # without merge, groups cannot move and panes cannot merge
     return bool(settings["adaptive_windows"]) and _without_gaps(node) and node.operator in kinds
 
 
 def _without_gaps(node: WidAggregateExec) -> bool:
-    """Whether panes make up its windows, one after the other."""
+    """Whether ``node`` has sliding windows without gaps between them (slide <= range)."""
     window = node.window
     if window is None or window.kind is not WindowKind.SLIDING:
         return False
@@ -114,11 +116,16 @@ def _pane(window: Window | None) -> int:
 
 
 def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
-    """A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
-    window's panes, which are at most as many updates as WID's (every row a group of its own). Two
-    stacks merge a group about five times per window, however many panes it has; what can be
-    subtracted is merged twice. Buffered rows cost
-    what WID costs, but keep the groups of one window only (out-of-order paper §5.5)."""
+    """``node`` with the cheapest window operator, or the one that ``window_operator`` forces.
+
+    WID updates one group per row and window. Panes update one group per row and then merge the
+    panes of each window, at most as many updates as WID makes (every row in a group of its own).
+    Two stacks merge a group about five times per window, whatever the number of panes.
+    Subtract-on-evict merges a group twice. Buffered rows cost as much as WID, but keep the groups
+    of only one window (out-of-order paper §5.5).
+
+    Raises PlanError where the forced operator needs a merge that an aggregate does not have, and
+    NotSupportedError where an aggregate cannot be subtracted or keeps values beside its groups."""
     window = node.window
     wanted = str(settings["window_operator"])
     whole = next((c for c in node.calls if c.function and c.function.merge is None), None)
@@ -200,7 +207,7 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
 
 
 def _most_rows(node: WidAggregateExec) -> int | None:
-    """That can come, as far as statistics tell."""
+    """Upper bound of the number of input rows by the statistics; None if a source has none."""
     rows = [source.relation.statistics.rows for source in sources(node)]
     return sum(r for r in rows if r is not None) if rows and None not in rows else None
 
@@ -208,8 +215,8 @@ def _most_rows(node: WidAggregateExec) -> int | None:
 def _two_level(
     node: WidAggregateExec, settings: Mapping[str, Any], closes: str
 ) -> WidAggregateExec:
-    """Never by itself: WID finds a group in about the time in which a low level misses it, and
-    nothing is dropped while groups leave, as long as the source can wait."""
+    """The two-level operator, only if forced: WID finds a group in about the time of a miss in the
+    low level, and no row is dropped while groups leave, as long as the source can wait."""
     _refuse_beside(node, "levels", "the low level has no room for them", "wid")
     flush = Flush(
         FlushPolicy(settings["flush"]),
@@ -253,7 +260,7 @@ def _needs_merge(call: AggregateCall, what: str) -> PlanError:
 
 
 def duration(units: int, kind: DataType) -> str:
-    """A length of window in words: ``10 minutes``, ``3 days``, ``10000`` of an integer."""
+    """A window length in words: ``10 minutes``, ``3 days``, ``10000`` of an integer."""
     if kind.is_timestamp:
         return show(Literal(units, INTERVAL)).removeprefix("INTERVAL ").lower()
     if kind.kind is Kind.DATE:

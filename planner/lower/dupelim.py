@@ -1,5 +1,5 @@
-"""DISTINCT over a stream as Dupelim (out-of-order paper §5.4): a row does not wait for its group to
-be complete, as the first of equal rows says all there is to say of it."""
+"""DISTINCT over a stream as Dupelim (out-of-order paper §5.4): the first of equal rows leaves at
+once, because no later row can change it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ from cql.planner.optimize.progress import progressing as logical_progress
 
 
 def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Physical | None:
-    """The distinct rows of ``child``, a stream; None where no column of theirs progresses, so that
-    rows could never be forgotten, or where each value of a column has progress of its own
-    (PUNCTUATE BY)."""
+    """Dupelim over ``child``, a stream. None if no output column progresses, because Dupelim could
+    then never forget a row, and None if a source has a partitioned watermark (PUNCTUATE BY)."""
     if not node.distinct or any(
         partitioned_watermark.column_of(s) is not None for s in sources(child)
     ):
@@ -50,8 +49,8 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
 
 
 def _closing(node: Aggregate) -> Iterator[tuple[int, int]]:
-    """Keys that rise with a column that progresses, each with that column: the one that closes
-    groups, then those of the times of a join."""
+    """(key, column) pairs whose key rises with a progressing column: first the key that closes
+    groups, then the keys that are the times of a join."""
     closing = closing_key(node)
     if closing is not None:
         yield closing
@@ -74,7 +73,7 @@ def _selected(child: Physical, node: Aggregate) -> Physical:
 
 
 def _never_late(node: Physical) -> bool:
-    """Whether its rows have left late ones out already, as those of joins and windows do."""
+    """Whether ``node`` has dropped its late rows already, as joins and windowed aggregates do."""
     while isinstance(node, FilterExec | ProjectExec):
         node = node.input
     return isinstance(node, OopJoinExec | AsofJoinExec | WindowJoinExec | WidAggregateExec)

@@ -100,7 +100,7 @@ def plan(
     cores: int = 1,
 ) -> PhysicalPlan:
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
-    ``emit_changes`` the place of EMIT CHANGES; ``cores`` are those that the process may use.
+    ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
@@ -112,8 +112,8 @@ def plan(
     changelog = emits or changing(logical)
     keys: tuple[SortKey, ...] = ()
     if changelog:
-        # Of what has no end, as of EMIT CHANGES, LIMIT takes the first changes; of a relation that
-        # is read to its end, the first rows.
+        # LIMIT takes the first changes of an endless relation and of EMIT CHANGES, but the first
+        # rows of a relation that is read to its end.
         counted = logical if isinstance(logical, Limit) else None
         if counted is not None and not emits and is_bounded(counted.input):
             counted = None
@@ -134,7 +134,7 @@ def plan(
     return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
 
 
-#: How the reason begins of groups that joint punctuation closes.
+#: The beginning of the reason for groups that joint punctuation closes.
 JOINT = "joint punctuation on"
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ _LONELY = {
 
 
 def refuse(node: Logical, *, under_window: bool = False) -> None:
-    """Raises for the first clause, outermost first, that this version cannot run."""
+    """Raises for the outermost clause that this version cannot run."""
     match node:
         case Scan():
             _refuse_stream(node, under_window)
@@ -208,7 +208,7 @@ def _lonely(what: str, pos: Position | None) -> NotSupportedError:
 
 
 def _refuse_stream(scan: Scan, under_window: bool) -> None:
-    """Refuses a stream whose declaration asks for what this version does not do."""
+    """Refuses a stream whose declaration needs what this version does not support."""
     spec = scan.relation.stream
     wanted = [] if spec is None else _not_run(spec, under_window)
     if wanted:
@@ -223,8 +223,8 @@ def _refuse_stream(scan: Scan, under_window: bool) -> None:
 
 
 def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
-    """The clauses that would change a result: no queue but APPEND, no mode of windows (where there
-    are some)."""
+    """The clauses that this version does not run and that would change a result. The mode of
+    windows counts only under a window."""
     found = []
     if spec.update_key is not None:
         found.append(f"UPDATE KEY ({', '.join(spec.update_key)})")
@@ -402,8 +402,9 @@ def _never_ends(node: Aggregate, child: Physical) -> PlanError:
 def _closed_by_pair(
     node: Aggregate, child: Physical, times: tuple[int, int], settings: Mapping[str, Any]
 ) -> Physical:
-    """Groups of one time of each input of a join. Joint punctuation closes them when both inputs
-    have passed both, individual punctuation when no pair with the first time can come any more."""
+    """An aggregate whose keys hold a time of each input of a join. Joint punctuation closes a group
+    when both inputs have passed both times. Individual punctuation closes a group when no pair with
+    the first time can come any more."""
     made = with_end(child, times, "greatest")
     if made is None or settings["join_punctuation"] == "individual":
         live = [t for t in times if t in progressing(child)]
@@ -439,8 +440,8 @@ def _closed_by_pair(
 def _closed_by_key(
     node: Aggregate, child: Physical, at: int, column: int, settings: Mapping[str, Any]
 ) -> Physical:
-    """Groups that punctuation closes: windows of one unit of a key that rises with a progressing
-    column. The key leaves as the beginning of its window."""
+    """An aggregate whose groups punctuation closes: each is a window of one unit of a key that
+    rises with a progressing column. The output value of the key is the beginning of the window."""
     unit = logical_progress(node.input)[column].unit
     child = ordering.before_window(child, column, unit, settings, node.pos)
     key, keys = node.keys[at], node.keys
@@ -466,7 +467,7 @@ def _closed_by_key(
 
 
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
-    """Sort keys become columns: those that are expressions are computed below, dropped above."""
+    """Sort keys that are expressions become columns below the sort and are dropped above it."""
     width, names = len(node.input.schema), node.input.schema.names
     child, keys = _sorted_by_join(node, settings) or (_lower(node.input, settings), node.keys)
     if node.window_end is not None and node.window_end not in window_columns(child):
@@ -483,7 +484,7 @@ def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
 def _sorted_by_join(
     node: Sort, settings: Mapping[str, Any]
 ) -> tuple[Physical, tuple[SortKey, ...]] | None:
-    """The input, and the keys over it, if it is a join that can give its rows in their order."""
+    """The input and the sort keys over it, if it is a join that can emit rows in their order."""
     if node.window_end is not None or node.holds or settings["join_operator"] == "oop_join":
         return None
     found = in_time_order(node.input, lambda n: _lower(n, settings), settings)
@@ -497,7 +498,7 @@ def _sorted_by_join(
 
 
 def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
-    """A sort of each window's rows that numbers them."""
+    """A sort that numbers the rows of each window."""
     child = _lower(node.input, settings)
     assert node.window is not None  # else it is a relation
     if node.window not in window_columns(child) or not _in_windows(child):
@@ -519,7 +520,7 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
 
 
 def _in_windows(node: Physical) -> bool:
-    """Whether each row is a result of a window or, by a window function, one of its rows."""
+    """Whether each row is the result of a window or, by a window function, a row of a window."""
     match node:
         case WidAggregateExec() | BucketExec() | DupelimExec():
             return True
@@ -534,14 +535,14 @@ def _in_windows(node: Physical) -> bool:
 
 
 def _holds_rows(node: Physical) -> bool:
-    """Whether some of them are rows: they may come late."""
+    """Whether some rows are input rows, of window functions or Dupelim, which may come late."""
     return not isinstance(node, WidAggregateExec) and (
         isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in below(node))
     )
 
 
 def _is_distinct(node: Physical) -> bool:
-    """Whether rows of Dupelim, which has left late ones out, pass as they are."""
+    """Whether rows of Dupelim, which has dropped late rows, pass filters and projections only."""
     while isinstance(node, FilterExec | ProjectExec):
         node = node.input
     return isinstance(node, DupelimExec)
@@ -554,7 +555,7 @@ def _columns(node: Physical) -> tuple[Column, ...]:
 def _with_keys(
     child: Physical, wanted: tuple[SortKey, ...]
 ) -> tuple[Physical, tuple[SortKey, ...]]:
-    """``child`` with the sort keys as columns, behind its own where they are expressions."""
+    """``child`` with the sort keys as columns; expressions become columns behind its own."""
     width = len(child.schema)
     exprs: list[Expr] = [Column(i, f.name, f.type, f.nullable) for i, f in enumerate(child.schema)]
     keys: list[SortKey] = []
@@ -580,7 +581,7 @@ def _ordered(
         released = ordering.sort(child, keys)
         if released is not None:
             closed = released.order in window_columns(child) and not _holds_rows(child)
-            if not closed and not _is_distinct(child):  # else slack has been waited for below
+            if not closed and not _is_distinct(child):  # else the slack is applied below already
                 unit = _unit(node, keys[0])
                 below = ordering.with_slack(child, released.order, unit, settings, node.pos)
                 released = replace(released, input=below)
@@ -611,7 +612,7 @@ def _ordered(
 
 
 def _unit(node: Sort, key: SortKey) -> TimeUnit | None:
-    """What one step of a sort key means, where it is a column of the input."""
+    """The time unit of a sort key that is a progressing column of the input; else None."""
     live = logical_progress(node.input)
     found = isinstance(key.expr, Column) and key.expr.index in live
     return live[key.expr.index].unit if found and isinstance(key.expr, Column) else None

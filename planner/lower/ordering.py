@@ -1,8 +1,8 @@
-"""Order and where it is enforced: merging unions, sorts that punctuation releases, and slack.
+"""Order and where the plan enforces it: merging unions, sorts that punctuation releases, and slack.
 
-Nothing in an out-of-order architecture needs its input in order, so that each of these is taken
-only where a query orders its result by time, or where a setting asks for it: to compare with the
-in-order architecture (out-of-order paper §2), or for a consumer outside that needs order.
+An out-of-order architecture needs no input in order. The planner therefore adds these operators
+only where a query orders its result by time or a setting asks for order: to compare with the
+in-order architecture (out-of-order paper §2), or for an outside consumer that needs order.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def before_window(
     settings: Mapping[str, Any],
     pos: Position | None,
 ) -> Physical:
-    """The input of a windowed aggregate, with what the settings put in front of it; ``unit`` is
-    what a step of its attribute means."""
+    """``child``, the input of a windowed aggregate, under the slack and the sort that the settings
+    ask for. ``unit`` is the time unit of the window attribute ``wa``."""
     child = with_slack(child, wa, unit, settings, pos)
     if settings["order_enforcement"] != "sort":
         return child
@@ -85,7 +85,7 @@ def before_window(
 
 
 def late_rows(child: Physical, node: Aggregate | Windowed) -> Physical:
-    """``child`` of a window, with LATE OUTPUT where it is asked for."""
+    """``child`` of a window, under LATE OUTPUT if the window has that clause."""
     if not node.late_output:
         return child
     assert node.window is not None
@@ -94,7 +94,8 @@ def late_rows(child: Physical, node: Aggregate | Windowed) -> Physical:
 
 
 def refuse_order(root: Physical) -> None:
-    """What gives rows in order leaves late ones out itself, before LATE OUTPUT sees them."""
+    """Raises NotSupportedError for LATE OUTPUT above an ordering operator, which drops late rows
+    itself."""
     for late in (n for n in walk(root) if isinstance(n, LateRowsExec)):
         for node in walk(late):
             if isinstance(node, MergeUnionExec | PunctuatedSortExec):
@@ -113,7 +114,9 @@ def with_slack(
     settings: Mapping[str, Any],
     pos: Position | None,
 ) -> Physical:
-    """``child`` under the slack of its own that the setting asks for, if it does."""
+    """``child`` under the slack that the setting asks for, if any.
+
+    Raises PlanError for a slack that is no whole number of steps of the column."""
     text = str(settings["slack"])
     slack = None if text == "off" else parse_slack(text)
     if slack is None:
@@ -147,7 +150,7 @@ def with_slack(
 
 
 def declared(child: Physical, node: Watermark) -> SlackExec:
-    """``child`` with the progress that the query itself declares of a column."""
+    """``child`` with the watermark that the query itself declares on a column."""
     progress, field = node.progress, child.schema[node.column]
     length = duration(progress.slack, field.type)
     why = f"progress on {field.name} from arrival: its highest value so far less {length}"
@@ -156,8 +159,8 @@ def declared(child: Physical, node: Watermark) -> SlackExec:
 
 
 def _believed(child: Physical, column: int, progress: Progress) -> int | None:
-    """MAX ADVANCE of a slack: the one that a source below declares for a time of that type, else
-    the default."""
+    """MAX ADVANCE of a slack: the largest that a source below declares for a time of the column's
+    type, else the default."""
     kind = child.schema[column].type
     sources = [node for node in walk(child) if isinstance(node, SourceExec)]
     declared = [
@@ -170,8 +173,8 @@ def _believed(child: Physical, column: int, progress: Progress) -> int | None:
 
 
 def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | None:
-    """ORDER BY as a sort that punctuation releases, where its first key is a time that
-    progresses."""
+    """ORDER BY as a sort that punctuation releases; None unless the first key is an ascending
+    column that progresses."""
     first = keys[0] if keys else None
     if first is None or first.descending or not isinstance(first.expr, Column):
         return None
@@ -182,7 +185,7 @@ def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | Non
 
 
 def limited(child: Physical, limit: int | None, offset: int) -> Physical:
-    """``child`` under LIMIT and OFFSET, of the rows as they come."""
+    """``child`` under LIMIT and OFFSET, which count rows in the order of arrival."""
     if limit is None and not offset:
         return child
     why = "the first rows to come; then the query ends, and reads its inputs no further"
@@ -192,7 +195,7 @@ def limited(child: Physical, limit: int | None, offset: int) -> Physical:
 
 
 def purged(node: DupelimExec) -> DupelimExec:
-    """``node`` with what lets it forget rows: punctuation, or the order of its input."""
+    """``node`` with what lets it forget rows: the order of its input, else punctuation."""
     name, ordered = node.schema[node.by].name, in_order(node.input, node.by)
     passes = "the first of equal rows passes as it comes, and is forgotten when"
     when = f"{name} advances, by which its input is ordered" if ordered else ""
@@ -202,7 +205,7 @@ def purged(node: DupelimExec) -> DupelimExec:
 
 
 def joined_in_order(node: Physical, column: int) -> bool:
-    """Whether rows come from a join that gives them in the order of that column."""
+    """Whether rows come from a join that emits them in the order of ``column``."""
     match node:
         case FilterExec() | DupelimExec():
             return joined_in_order(node.input, column)
@@ -216,8 +219,8 @@ def joined_in_order(node: Physical, column: int) -> bool:
 
 
 def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
-    """Whether rows come in the order of that column, without late rows. ``guarded``: but for rows
-    that an advance of time beyond MAX ADVANCE has to be confirmed of."""
+    """Whether rows come in the order of ``column``, without late rows. ``guarded`` disregards rows
+    whose advance of time exceeds MAX ADVANCE and has to be confirmed."""
     match node:
         case FilterExec() | DupelimExec() | LimitExec():
             return in_order(node.input, column, guarded=guarded)
@@ -234,7 +237,7 @@ def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
 
 
 def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
-    """Whether rows that are not in order are late rows, all of them."""
+    """Whether every row that is out of order is a late row."""
     match node:
         case FilterExec() | OnTimeExec():
             return _declared_in_order(node.input, column, guarded)
@@ -246,7 +249,7 @@ def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
             if declared is None or not declared.by_rows or declared.slack:
                 return False
             if node.relation.stream is not None and node.relation.stream.by is not None:
-                return False  # only the rows of one value are
+                return False  # only the rows of one value are in order
             sparse = declared.every is not None or declared.marked_by is not None
             return not sparse and (guarded or max_advance(node.relation, declared) is None)
         case _:
@@ -257,13 +260,14 @@ def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
 
 
 def choose_unions(root: Physical, settings: Mapping[str, Any]) -> Physical:
-    """``root`` with a merging union where one is asked for or something above it needs order, and
-    without the sorts that this makes needless."""
+    """``root`` with a merging union where the setting asks for one or an operator above needs
+    order, and without the sorts that the merging unions replace."""
     return _below(root, None, str(settings["union_operator"]))
 
 
 def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
-    """``node`` when what is above it goes by its column ``wanted``."""
+    """``node`` with its unions chosen. The operator above needs the order of column ``wanted``, if
+    it needs any."""
     match node:
         case SourceExec() | ValuesExec():
             return node
@@ -295,7 +299,7 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
 
 
 def _through(node: Physical, wanted: int | None) -> int | None:
-    """The input column that decides on the progress of column ``wanted``."""
+    """The input column that determines the watermark of output column ``wanted``."""
     match node:
         case WidAggregateExec():
             return None if node.window is None else node.window.wa
@@ -337,8 +341,7 @@ def _forced(choice: str) -> str:
 
 
 def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
-    """A sort by time alone over a union is the merge of the union's inputs, and over a join in
-    order it has nothing to do."""
+    """A sort by time alone becomes a merge over a union, and disappears over a join in order."""
     child = _below(node.input, node.order, choice)
     plain = not node.keys
     if plain and joined_in_order(child, node.order):
@@ -348,8 +351,8 @@ def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
 
 
 def _merged(node: Physical, column: int) -> Physical | None:
-    """``node`` with the union that its rows come from giving them in order, without those that a
-    sort by ``column`` refuses; None if they do not come from one."""
+    """``node`` over a merge by ``column`` in place of the union that its rows come from. The merge
+    refuses NULL, as a sort by ``column`` does. None if the rows do not come from a union."""
     match node:
         case FilterExec() if not node.schema[column].nullable:
             below = _merged(node.input, column)

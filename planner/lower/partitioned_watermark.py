@@ -1,8 +1,10 @@
-"""Group-wise punctuation (out-of-order paper A.1.1): PUNCTUATE BY gives each value of a column
-progress of its own. A window aggregate by window id (WID) over the stream or a union of several
-(A.2.1), grouped by that column, lets a value's groups go as soon as that value's progress has
-passed their window. Whatever else asks for progress goes by what all values have passed, which is
-right and merely later. A row is late by the progress of its own value in either case."""
+"""Partitioned watermarks, the paper's group-wise punctuation (out-of-order paper A.1.1): PUNCTUATE
+BY keeps a watermark for each value of a column.
+
+A window aggregate by window id (WID) over the stream or over a union of several (A.2.1), grouped by
+that column, emits the groups of a value as soon as the value's watermark has passed their window.
+Other operators use the least watermark of all values, which is correct but later. A row is late by
+the watermark of its own value in either case."""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.nodes.progress import max_skew
 
-#: What asks for one progress, as the plan calls it.
+#: Operators that use one watermark for all values, as the plan names them.
 _CONSUMERS = {
     MergeUnionExec: "a union in order",
     PunctuatedSortExec: "a sort by time",
@@ -70,9 +72,9 @@ _WINDOWS = {
     WindowKind.SESSION: "session windows",
     WindowKind.CUMULATE: "windows with CUMULATE",
 }
-#: Progress that a query makes of the order of arrival leaves that of its input out.
+#: An operator that makes its watermark from the order of arrival ignores that of its input.
 _ARRIVAL = "no one: progress is made of the order of arrival (SET slack, WATERMARK behind a query)"
-#: What lies between a window and the stream, so that values do not go one by one.
+#: Operators between a window and the stream that keep the window from using the values' watermarks.
 _BETWEEN = {
     LateRowsExec: "a window with LATE OUTPUT",
     LimitExec: "a window behind LIMIT",
@@ -84,16 +86,16 @@ _BETWEEN = {
 
 
 def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
-    """``root``, with the aggregates and unions that follow group-wise punctuation, and what is said
-    of the sources whose values count together."""
+    """``root`` with the aggregates and unions that use partitioned watermarks, and with a note on
+    each source whose values share one watermark."""
     if all(column_of(s) is None for s in sources(root)):
         return root
     return _applied(root, None, settings)
 
 
 def check(root: Physical) -> None:
-    """Raises PlanError where the progress that is awaited of a stream of PUNCTUATE BY, of all its
-    values, would never come: nobody says how far one of them may lie behind the others."""
+    """Raises PlanError if the common watermark of all values of a PUNCTUATE BY stream is awaited
+    but would never advance, because nothing limits how far one value may lie behind the others."""
     for source in sources(root):
         for column, progress in source.progress if column_of(source) is not None else ():
             if source.awaited_on(column) != () and _never_passes(source, progress):
@@ -109,7 +111,7 @@ def check(root: Physical) -> None:
 
 
 def column_of(source: SourceExec) -> str | None:
-    """The column of PUNCTUATE BY."""
+    """The column of PUNCTUATE BY; None without that clause."""
     return source.relation.stream.by if source.relation.stream is not None else None
 
 
@@ -119,7 +121,7 @@ def _never_passes(source: SourceExec, progress: Progress) -> bool:
 
 
 def _applied(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
-    """``asks`` is what takes its rows and goes by one progress of all values."""
+    """``asks`` names the operator above that uses one watermark for all values, if there is one."""
     below: tuple[str | None, ...] = (asks,)
     match node:
         case SourceExec():
@@ -138,7 +140,7 @@ def _applied(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> P
         case KeyWindowsExec():  # counts rows
             below = (None,)
         case LookupExec() | TableJoinExec():
-            below = (asks, None)  # what is looked up in is read to its end
+            below = (asks, None)  # the side that is looked up is read to its end
         case OopJoinExec() if node.band is None:
             below = (None,)  # rows stay until the inputs end
         case SortExec() if node.window_end is None:
@@ -154,7 +156,7 @@ def _applied(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> P
 
 
 def _together(source: SourceExec, asks: str) -> SourceExec:
-    """``source``, said to be asked for one progress."""
+    """``source`` with the note that ``asks`` uses one watermark for all its values."""
     if asks == _ARRIVAL:
         return replace(source, why=f"{source.why}, asked by {asks}")
     why = f"{source.why}, but all together for {asks}"
@@ -171,7 +173,7 @@ def _together(source: SourceExec, asks: str) -> SourceExec:
 def _aggregate(
     node: WidAggregateExec, settings: Mapping[str, Any]
 ) -> tuple[WidAggregateExec, str | None]:
-    """``node``, and what of it asks for one progress, if anything does."""
+    """``node``, and the reason why it uses one watermark for all values; None if it does not."""
     window = node.window
     if window is None or window.wa is None:
         return node, None  # groups wait for the end of the input
@@ -192,7 +194,7 @@ def _behind_what(node: Physical) -> str:
 
 
 def _reached(node: Physical) -> list[SourceExec]:
-    """The sources of which rows come as they are read."""
+    """The sources whose rows come through filters, projections and unions only."""
     match node:
         case SourceExec():
             return [node]
@@ -205,8 +207,8 @@ def _reached(node: Physical) -> list[SourceExec]:
 
 
 def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[int | None]:
-    """For each of the sources reached, its column that a column is, unchanged; or (a ``time``) that
-    it rises with."""
+    """For each source reached, its column whose values ``column`` holds unchanged or, with
+    ``time``, its column with which ``column`` rises."""
     match node:
         case SourceExec():
             return [column]
@@ -226,7 +228,7 @@ def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[
 
 
 def _is_column(node: Physical, column: int) -> bool:
-    """Whether a column is one of the source, or of the union below, unchanged."""
+    """Whether ``column`` is a column of the source or union below, unchanged."""
     while isinstance(node, FilterExec | ProjectExec):
         if isinstance(node, ProjectExec):
             expr = node.exprs[column]
@@ -240,7 +242,8 @@ def _is_column(node: Physical, column: int) -> bool:
 def _by_value(
     node: WidAggregateExec, settings: Mapping[str, Any]
 ) -> tuple[WidAggregateExec, str | None]:
-    """``node`` by the progress of single values; or as it is, and why it asks for one of all."""
+    """``node`` by the watermarks of single values; or unchanged, with the reason why it uses one
+    watermark for all values."""
     window, reached = node.window, _reached(node.input)
     assert window is not None
     assert window.wa is not None
@@ -253,7 +256,7 @@ def _by_value(
         return node, _WINDOWS.get(window.kind, "such windows")
     if window.zone is not None:
         return node, "windows of days of a time zone"
-    own: dict[int, set[int]] = {}  # by key: the sources that it tells the values of apart
+    own: dict[int, set[int]] = {}  # by key: the sources whose PUNCTUATE BY column the key is
     for k, key in enumerate(node.keys):
         found = enumerate(_origins(node.input, value_origin(key)))
         own[k] = {n for n, c in found if c is not None and c == columns[n]}
@@ -284,7 +287,7 @@ def _by_value(
 
 
 def _behind(source: SourceExec, time: int | None) -> str:
-    """How far a value of a source may lie behind the rows furthest ahead, as a phrase."""
+    """A phrase with the most by which a value may lie behind the row furthest ahead."""
     if column_of(source) is None or time is None:
         return ""
     most = max_skew(source.relation, dict(source.progress)[time])
@@ -292,7 +295,7 @@ def _behind(source: SourceExec, time: int | None) -> str:
 
 
 def _whose(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) -> str:
-    """What the progress of a value is made of."""
+    """A phrase with the origin of a value's watermark."""
     first = reached[min(own)]
     if len(reached) == 1:
         return f"each {column_of(first)} has progress of its own{behind[0]}"
@@ -307,7 +310,7 @@ def _whose(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) 
 
 
 def _promising(node: Physical, attribute: int, by: int) -> Physical:
-    """``node`` with the unions that pass on what is promised of single values of column ``by``."""
+    """``node`` with unions that pass on the watermarks of single values of column ``by``."""
     match node:
         case UnionExec() if attribute in progressing(node):
             below = tuple(_promising(child, attribute, by) for child in node.inputs)

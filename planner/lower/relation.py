@@ -1,8 +1,8 @@
-"""Relations as physical operators over their changes.
+"""Relations as physical operators over changelogs.
 
-A change is a row with the instant ``_time`` and a ``_weight``: how many copies of the row enter
-(or, below zero, leave). Filters, projections and unions take changes like other rows; the operators
-that look at a relation as a whole take and give them instant by instant.
+A change is a row with the instant ``_time`` and a ``_weight``: the number of copies of the row that
+enter (or, below zero, leave). Filters, projections and unions process changes like other rows;
+operators that need a whole relation consume and emit changes instant by instant.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ def stream_of(node: RelationToStream, lower: Lower) -> Physical:
 
 
 def on_time(node: Windowed, lower: Lower) -> Physical:
-    """A window at the top of a query without any operator that asks for a relation: each row
-    once."""
+    """A window at the top of a query without an operator that needs a relation: each row once."""
     child = lower(node.input)
     if node.window.wa is None or node.window.wa not in progressing(child):
         return child
@@ -98,8 +97,8 @@ def on_time(node: Windowed, lower: Lower) -> Physical:
 
 
 def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
-    """``node`` as a relation, by its changes: its columns, then ``_time`` and ``_weight``.
-    ``lower`` makes the operators of what is a stream."""
+    """``node`` as a changelog: its columns, then ``_time`` and ``_weight``. ``lower`` makes the
+    operators of streams."""
     time = time or BIGINT
     match node:
         case Windowed():
@@ -164,7 +163,8 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
 
 
 def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
-    """A table holds from the beginning (``relations.as_relation`` put streams under windows)."""
+    """A table: all rows enter at the beginning. ``changelog.as_relation`` has put streams under
+    windows before."""
     return _from_the_beginning(lower(node), time, node)
 
 
@@ -184,7 +184,7 @@ def _from_the_beginning(child: Physical, time: DataType, node: Logical) -> Physi
 
 
 def _beginning(time: DataType) -> int:
-    """An instant before those of streams: the first day of the calendar, for times and dates."""
+    """An instant before all those of streams; for times and dates the first calendar day."""
     if time.is_timestamp:
         return -719_162 * 86_400_000_000
     return -719_162 if time.kind is Kind.DATE else -MAX_EVENT_TIME
@@ -226,8 +226,8 @@ def first_in_first_out(node: Physical, keys: frozenset[int]) -> bool:
 
 
 def _with_entry(node: Physical) -> Physical | None:
-    """``node`` with one more column before the change's own: the event time of the row (at which it
-    entered, but for late rows in early results). None where rows are not those of windows."""
+    """``node`` with one more column before ``_time``: the event time of the row. The row entered at
+    that time, except for late rows in early results. None where rows do not come from windows."""
     match node:
         case RelationExec() | ArrivalExec():
             wa = node.wa if isinstance(node, ArrivalExec) else node.window.wa
@@ -295,7 +295,7 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
 
 
 def _ends(node: Physical) -> int | None:
-    """The column with the end of the window of rows that are shown before it."""
+    """The column with the window's end, for windows whose rows are shown before that end."""
     match node:
         case ArrivalExec():
             return node.end
@@ -315,9 +315,9 @@ def _ends(node: Physical) -> int | None:
 
 def _asks_entry(method: str, below: Physical, keys: int) -> bool:
     """Whether rows of a group leave in another order than they came, or come in another order than
-    that of their times."""
+    their times."""
     if method == "append_only":
-        return _ends(below) is not None  # early results: a late row
+        return _ends(below) is not None  # early results: a late row may come
     return method != "two_stacks" and not first_in_first_out(below, frozenset(range(keys)))
 
 
@@ -342,7 +342,7 @@ def _shown(call: AggregateCall) -> str:
 def _method_of_states(
     below: Physical, keys: int, calls: Sequence[AggregateCall]
 ) -> tuple[str, str]:
-    """For the calls whose states are those of rows."""
+    """The method for calls that keep a state per group, computed from the rows."""
     if never_shrinks(below):
         return "append_only", "rows only come: each is added to the state of its group"
     if all(_can_retract(call) for call in calls):
@@ -362,7 +362,7 @@ def _can_retract(call: AggregateCall) -> bool:
 
 
 def _needs_parts(call: AggregateCall, calls: Sequence[AggregateCall]) -> PlanError:
-    """For an aggregate of the user's without merge."""
+    """The error for a user-defined aggregate without merge."""
     assert call.function is not None
     other = next((c.fn for c in calls if not _can_retract(c)), call.fn)
     if other != call.fn:
@@ -394,7 +394,7 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
 
 
 def _join(node: Join, time: DataType, lower: Lower) -> Physical:
-    """A table is read before the rows that it meets."""
+    """A table is read before the rows that join it."""
     sides = [as_side(node.left), as_side(node.right)]
     constant = [is_constant(side) for side in sides]
     left, right = (changes(side, time, lower) for side in sides)
@@ -406,12 +406,14 @@ def _join(node: Join, time: DataType, lower: Lower) -> Physical:
 
 
 def pairs(node: Join, lower: Lower) -> Physical:
-    """A join as the stream of its pairs, each once, where that is made of its changes."""
+    """A join as the stream of its pairs, each once, computed from the join's changelog."""
     return each_pair_once(node, _join(node, clock(node) or BIGINT, lower))
 
 
 def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
-    """Over a stream, where the subquery never changes: still that stream."""
+    """A stream whose rows look up a subquery that never changes: the result is still a stream.
+
+    Raises NotSupportedError for EXISTS with more than equalities."""
     if node.condition is not None:
         raise NotSupportedError(
             "EXISTS (subquery) over a table, with more than equalities, is not supported as a"
@@ -481,8 +483,8 @@ def _sides(
     of_right: tuple[Expr, ...],
     names: tuple[str, ...],
 ) -> tuple[ProjectExec, ProjectExec]:
-    """The rows of the left and those of the subquery with the same columns: those of the left, the
-    keys (or the value of a scalar subquery), and what else each has, by ``names``."""
+    """The left rows and the subquery's rows in one schema: the columns of the left, the keys (or
+    the value of a scalar subquery), then ``of_left`` or ``of_right`` under ``names``."""
     fields = node.input.schema.fields
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
     asked = len(node.keys) or int(node.kind == "scalar")
@@ -497,8 +499,8 @@ def _sides(
 
 
 def _from_ever(node: Physical) -> Physical:
-    """A subquery is asked before anything came to its own input: aggregates without keys have their
-    row (count 0) from the beginning."""
+    """``node`` of a subquery, which has an answer before its own input has any row: aggregates
+    without keys have their row (count 0) from the beginning."""
     match node:
         case ChangeAggregateExec():
             since = None if node.keys else node.beginning
@@ -546,7 +548,7 @@ def _row_number(node: RowNumber, time: DataType, lower: Lower, limit: int | None
 
 
 def _with_keys(below: Physical, wanted: Sequence[SortKey]) -> tuple[Physical, tuple[SortKey, ...]]:
-    """``below`` with the sort keys as columns, behind its own where they are expressions."""
+    """``below`` with the sort keys as columns; expressions become columns behind its own."""
     width = len(below.schema) - 2
     exprs: list[Expr] = [
         Column(k, f.name, f.type, f.nullable) for k, f in enumerate(below.schema.fields[:-2])
@@ -577,7 +579,7 @@ def _without_keys(made: Physical, width: int, stop: int) -> Physical:
 
 
 def _asked_up_to(condition: Expr, column: int) -> int | None:
-    """The largest number that can pass a filter, where a part of it says so."""
+    """The largest row number that can pass the filter, if a part of ``condition`` bounds it."""
     if isinstance(condition, Call) and condition.fn == "and":
         found = [_asked_up_to(arg, column) for arg in condition.args]
         return min((n for n in found if n is not None), default=None)
@@ -597,7 +599,7 @@ def _asked_up_to(condition: Expr, column: int) -> int | None:
 
 
 def _is_raw(node: Physical) -> bool:
-    """Whether nothing looks at a relation as a whole: what a window shows are its own rows."""
+    """Whether no operator looks at a relation as a whole: all changes are a window's own rows."""
     match node:
         case FilterExec() | ProjectExec():
             return _is_raw(node.input)
@@ -608,8 +610,8 @@ def _is_raw(node: Physical) -> bool:
 
 
 def _is_net(node: Physical) -> bool:
-    """Whether no row both enters and leaves at one instant. Two rows may look the same once columns
-    are left out or computed, or come from the two inputs of a union."""
+    """Whether no row both enters and leaves at one instant. Two rows may become equal when columns
+    are dropped or computed, or if they come from the two inputs of a union."""
     match node:
         case FilterExec():
             return _is_net(node.input)
@@ -617,14 +619,14 @@ def _is_net(node: Physical) -> bool:
             kept = {e.index for e in node.exprs if isinstance(e, Column)}
             return len(kept) == len(node.input.schema) and _is_net(node.input)
         case RelationJoinExec():
-            # a row without a partner may look like one with a partner that is all NULL
+            # a row without a partner may equal a row whose partner is all NULL
             return node.kind in ("inner", "mark")
         case _:
             return isinstance(node, Changes)
 
 
 def for_reading(root: Physical) -> Physical:
-    """A relation's changes as users see them: ``_time`` and ``_weight`` first."""
+    """A relation's changelog as users see it: ``_time`` and ``_weight`` first."""
     if not (_is_raw(root) or _is_net(root)):
         root = StreamExec(root, "net", "of each instant the difference to the one before")
     fields = root.schema.fields

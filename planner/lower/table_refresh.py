@@ -1,4 +1,4 @@
-"""Tables that a join reads again on a schedule (``SET table_refresh``)."""
+"""Tables that a join reads again at an interval (``SET table_refresh``)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cql.planner.nodes.physical_join import TableJoinExec
 
 
 def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
-    """``root`` with the tables that streams without an end are joined with read again; a bounded
-    query sees them as they are when it begins.
+    """``root`` with a refresh interval on each table that an endless stream is joined with. A
+    bounded query reads each table once, when it begins.
 
     Raises NotSupportedError for a table that is computed by more than filters and projections."""
     text = str(settings["table_refresh"])

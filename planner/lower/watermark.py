@@ -1,4 +1,4 @@
-"""On which columns of a physical plan punctuation flows, and which of them close with a window."""
+"""The columns of a physical plan on which punctuation flows, and those that close with a window."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
         case StreamExec():
             return (len(node.input.schema) - 2,)
         case SortExec():
-            # Rows wait for their window's end, so only the window columns keep their promise.
+            # Rows wait for their window's end, so only the watermarks of window columns still hold.
             return () if node.window_end is None else window_columns(node.input)
         case ProjectExec():
             live = progressing(node.input)
@@ -89,7 +89,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
                 i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
             )
         case MergeUnionExec() | PunctuatedSortExec():
-            return (node.order,)  # a row that waits may lie below what was promised on others
+            return (node.order,)  # a waiting row may lie below the watermarks of other columns
         case SlackExec():
             return (node.attribute,)
         case NumberExec():
@@ -101,7 +101,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             width = len(node.input.schema)
             return (*live, *range(width, width + 3)) if node.window.wa in live else live
         case UnionExec():
-            # a table holds all progress back until it has been read, and nothing from then on
+            # a table holds the watermark back until it has been read, and not from then on
             found = [(set(progressing(i)), i) for i in node.inputs]
             kept = [columns for columns, i in found if columns or not bounded(i)]
             return tuple(sorted(set.intersection(*kept))) if kept else ()
@@ -115,8 +115,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
 
 
 def _of_join(node: OopJoinExec) -> tuple[int, ...]:
-    """The two sides of the band (individual punctuation) and what follows them, and, where both
-    progress, the later and the earlier of the two (joint punctuation, paper §7)."""
+    """The two times of the band (individual punctuation), the columns that follow them and, where
+    both progress, the later and the earlier time (joint punctuation, out-of-order paper §7)."""
     band = node.band
     if band is None:
         return ()
@@ -133,7 +133,7 @@ def _of_join(node: OopJoinExec) -> tuple[int, ...]:
 
 
 def _of_window_join(node: WindowJoinExec) -> tuple[int, ...]:
-    """The time of each input, and the result's."""
+    """The time of each input, and the time of the result."""
     times = {node.first(i) + t for i, t in enumerate(node.times)}
     found = tuple(k for k, c in enumerate(node.columns) if c in times)
     return (*found, len(node.columns)) if node.time else found
@@ -148,7 +148,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
         case FilterExec() | LimitExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
             return window_columns(node.input)
-        case DupelimExec():  # a window of each value
+        case DupelimExec():  # each value is a window
             return progressing(node)
         case LookupExec():
             return tuple(c for c in window_columns(node.input) if c < node.width)
@@ -184,7 +184,7 @@ def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
 
 
 def value_origin(expr: Expr) -> int | None:
-    """The column of which ``expr`` gives each value as it is, if any; integers may become wider."""
+    """The column whose values ``expr`` has unchanged, if any; integers may become wider."""
     match expr:
         case Column():
             return expr.index
@@ -196,5 +196,5 @@ def value_origin(expr: Expr) -> int | None:
 
 
 def _size(kind: DataType) -> int:
-    """Bits of an integer."""
+    """Width of an integer in bits."""
     return int(kind.storage.removeprefix("int"))

@@ -1,9 +1,9 @@
-"""Which punctuation the consumers of each source can use (the describe operator: out-of-order paper
-A.1.1, Tucker's [28]).
+"""The punctuation that the consumers of each source can use (the describe operator: out-of-order
+paper A.1.1, Tucker's [28]).
 
-Punctuation on a window attribute that does not reach another window's end closes nothing. So every
-consumer states the boundaries that it needs, these are carried down to the sources, and a source
-makes punctuation at boundaries only: what it promises in between is rolled down to the last one.
+Punctuation on a window attribute closes nothing unless it reaches another window's end. So every
+consumer states the boundaries that it needs, the planner carries them down to the sources, and a
+source emits punctuation at boundaries only: a watermark in between is rounded down to a boundary.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.optimize.join_condition import NO_BOUND
 
-#: (step, offset): the values at offset + a multiple of step. None: any value.
+#: (step, offset): the values offset + n · step. None: any value.
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None
-#: By output column of a node.
+#: Boundaries by output column of a node.
 Wanted: TypeAlias = dict[int, Boundaries]
-#: A join forgets rows this many times within the width of its band, and so keeps at most an eighth
-#: more rows than the band asks for.
+#: A join purges rows this many times within the width of its band, and so keeps at most an eighth
+#: more rows than the band needs.
 _PURGES = 8
 
 
 def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
-    """``node``, its sources told what is awaited of them; ``wanted`` is what the operator above
-    needs on the columns of ``node``."""
+    """``node`` with the awaited punctuation noted at its sources. ``wanted`` holds the boundaries
+    that the operator above needs on the columns of ``node``."""
     wanted = wanted or {}
     match node:
         case SourceExec():
@@ -112,35 +112,37 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return replace(node, input=describe(node.input, _without(wanted, width)))
         case MergeUnionExec() | PunctuatedSortExec():  # rows wait for each value of the time
             return _each(node, [{node.order: None} for _ in inputs(node)])
-        case RelationExec():  # so does each instant
+        case RelationExec():  # rows wait for each instant
             return _each(node, [{node.window.wa: None} if node.window.wa is not None else {}])
         case ArrivalExec():
             return _each(node, [{node.wa: None}])
-        case SlackExec() | KeyWindowsExec():  # take progress from the rows alone
+        case SlackExec() | KeyWindowsExec():  # make the watermark from the rows alone
             return _each(node, [{}])
         case WindowJoinExec() | AsofJoinExec():  # rows wait for each value of the other times
             return _each(node, [{time: None} for time in node.times])
         case OopJoinExec():
             return _each(node, _of_join(node, wanted))
-        case _:  # operators over changes: all that flows is the time of the instants
+        case _:  # operators over changelogs: punctuation flows on the instants only
             return _each(node, [dict.fromkeys(progressing(child)) for child in inputs(node)])
 
 
 def _each(node: Physical, wanted: Sequence[Wanted]) -> Physical:
-    """``node``, with what is wanted of each of its inputs."""
+    """``node`` with its inputs described; ``wanted`` has one entry per input."""
     told = (describe(c, w) for c, w in zip(inputs(node), wanted, strict=True))
     return with_input(node, tuple(told))
 
 
 def _without(wanted: Wanted, width: int) -> Wanted:
-    """What is wanted of the first ``width`` columns."""
+    """The part of ``wanted`` on the first ``width`` columns."""
     return {c: b for c, b in wanted.items() if c < width}
 
 
 def _of_join(node: OopJoinExec, wanted: Wanted) -> list[Wanted]:
-    """What the join itself needs to forget rows, and the values from which what is wanted of its
-    own times follows. Of the left time these are the same values of the left, and those of the
-    right that lie the band's upper limit above; of the right time the same with the lower limit."""
+    """The boundaries that a join needs of each input: its own, to purge rows, and those that imply
+    the boundaries ``wanted`` of its output times. The left time needs the same value of the left
+    input, and of the right input a value that lies the band's upper limit above. The right time
+    needs the same value of the right input, and of the left input a value that lies the band's
+    lower limit below."""
     band = node.band
     if band is None:
         return [{}, {}]  # rows stay until the inputs end
@@ -173,8 +175,8 @@ def _of_join(node: OopJoinExec, wanted: Wanted) -> list[Wanted]:
 
 
 def _purges(band: BandExec) -> Boundaries:
-    """Where a join forgets rows, at round values. One that gives rows without a partner, which wait
-    for progress, does so at any value."""
+    """The round values at which a join purges rows; None for a narrow band: any value. A join that
+    emits rows without a partner needs any value, because these rows wait for the watermark."""
     limits = [limit for limit in (band.low, band.high) if abs(limit) < NO_BOUND]
     most = (limits[-1] - limits[0]) // _PURGES if len(limits) == 2 else 0
     if most < 2:
@@ -184,7 +186,7 @@ def _purges(band: BandExec) -> Boundaries:
 
 
 def _moved(wanted: Boundaries, by: int) -> Boundaries:
-    """Values that lie ``by`` above."""
+    """The boundaries that lie ``by`` above those of ``wanted``."""
     if wanted is None:
         return None
     return frozenset((step, (offset + by) % step) for step, offset in wanted)
@@ -198,7 +200,7 @@ def _add(wanted: Wanted, column: int | None, more: Boundaries) -> None:
 
 
 def _ends(window: Window) -> Boundaries:
-    """Where windows end. Sessions end anywhere; days of a time zone, at no multiple of anything."""
+    """The ends of windows. Sessions end anywhere, days of a time zone at no multiple of a step."""
     if not window.has_number or not window.slide or window.range is None or window.zone:
         return None
     return frozenset({(window.slide, (window.offset + window.range) % window.slide)})
@@ -223,8 +225,8 @@ def _of_project(node: ProjectExec, wanted: Wanted) -> Wanted:
 
 
 def _before(expr: Expr, wanted: Boundaries) -> Boundaries:
-    """What to await of the column in ``expr``, where ``wanted`` is awaited of ``expr``: a shift
-    moves boundaries, other functions may need any value."""
+    """The boundaries to await of the column in ``expr``, if ``wanted`` is awaited of ``expr``. A
+    shift moves boundaries; other functions may need any value."""
     if wanted is None:
         return None
     match expr:
@@ -247,7 +249,7 @@ def _shifts(inner: Expr, by: Literal, whole: Expr) -> bool:
 
 
 def fewest(wanted: frozenset[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Without those whose values are all values of another."""
+    """``wanted`` without the entries whose values are all values of another entry."""
 
     def covered(one: tuple[int, int]) -> bool:
         return any(

@@ -1,4 +1,4 @@
-"""Which logical plans are relations that change, and on what clock.
+"""Which logical plans are changing relations, and the clock of their changes.
 
 A window without SLIDE makes a stream a relation: a bag of rows at each instant. Filters and
 projections of it are relations, and so are aggregates, DISTINCT, EXCEPT, INTERSECT and LIMIT over
@@ -73,8 +73,8 @@ def is_relation(node: Logical) -> bool:
 
 
 def _join_changes(node: Join) -> bool:
-    """What an outer, semi or anti join says of a row changes when a partner comes; but for streams
-    whose times must lie near each other."""
+    """Whether a join emits changes. An outer, semi or anti join changes its answer for a row when a
+    partner comes, unless a band bounds the distance of the times of two streams."""
     if is_relation(node.left) or is_relation(node.right):
         return True
     sides = (progressing(node.left), progressing(node.right))
@@ -85,9 +85,9 @@ def _join_changes(node: Join) -> bool:
 
 
 def is_append_only(node: Logical) -> bool:
-    """Whether a relation at the top of a query is only a stream under windows: selected, projected,
-    ordered, united, joined, and grouped by what ends each group. What users ask for are its rows,
-    each once."""
+    """Whether a relation at the top of a query consists of streams under windows only: selected,
+    projected, ordered, united, joined, and grouped by keys that close each group. Users then get
+    its rows, each once."""
     match node:
         case Aggregate() if closing_pair(node) is not None:
             return is_append_only(node.input)
@@ -105,13 +105,13 @@ def is_append_only(node: Logical) -> bool:
 
 
 def changes(node: Logical) -> bool:
-    """Whether what users get of ``node``, at the top of a query, are changes: rows also leave."""
+    """Whether the output of ``node`` at the top of a query is a changelog: rows also leave."""
     return is_relation(node) and not is_append_only(node)
 
 
 def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
-    """``node`` read as a relation: a stream in it is that of all its rows so far. ``above`` is what
-    else is asked of its rows."""
+    """``node`` as a relation: a stream in it becomes the relation of all its rows so far. ``above``
+    are the conditions that operators above apply to its rows."""
     match node:
         case Filter() if sees_relation(node.input) or not progressing(node):
             asked = (*above, *conjuncts(node.condition))
@@ -140,7 +140,7 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
             return node
         case _:
             first = next(iter(progressing(node)), None)
-            if first is None:  # a table: it holds from the beginning
+            if first is None:  # a table: all its rows are there from the beginning
                 return node
             if is_bounded(node) and _without_band(node, above):
                 return as_side(node)
@@ -148,8 +148,8 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
 
 
 def as_side(node: Logical) -> Logical:
-    """An input of a join of relations as a relation: of a stream, that of all its rows so far; of a
-    join, that of relations."""
+    """An input of a join of relations, as a relation: a stream becomes the relation of all its rows
+    so far, a join becomes a join of relations."""
     match node:
         case Join() if node.kind not in ASOF:
             return replace(node, left=as_side(node.left), right=as_side(node.right))
@@ -166,8 +166,8 @@ def _is_join(node: Logical) -> bool:
 
 
 def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
-    """Whether it is a join of streams whose pairs may come at any time (or what is looked up for
-    such pairs): none of its times progresses before both inputs have ended."""
+    """Whether ``node`` contains a join of streams without a band. Its pairs may come at any time:
+    none of its times progresses before both inputs have ended."""
     match node:
         case Filter():
             return _without_band(node.input, (*above, *conjuncts(node.condition)))
@@ -187,9 +187,9 @@ def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
 
 
 def as_it_comes(node: Logical) -> Logical:
-    """``node`` as a relation that shows what the groups of its windows hold so far, instead of a
-    stream of those that are complete: EMIT CHANGES. Rows are those of the windows with bounds at
-    the top of the plan; windows further down stay streams."""
+    """``node`` for EMIT CHANGES: a relation of the groups of its windows so far, instead of a
+    stream of complete groups. Applies to the windows with bounds at the top of the plan; windows
+    further down stay streams."""
     match node:
         case Filter() | Project() | Limit() if _early(node.input):
             return replace(node, input=as_it_comes(node.input))
@@ -202,7 +202,7 @@ def as_it_comes(node: Logical) -> Logical:
 
 
 def only_complete(node: Logical) -> str | None:
-    """What of ``node`` can only be told when a window has closed, in words."""
+    """The part of ``node`` that has no result before a window closes, in words; else None."""
     match node:
         case Filter() | Project() | Limit():
             return only_complete(node.input)
@@ -229,9 +229,9 @@ def _early(node: Logical) -> bool:
 
 
 def _so_far(node: Aggregate) -> Logical:
-    """Each row counts in all windows that hold it, from its time on; a late row from the time that
-    its input had come to, so that no instant that is over changes. A group stays as it is when its
-    window has ended."""
+    """Each row counts in all windows that hold it, from its time on; a late row counts from its row
+    watermark on, so that no instant that is over changes. A group stays as it is after its window
+    has ended."""
     assert node.window is not None
     bucket = Bucket(node.input, node.window, node.pos)
     width, keys = len(node.input.schema), len(node.keys)
@@ -264,9 +264,10 @@ def sees_relation(node: Logical) -> bool:
 
 
 def clock(node: Logical) -> DataType | None:
-    """The type of the instants at which ``node``, read as a relation, changes; None where nothing
-    in it progresses (a table, which holds from the beginning). ValueError where its inputs count
-    time differently."""
+    """The type of the instants at which the relation ``node`` changes; None if nothing in it
+    progresses (a table, whose rows are there from the beginning).
+
+    Raises ValueError if the times of its inputs differ in type."""
     match node:
         case Windowed() if node.window.wa is not None:
             return _counted(node.input.schema[node.window.wa].type)

@@ -1,5 +1,5 @@
-"""ORDER BY of a query inside another one has no meaning where what reads its rows does not go by
-their order. It is left out there, so that it changes nothing, and nothing waits for it."""
+"""Drops ORDER BY of an inner query whose reader does not depend on the order of rows: the clause
+would change nothing, but rows would wait for it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from cql.planner.optimize.progress import looks_up, progressing
 
 
 def drop_inner_orders(plan: Logical) -> Logical:
-    """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``; so below
-    all that does not go by the order in which rows come: joins, unions, windows of time."""
+    """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``. Applies
+    below every operator that ignores the order of its input: joins, unions, windows of time."""
     plan = with_inputs(plan, drop_inner_orders)
     match plan:
         case Join() | SetOperation() | Union() | RelationToStream() | Bucket():
@@ -51,7 +51,7 @@ def drop_inner_orders(plan: Logical) -> Logical:
 
 
 def _by_time(node: Aggregate) -> bool:
-    """Whether its rows have the order of their times, whatever the one in which they come."""
+    """Whether ``node`` takes rows in the order of their times, not of their arrival."""
     if node.window is None:
         return is_relation(node.input)
     return node.input.schema[node.window.wa or 0].name not in NUMBERED
@@ -68,8 +68,8 @@ def _unordered(node: Logical) -> Logical:
 
 
 def _only_orders(node: Sort) -> bool:
-    """Whether it takes no row away: one past LIMIT, a late one, a bad one; and holds none until
-    progress has passed it (EMIT ON WINDOW CLOSE)."""
+    """Whether ``node`` drops no row (one past LIMIT, a late one, a bad one) and holds none until
+    the watermark has passed it (EMIT ON WINDOW CLOSE)."""
     if node.holds or node.limit is not None or node.offset or node.window_end is not None:
         return False
     if any(registry.can_fail(key.expr) for key in node.keys):
@@ -80,7 +80,7 @@ def _only_orders(node: Sort) -> bool:
 
 
 def _on_time(node: Logical) -> bool:
-    """Whether windows and joins of streams have left out late rows, and those without a time."""
+    """Whether windows or joins of streams below drop late rows and rows without a time."""
     match node:
         case Filter() | Project() | Sort():
             return _on_time(node.input)

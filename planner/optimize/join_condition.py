@@ -1,11 +1,11 @@
-"""What the condition of a join says: columns that are equal, a band between two times, the rest.
+"""The condition of a join, taken apart: equal columns, a band between two times, the rest.
 
 ``a <=> b`` is an equality in which NULL is a value. Where both sides can be NULL it becomes two
-equalities that no row has a NULL in, so that every operator that looks rows up by key knows it:
+equalities whose sides are never NULL, so that every operator that looks rows up by key supports it:
 ``a IS NULL = b IS NULL`` and ``coalesce(a, zero) = coalesce(b, zero)``.
 
-A band bounds how far apart two progressing attributes may lie: ``low <= right - left <= high``
-(out-of-order paper §5.3). It is what bounds the state of a join.
+A band bounds the distance of two progressing attributes: ``low <= right - left <= high``
+(out-of-order paper §5.3). The band bounds the state of a join.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
 
-#: What a bound that there is not counts as, in arithmetic: times lie within half of it.
+#: Stands for a missing bound in arithmetic; times lie within half of it.
 NO_BOUND = 1 << 62
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 #: Two expressions that have to be equal, with NULL equal to nothing.
 Pair: TypeAlias = tuple[Expr, Expr]
-#: A base and what is added to it.
+#: A base expression and the constant that is added to it.
 Shifted: TypeAlias = tuple[Expr, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """``low <= right - left <= high`` in units of both; ``NO_BOUND`` below or above: none. Each
-    side's attribute is an expression over the columns of that side."""
+    """``low <= right - left <= high`` in the unit of both times; ``NO_BOUND`` stands for no limit.
+    ``left`` and ``right`` are expressions over the columns of their side."""
 
     left: Expr
     right: Expr
@@ -41,18 +41,19 @@ class Band:
 
     @property
     def closed(self) -> bool:
-        """Whether it bounds the state of both sides."""
+        """Whether the band bounds the state of both sides."""
         return self.low > -NO_BOUND and self.high < NO_BOUND
 
     def both(self, other: Band) -> Band:
-        """The band of those that lie in this one and in ``other``, of the same attributes."""
+        """The intersection of this band and ``other``, which has the same attributes."""
         return replace(self, low=max(self.low, other.low), high=min(self.high, other.high))
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A condition taken apart. ``keys`` are pairs of expressions over the left and over the right,
-    without NULL equal to NULL; ``rest`` reads the columns of both, those of the left first."""
+    """The terms of a condition. ``keys`` are pairs of equal expressions over the left and over the
+    right, with NULL equal to nothing; ``rest`` reads the columns of both, those of the left first.
+    """
 
     keys: tuple[Pair, ...]
     band: Band | None
@@ -61,7 +62,8 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Columns below ``width`` are the left's; ``left`` and ``right`` progress, counted per side."""
+    """The columns of both sides of a join: the first ``width`` are the left's. ``left`` and
+    ``right`` are the columns that progress, counted per side."""
 
     width: int
     left: tuple[int, ...]
@@ -85,8 +87,8 @@ class Sides:
 
 
 def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> Terms:
-    """The terms of a conjunction. ``windows`` are the bands that the inputs' windows ask for; all
-    hold, and so do those that are not chosen as the band."""
+    """The terms of a conjunction. ``windows`` are the bands that the inputs' windows imply. All
+    bands hold: those that are not chosen as the band of the join become part of the rest."""
     keys: list[Pair] = []
     bands: list[tuple[Band, Expr | None]] = [(band, None) for band in windows]
     rest: list[Expr] = []
@@ -110,19 +112,19 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     left_over = [p for b, p in bands if p is not None and (b.left, b.right) != chosen]
     rest += [e for part in dict.fromkeys(left_over) for e in by_one_side(part, sides)]
     rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
-    # What cannot fail comes first: AND guards left to right.
+    # Conditions that cannot fail come first: AND guards left to right.
     rest.sort(key=registry.can_fail)
     if band is not None and len(keys) > 1 and (band.low, band.high) == (0, 0):
-        # the band says it, too: rows of one key are in order of time, and the table is smaller
+        # the band implies this key; rows of one key are in time order, and the table is smaller
         keys = [pair for pair in keys if pair != (band.left, band.right)]
     return Terms(tuple(keys), band, tuple(rest))
 
 
 def equalities(part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)) -> list[Pair]:
-    """What has to be equal, as pairs of expressions over the left and over the right, for ``part``
-    to hold; none if it is no equality that can be looked up: each side is computed for every row of
-    its input, and cannot fail, or only by overflow where nothing that comes before could guard
-    it."""
+    """Pairs of expressions over the left and over the right that have to be equal for ``part`` to
+    hold. Empty if ``part`` is no equality that can be looked up: the join computes each side for
+    every row of its input, so a side must not fail, or only by overflow where no condition before
+    ``part`` can guard it."""
     compared = compares_equal(part)
     if compared is None:
         return []
@@ -142,8 +144,8 @@ def equalities(part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)) -> l
 
 
 def compares_equal(part: Expr) -> tuple[Expr, Expr, bool] | None:
-    """The two sides of an equality, and whether two NULLs are equal in it: ``a = b``, ``a <=> b``,
-    ``NOT a IS DISTINCT FROM b``, ``a = b OR (a IS NULL AND b IS NULL)``."""
+    """The two sides of an equality, and whether it takes two NULLs as equal: ``a = b``, ``a <=>
+    b``, ``NOT a IS DISTINCT FROM b``, ``a = b OR (a IS NULL AND b IS NULL)``."""
     match part:
         case Call(fn="eq", args=(a, b)):
             return a, b, False
@@ -159,7 +161,8 @@ def compares_equal(part: Expr) -> tuple[Expr, Expr, bool] | None:
 
 
 def _both_null(part: Expr, compared: Sequence[Expr]) -> bool:
-    """``a IS NULL AND b IS NULL`` of what is ``compared``, be it before a cast of one side."""
+    """Whether ``part`` is ``a IS NULL AND b IS NULL`` of the ``compared`` expressions, with or
+    without the cast of a side."""
     if not (isinstance(part, Call) and part.fn == "and" and len(part.args) == 2):
         return False
     asked = [e.args[0] for e in part.args if isinstance(e, Call) and e.fn == "is_null"]
@@ -186,7 +189,7 @@ def null_safe_pairs(pair: Pair) -> list[Pair]:
 
 
 def zero_of(kind: DataType) -> bool | int | float | str | bytes:
-    """Some value of a type, as literals hold it: zero, or what is empty."""
+    """A value of a type, as literals hold it: zero, or an empty one."""
     if kind.is_fraction:
         return 0.0
     if kind.element is not None:
@@ -203,15 +206,15 @@ def zero_of(kind: DataType) -> bool | int | float | str | bytes:
 
 
 def key_column(key: Expr) -> Expr:
-    """What a side of a key is the value of: ``a`` also where NULL is a value of ``a``."""
+    """The expression whose value a side of a key holds: also ``a`` of ``coalesce(a, zero)``."""
     if isinstance(key, Call) and key.fn == "coalesce" and isinstance(key.args[1], Literal):
         return key.args[0]
     return key
 
 
 def by_one_side(part: Expr, sides: Sides) -> list[Expr]:
-    """``part``, or where it compares the distance of two times with a length, which can overflow:
-    one of them with the other and that length, which one side alone can compute."""
+    """``part``; or, if it compares the distance of two times with a length and can overflow,
+    comparisons of one time with the sum of the other and the length, which one side computes."""
     found = list(differences(part, sides)) if registry.can_fail(part) else []
     if len(found) != 1 or not (found[0].left.type.is_timestamp or is_timed(found[0], sides)):
         return [part]
@@ -227,7 +230,7 @@ def by_one_side(part: Expr, sides: Sides) -> list[Expr]:
 
 
 def _outward(expr: Expr, width: int) -> Expr:
-    """An expression over the columns of the right, over those of both."""
+    """An expression over the columns of the right, as one over the columns of both sides."""
     if isinstance(expr, Column):
         return replace(expr, index=expr.index + width)
     return rebuild(expr, lambda e: _outward(e, width))
@@ -238,8 +241,8 @@ def is_timed(band: Band, sides: Sides) -> bool:
 
 
 def narrowest(bands: Iterable[Band]) -> Band | None:
-    """Bands between the same two attributes are one; of several, one that bounds both sides, and
-    the narrowest of these."""
+    """The narrowest of the bands that bound both sides, else of the others. Bands between the same
+    two attributes count as one, their intersection."""
     merged: dict[tuple[Expr, Expr], Band] = {}
     for band in bands:
         at = band.left, band.right
@@ -249,8 +252,8 @@ def narrowest(bands: Iterable[Band]) -> Band | None:
 
 
 def differences(part: Expr, sides: Sides) -> Iterator[Band]:
-    """The band that a comparison is: ``a.ts <= b.ts + INTERVAL 5 SECONDS``, ``b.ts - a.ts < 5``,
-    ``abs(a.ts - b.ts) <= 5``."""
+    """The band that a comparison states: ``a.ts <= b.ts + INTERVAL 5 SECONDS``, ``b.ts - a.ts <
+    5``, ``abs(a.ts - b.ts) <= 5``."""
     if not isinstance(part, Call) or part.fn not in _MIRRORED:
         return
     fn, (a, b) = part.fn, part.args
@@ -268,7 +271,7 @@ def differences(part: Expr, sides: Sides) -> Iterator[Band]:
 
 
 def _of_difference(fn: str, a: Expr, value: int, sides: Sides) -> Iterator[Band]:
-    """``difference fn value``."""
+    """The band of ``a fn value``, where ``a`` is a difference of two times."""
     if isinstance(a, Call) and a.fn == "abs" and fn in ("lt", "le"):
         reach = value - (fn == "lt")
         below = _of_difference("le", a.args[0], reach, sides)
@@ -286,7 +289,7 @@ def _of_difference(fn: str, a: Expr, value: int, sides: Sides) -> Iterator[Band]
 
 
 def _bounded(left: Expr, right: Expr, fn: str, value: int) -> Band:
-    """``right - left fn value``, of whole numbers."""
+    """The band ``right - left fn value``, of whole numbers."""
     match fn:
         case "le":
             return Band(left, right, high=value)
@@ -301,7 +304,7 @@ def _bounded(left: Expr, right: Expr, fn: str, value: int) -> Band:
 
 
 def _counts(expr: Expr) -> bool:
-    """Whether its values are whole numbers of one unit."""
+    """Whether the values of ``expr`` are whole numbers of one unit."""
     return expr.type.is_integer or expr.type.is_timestamp
 
 
@@ -332,7 +335,7 @@ def _steps(inner: Expr, by: Literal) -> bool:
 
 
 def condition_of(band: Band, sides: Sides) -> Expr:
-    """A window's band as a condition over both sides; its attributes are columns."""
+    """A window's band, whose attributes are columns, as a condition over both sides."""
     assert isinstance(band.left, Column)
     assert isinstance(band.right, Column)
     left = band.left

@@ -1,13 +1,13 @@
-"""The order in which more than two inputs are joined, where all joins of them are inner ones.
+"""The order in which more than two inputs are joined, if all their joins are inner.
 
-Inputs join one by one: first the two that are expected to give the fewest pairs, then whichever
-keeps the pairs fewest, by the statistics that there are (System R's estimates: Selinger et al.,
-"Access Path Selection in a Relational Database Management System", SIGMOD 1979, section 4; an
-equality keeps one of as many pairs as the side with more values has values). The written order
-stays where the other one is not expected to be clearly better.
+Inputs join one by one: first the two with the fewest expected pairs, then always the input that
+keeps the pairs fewest. The estimates come from the statistics (System R: Selinger et al., "Access
+Path Selection in a Relational Database Management System", SIGMOD 1979, section 4): an equality
+keeps one of n pairs, where n is the number of distinct values of the side that has more. The
+written order stays unless the other order is expected to be clearly better.
 
-Streams whose times have bands stay as written if each input has a band with one before it; if not,
-an order is taken in which each has, as bands bound what is held (out-of-order paper §5.3).
+Streams with bands stay as written if each input has a band with one before it. Otherwise an order
+is taken in which each input has one, because bands bound the state (out-of-order paper §5.3).
 """
 
 from __future__ import annotations
@@ -47,22 +47,21 @@ from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.optimize.progress import is_bounded, is_table, progressing
 
-#: Rows of an input of which nothing is known, and the share of them within a window of RANGE.
+#: Assumed rows of an input without statistics, and the share of rows inside a window of RANGE.
 _ROWS, _LIVE = 100_000.0, 0.01
-#: Keys of a window with PARTITION BY of which nothing is known.
+#: Assumed keys of a window with PARTITION BY, without statistics.
 _KEYS = 100.0
-#: What part of rows, or of pairs, other conditions than equalities keep.
+#: Share of rows or pairs that a condition other than an equality keeps.
 _KEPT = 1 / 3
-#: The chosen order is expected to have at most so many of the pairs of the written one.
+#: Largest share of the written order's pairs that another order may have to be chosen.
 _BETTER = 0.7
-#: Places of inputs as written, in the order in which they join, and why.
+#: The inputs, as numbered in the query, in the order in which they join; and the reason.
 _Chosen: TypeAlias = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Inputs as they are written, and what is asked of them, over all their columns in that
-    order."""
+    """The inputs as they are written, and the conditions over all their columns in that order."""
 
     leaves: tuple[Logical, ...]
     parts: tuple[Expr, ...]
@@ -76,7 +75,7 @@ class _Chain:
         return tuple(found[:-1])
 
     def place(self, column: int) -> tuple[int, int]:
-        """The input that a column is of, and which one of it."""
+        """The input of a column, and the column's place in that input."""
         at = max(k for k, first in enumerate(self.firsts) if first <= column)
         return at, column - self.firsts[at]
 
@@ -86,8 +85,8 @@ class _Chain:
 
 
 def order_joins(plan: Logical) -> Logical:
-    """``plan`` with its inner joins in another order where that is better, or the only one that can
-    run; the columns stay in theirs."""
+    """``plan`` with its inner joins in another order, if that order is better or the only one that
+    can run. The columns keep their order."""
     if _moves(plan) and (chosen := _chosen(chain := _chain(plan))) is not None:
         order, why = chosen
         leaves = tuple(map(order_joins, chain.leaves))
@@ -96,8 +95,9 @@ def order_joins(plan: Logical) -> Logical:
 
 
 def _chosen(chain: _Chain) -> _Chosen | None:
-    """Never another order where it could change which rows are bad, or late (a table is looked up
-    in), unless endless streams have to join in it."""
+    """The order in which the inputs join; None: as written. Another order must not change which
+    rows are bad or late (lookups in tables pass late rows), unless endless streams have to join in
+    it."""
     if len(chain.leaves) < 3:
         return None
     held = all(is_relation(leaf) or is_bounded(leaf) for leaf in chain.leaves)
@@ -111,14 +111,14 @@ def _chosen(chain: _Chain) -> _Chosen | None:
 
 
 def joins_several(plan: Logical) -> bool:
-    """Whether some inner join has more than two inputs: these have an order."""
+    """Whether some inner join has more than two inputs, which join in an order."""
     if _moves(plan) and len(_chain(plan).leaves) > 2:
         return True
     return any(map(joins_several, inputs(plan)))
 
 
 def _moves(node: Logical) -> TypeGuard[Join]:
-    """Whether it is a join whose inputs may stand elsewhere: PARTITION BY is of one as written."""
+    """Whether ``node`` is a join whose inputs may move. PARTITION BY fixes the join as written."""
     return isinstance(node, Join) and is_inner(node) and node.partitioning is None
 
 
@@ -141,8 +141,8 @@ def _shifted(expr: Expr, by: int) -> Expr:
 
 
 def _of_bands(chain: _Chain) -> _Chosen | None:
-    """The order next to the written one in which each stream has a band with one before it; what is
-    looked up comes last."""
+    """The order closest to the written one in which each stream has a band with one before it.
+    Tables, which are looked up, come last."""
     tables = [k for k, leaf in enumerate(chain.leaves) if is_table(leaf)]
     first, *rest = (k for k in range(len(chain.leaves)) if k not in tables)
     order: tuple[int, ...] = (first,)
@@ -165,7 +165,7 @@ def _is_near(chain: _Chain, one: int, other: int) -> bool:
 
 
 def _is_safe(chain: _Chain, part: Expr) -> bool:
-    """Whether a condition cannot fail: a band is compared without being computed."""
+    """Whether a condition cannot fail. A band cannot: the join compares it without computing it."""
     if not registry.can_fail(part):
         return True
     read = sorted(chain.read(part))
@@ -173,7 +173,7 @@ def _is_safe(chain: _Chain, part: Expr) -> bool:
 
 
 def _terms(chain: _Chain, parts: Sequence[Expr], one: int, other: int) -> Terms:
-    """What is asked of two inputs alone."""
+    """The terms of the conditions that read exactly these two inputs."""
     left, right = chain.leaves[one], chain.leaves[other]
     width = len(left.schema)
     now = dict([*_places(chain, one, 0), *_places(chain, other, width)])
@@ -196,7 +196,7 @@ def _of_few_pairs(chain: _Chain) -> _Chosen | None:
 
 
 def _order(chain: _Chain) -> tuple[int, ...]:
-    """Greedily: those that are related to what is joined already come first."""
+    """A greedy order. Inputs that are related to those already joined come first."""
     rest = set(range(len(chain.leaves)))
     pairs = [(a, b) for a in rest for b in rest if a < b]
     related = [p for p in pairs if _related(chain, (p[0],), p[1])] or pairs
@@ -219,7 +219,7 @@ def _related(chain: _Chain, joined: Sequence[int], leaf: int) -> bool:
 
 
 def _pairs(chain: _Chain, order: Sequence[int]) -> list[float]:
-    """How many rows each join but the last, which all orders share, is expected to show."""
+    """Expected number of rows of each join but the last, which is the same in all orders."""
     return [_size(chain, order[:k]) for k in range(2, len(order))]
 
 
@@ -249,7 +249,7 @@ def _kept(chain: _Chain, part: Expr) -> float:
 
 
 def _rows(node: Logical) -> float:
-    """How many rows are there at a time."""
+    """Expected number of rows that are held at a time."""
     match node:
         case Scan():
             rows = node.relation.statistics.rows
@@ -298,7 +298,7 @@ def _selected(node: Logical, part: Expr) -> float:
 
 
 def _distinct(node: Logical, column: int) -> float:
-    """How many values a column has; of a column of which nothing is known a tenth of the rows."""
+    """Expected number of values of a column; without statistics a tenth of the rows."""
     rows, known = _rows(node), _known(node, column)
     return max(1.0, rows / 10 if known is None else min(rows, known))
 
@@ -322,8 +322,8 @@ def _known(node: Logical, column: int) -> float | None:
 
 
 def _joined(chain: _Chain, order: Sequence[int], written: Join, why: str) -> Logical:
-    """Left-deep, each condition where all that it reads is there, or last if it can fail, then the
-    columns as they were."""
+    """A left-deep join in the ``order``. Each condition is at the first join that has all its
+    columns, or at the last join if it can fail. A projection restores the columns' order."""
     now: dict[int, int] = {}  # a column as written → where it is
     made = chain.leaves[order[0]]
     now |= _places(chain, order[0], 0)

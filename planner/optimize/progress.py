@@ -1,7 +1,7 @@
 """Stream properties, derived bottom-up: which output columns of a plan progress.
 
-A column progresses when the operators below can promise a rising lower bound on it. Only such a
-column can be a window attribute (WA).
+A column progresses when the operators below can guarantee a rising lower bound on it, its
+watermark. Only a column that progresses can be a window attribute (WA).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from cql.planner.nodes.rewrite import replace
 
 @dataclass(frozen=True, slots=True)
 class ProgressInfo:
-    """``unit`` is what one step of an integer column means (None: not declared; timestamps and
-    dates need none); ``declared`` is the clause that the promise comes from."""
+    """``unit`` is the time unit of a step of an integer column (None: not declared; timestamps and
+    dates need none); ``declared`` is the clause that declares the watermark."""
 
     unit: TimeUnit | None
     declared: str
 
 
 Progressing = Mapping[int, ProgressInfo]
-#: Windows without SLIDE that rows leave by their time.
+#: Windows without SLIDE whose rows leave by their time.
 _BY_TIME = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED)
 
 
 def progressing(node: Logical) -> Progressing:
-    """Output columns of ``node`` that progress, by index, in the order they were declared."""
+    """Output columns of ``node`` that progress, by index, in the order of their declaration."""
     match node:
         case Scan():
             return _of_scan(node)
@@ -100,7 +100,7 @@ def progressing(node: Logical) -> Progressing:
 
 
 def is_bounded(node: Logical) -> bool:
-    """Whether it ends: its input does, or LIMIT ends it."""
+    """Whether ``node`` ends: all its inputs do, or LIMIT ends it."""
     if isinstance(node, Scan):
         return node.relation.bounded
     if isinstance(node, Limit) and node.limit is not None:
@@ -109,7 +109,7 @@ def is_bounded(node: Logical) -> bool:
 
 
 def is_constant(node: Logical) -> bool:
-    """Whether nothing below progresses: tables hold from the beginning."""
+    """Whether nothing below progresses: the rows of tables are there from the beginning."""
     match node:
         case Windowed():
             return False
@@ -118,8 +118,8 @@ def is_constant(node: Logical) -> bool:
 
 
 def is_table(node: Logical) -> bool:
-    """Whether it is there as a whole before the first row of a stream: it ends, and nothing in it
-    progresses, nor would if all columns were read."""
+    """Whether all rows of ``node`` are there before the first row of a stream: it ends, and none of
+    its columns progresses, pruned columns included."""
     if isinstance(node, Scan):
         spec = node.relation.stream
         return node.relation.bounded and not (spec is not None and spec.progress)
@@ -127,8 +127,8 @@ def is_table(node: Logical) -> bool:
 
 
 def looks_up(node: Join) -> bool:
-    """Whether it is a stream's rows, each with its partners in a table: what keeps the order, the
-    progress and the late rows of the stream."""
+    """Whether a join emits a stream's rows, each with its partners in a table. Such a join keeps
+    the order, the watermark and the late rows of the stream."""
     match node.kind:
         case "inner" | "cross":
             return is_table(node.left) or is_table(node.right)
@@ -168,7 +168,7 @@ def _of_project(node: Project) -> Progressing:
 
 
 def end_of_pair(expr: Expr) -> tuple[tuple[int, int], str] | None:
-    """``greatest(a, b)`` or ``least(a, b)`` of two columns: these, in order, and which."""
+    """The columns of ``greatest(a, b)`` or ``least(a, b)``, ascending, and the function's name."""
     if not (isinstance(expr, Call) and expr.fn in ("greatest", "least")):
         return None
     found = [e.index for e in map(_widened, expr.args) if isinstance(e, Column)]
@@ -178,7 +178,7 @@ def end_of_pair(expr: Expr) -> tuple[tuple[int, int], str] | None:
 
 
 def _widened(expr: Expr) -> Expr:
-    """What a cast to BIGINT is of, where two integers are compared."""
+    """``expr`` without the cast to BIGINT that a comparison of two integers adds."""
     if isinstance(expr, Cast) and expr.type == BIGINT and expr.arg.type.is_integer:
         return expr.arg
     return expr
@@ -200,7 +200,7 @@ def _unit(expr: Expr, unit: TimeUnit | None) -> TimeUnit | None:
 
 
 def _both(one: Progressing, other: Progressing) -> Progressing:
-    """A union promises what every input promises, at the pace of the slowest."""
+    """The columns of a union that progress: those that progress in both inputs."""
     return {
         at: info if info.unit == other[at].unit else replace(info, unit=None)
         for at, info in one.items()
@@ -216,7 +216,7 @@ def _window_columns(below: Progressing, wa: int | None, first: int) -> Progressi
 
 
 def _instants(node: Logical) -> ProgressInfo:
-    """The clock of a relation is that of the first window in it."""
+    """The clock of a relation: that of the first window in it."""
     match node:
         case Windowed() if node.window.wa is not None:
             below = progressing(node.input)
@@ -230,13 +230,13 @@ def _instants(node: Logical) -> ProgressInfo:
 
 def closing_key(node: Aggregate) -> tuple[int, int] | None:
     """The key that closes the groups of an aggregate without a window, and the progressing column
-    that it rises with: no row can come to a group that punctuation has passed (out-of-order paper
-    §5.2). The first key that does; None where groups stay open."""
+    with which the key rises. No row can come for a group that punctuation has passed (out-of-order
+    paper §5.2). The first such key; None if groups stay open."""
     return next(closing_keys(node), None)
 
 
 def closing_keys(node: Aggregate) -> Iterator[tuple[int, int]]:
-    """All such keys."""
+    """All keys that close groups, each with the progressing column with which it rises."""
     if node.window is not None or not _only_comes(node.input):
         return
     below = progressing(node.input)
@@ -247,8 +247,9 @@ def closing_keys(node: Aggregate) -> Iterator[tuple[int, int]]:
 
 
 def times_of(node: Logical) -> tuple[int, ...] | None:
-    """The columns of a join of streams that hold the times of its inputs, left to right: a window's
-    attribute, or what progresses first. None where one is missing, or other joins are in it."""
+    """The columns of a join of streams that hold the times of its inputs, left to right: the window
+    attribute of an input, or its first progressing column. None if a time is missing, or if the
+    input contains other kinds of joins."""
     match node:
         case Windowed() if node.window.kind in _BY_TIME and not isinstance(node.input, Join):
             return None if node.window.wa is None else (node.window.wa,)
@@ -275,8 +276,8 @@ def times_of(node: Logical) -> tuple[int, ...] | None:
 
 
 def closing_pair(node: Aggregate) -> tuple[int, int] | None:
-    """The times of both inputs of a join, where each group is of one of each: its rows come, and
-    would leave the windows again, together (out-of-order paper §7, Q3)."""
+    """The times of both inputs of a join, if each group holds one of each: the rows of a group come
+    together, and would leave the windows together (out-of-order paper §7, Q3)."""
     if node.window is not None:
         return None
     times = times_of(node.input)
@@ -291,7 +292,7 @@ def _is(expr: Expr, column: int) -> bool:
 
 
 def _only_comes(node: Logical) -> bool:
-    """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
+    """Whether ``node`` is certainly a stream, and not a relation whose rows may leave."""
     match node:
         case Join() if looks_up(node) or node.kind in ("inner", "cross", *ASOF):
             return all(_only_comes(i) for i in inputs(node))
@@ -323,8 +324,8 @@ def _of_aggregate(node: Aggregate) -> Progressing:
 
 
 def _of_join(node: Join) -> Progressing:
-    """Both timestamps are kept and both progress (out-of-order paper §3.2), but not the side that
-    an outer join pads with NULL."""
+    """A join keeps the times of both inputs, and both progress (out-of-order paper §3.2), except on
+    the side that an outer join pads with NULL."""
     left = progressing(node.left) if node.kind not in ("right", "full") else {}
     if node.kind in ("semi", "anti", "left", "full", *ASOF):
         return left
@@ -334,7 +335,7 @@ def _of_join(node: Join) -> Progressing:
 
 
 def _of_unsupported(node: Unsupported) -> Progressing:
-    """Such a clause appends columns to its first input, or makes a relation of its own."""
+    """An unsupported clause appends columns to its first input, or makes a relation of its own."""
     if not node.inputs:
         return {}
     below = node.inputs[0].schema.fields

@@ -1,4 +1,4 @@
-"""Column pruning: every node gives only the columns that something above it reads.
+"""Column pruning: every node emits only the columns that a node above reads.
 
 ``SELECT a FROM (SELECT a, b, c FROM s) WHERE b > 1`` reads a and b of s, not c.
 """
@@ -39,18 +39,18 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.progress import looks_up, progressing
 
-#: Where the kept columns of a node are now.
+#: The new place of each kept column of a node.
 Places: TypeAlias = Mapping[int, int]
 
 
 def prune_columns(plan: Logical) -> Logical:
-    """``plan`` with the same output, and no column below that nobody reads. A window keeps its
-    attribute, ROWS the column that orders rows; an expression that can fail is kept, too."""
+    """``plan`` with the same output, and without columns below that no node reads. A window keeps
+    its attribute and ROWS the column that orders rows; an expression that can fail also stays."""
     return exactly(plan, range(len(plan.schema)))
 
 
 def exactly(node: Logical, wanted: Iterable[int]) -> Logical:
-    """``node`` pruned, giving just the columns ``wanted``, in this order."""
+    """``node`` pruned to exactly the columns ``wanted``, in this order."""
     columns = list(wanted)
     pruned, places = _pruned(node, frozenset(columns))
     now = [places[c] for c in columns]
@@ -61,7 +61,7 @@ def exactly(node: Logical, wanted: Iterable[int]) -> Logical:
 
 
 def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
-    """``node`` with at least the columns ``wanted``."""
+    """``node`` with at least the columns ``wanted``, and the places of its columns."""
     match node:
         case Scan():
             return _scan(node, wanted)
@@ -102,7 +102,7 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
         case SubqueryJoin():
             return _subquery_join(node, wanted)
         case RelationToStream():
-            # the difference of two instants is one of whole rows: all columns count
+            # the difference of two instants compares whole rows: all columns count
             return replace(node, input=prune_columns(node.input)), _same(node)
 
 
@@ -111,7 +111,7 @@ def _same(node: Logical) -> Places:
 
 
 def moved(expr: Expr, places: Places) -> Expr:
-    """``expr`` with its columns where they are now."""
+    """``expr`` with its columns at their new places."""
     if isinstance(expr, Column):
         return replace(expr, index=places[expr.index])
     return rebuild(expr, lambda e: moved(e, places))
@@ -159,7 +159,7 @@ def _aggregate(node: Aggregate) -> Logical:
     read = columns_of(*node.keys, *(e for call in node.calls for e in _inputs_of(call)))
     read |= _window_reads(node.input, node.window) | _late(node)
     below, places = _pruned(node.input, read)
-    if isinstance(below, Join) and node.window is not None:  # what it compares, nobody else reads
+    if isinstance(below, Join) and node.window is not None:  # drops columns that only it compares
         kept = sorted(read)
         below, places = exactly(node.input, kept), {c: k for k, c in enumerate(kept)}
     return replace(
@@ -177,7 +177,7 @@ def _call(call: AggregateCall, places: Places) -> AggregateCall:
 
 
 def _late(node: Aggregate | Windowed) -> frozenset[int]:
-    """LATE OUTPUT takes whole rows."""
+    """The columns that LATE OUTPUT needs: all, because it keeps whole rows."""
     return frozenset(range(len(node.input.schema))) if node.late_output else frozenset()
 
 
@@ -279,7 +279,7 @@ def _subquery_join(node: SubqueryJoin, wanted: frozenset[int]) -> tuple[Logical,
 def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     condition = frozenset[int]() if node.condition is None else columns_of(node.condition)
     width = len(node.left.schema)
-    # A row that is late has no partners, whatever else is asked of it: times stay.
+    # A late row has no partners, whatever the condition: the times stay.
     live = {*progressing(node.left), *(width + c for c in progressing(node.right))}
     if looks_up(node):
         live = set()

@@ -1,9 +1,9 @@
 """Rewrites of the logical plan: a tuple of pure functions, applied in order.
 
-No rule changes a result, and none changes which rows are bad: an expression that can fail is
-neither moved below a filter that stood under it, nor kept from a row on which it would have failed.
-(A filter below a window does take rows from its count of late ones.) Clauses that cannot run
-(Unsupported) keep the inputs that they have.
+No rule changes a result or the set of bad rows: an expression that can fail is neither moved below
+a filter that stood under it, nor kept from a row on which it would have failed. (A filter below a
+window does change the window's count of late rows.) Clauses that cannot run (Unsupported) keep
+their inputs.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from cql.planner.optimize.pruning import prune_columns
 Rule: TypeAlias = Callable[[Logical], Logical]
 
 
-#: The inputs (left: 0, right: 1) of which a join shows each row, or leaves it out by its partners
-#: alone. (Inner joins take filters into their condition.)
+#: By kind of join, the inputs (left: 0, right: 1) whose rows the join preserves: it emits each row,
+#: or drops a row only because of its partners. (Inner joins take filters into their condition.)
 _PRESERVED = {"right": (1,), **dict.fromkeys(("left", "semi", "anti", *ASOF), (0,))}
-#: Nodes and depth up to which rules let an expression grow.
+#: Most nodes and greatest depth to which rules let an expression grow.
 _NODES, _DEPTH = 1_000, 200
 
 
@@ -79,7 +79,7 @@ def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
 
 
 def fold_constants(plan: Logical) -> Logical:
-    """``WHERE a > 1 + 1 AND TRUE`` → ``WHERE a > 2``; a filter that keeps every row goes."""
+    """``WHERE a > 1 + 1 AND TRUE`` → ``WHERE a > 2``; drops a filter that keeps every row."""
     plan = with_inputs(plan, fold_constants)
     match plan:
         case Filter():
@@ -122,7 +122,7 @@ def _folded(call: AggregateCall) -> AggregateCall:
 
 def _separable(first: Sequence[Expr], then: Sequence[Expr]) -> bool:
     """Whether ``first AND then`` fails on the same rows as a filter ``then`` over a filter
-    ``first``: AND evaluates its right side also where the left is NULL."""
+    ``first``: AND evaluates its right side also if the left side is NULL."""
     return not any(e.nullable for e in first) or _cannot_fail(then)
 
 
@@ -141,7 +141,7 @@ def _merged(plan: Logical) -> Logical:
 
 
 def push_filters(plan: Logical) -> Logical:
-    """Filters towards the sources, conjunct by conjunct::
+    """Moves filters towards the sources, conjunct by conjunct::
 
     SELECT * FROM (SELECT a + 0.5e0 AS b FROM s UNION ALL SELECT b FROM r) WHERE b > 1
     → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
@@ -159,7 +159,7 @@ def push_filters(plan: Logical) -> Logical:
             moved.append(part)
         else:
             kept.append(part)
-    # a band of two times is never NULL: rows without a time are bad
+    # a band of two times is never NULL, because rows without a time are bad
     known = [part for part in moved if not _is_band(part, plan.input)]
     if not moved or not _separable(known, kept):
         return with_inputs(plan, push_filters)
@@ -187,7 +187,7 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Project():
             return _cannot_fail(node.exprs) and _small([substitute(part, node.exprs)])
         case Union():
-            # Over plain inputs the filter stays: one kernel above the union does it for all.
+            # Over plain inputs the filter stays: one kernel above the union filters all rows.
             return not all(isinstance(i, Scan) for i in node.inputs)
         case Aggregate():
             return _passes_aggregate(node, part)
@@ -205,7 +205,7 @@ def _passes(node: Logical, part: Expr) -> bool:
             below = columns_of(part) <= set(range(len(node.input.schema)))
             asked = () if node.condition is None else (node.condition,)
             return below and _cannot_fail([part, *node.keys, *asked])
-        case Join():  # all that an inner join asks is one condition: equal keys come first
+        case Join():  # an inner join has one condition, in which equal keys come first
             if is_inner(node):
                 return bool(columns_of(part))
             return _on_preserved_side(node, part) is not None
@@ -217,7 +217,7 @@ def _passes(node: Logical, part: Expr) -> bool:
 
 
 def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
-    """Only what reads nothing but keys; an aggregate without keys has a row even without input."""
+    """Only a condition on keys passes: an aggregate without keys has a row even without input."""
     used = columns_of(part)
     if not used or not used <= set(range(len(node.keys))):
         return False
@@ -226,14 +226,14 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
 
 
 def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
-    """A row whose event time is NULL is bad: no filter may take it away first."""
+    """Whether no event time is NULL. A row without one is bad, and no filter may drop it first."""
     if isinstance(node, Aggregate) and (closing := closing_key(node)) is not None:
         return not node.keys[closing[0]].nullable
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
 
 def _keeps_without(part: Expr, time: int) -> bool:
-    """Whether the filter keeps all rows without that time."""
+    """Whether the filter keeps all rows whose column ``time`` is NULL."""
     match part:
         case Call(fn="or", args=(Call(fn="is_null", args=(Column(index=c),)), *_)):
             return c == time
@@ -242,8 +242,8 @@ def _keeps_without(part: Expr, time: int) -> bool:
 
 
 def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
-    """An inner join of which ``parts`` are the condition: what reads one side only stands below
-    that where it can."""
+    """An inner join with the conditions ``parts``. A condition on one side stands below that side,
+    where it can."""
     below: tuple[list[Expr], list[Expr]] = ([], [])
     both: list[Expr] = []
     for part in parts:
@@ -272,29 +272,30 @@ def _side_of(node: Join, part: Expr) -> int | None:
 
 
 def _on_side(node: Join, port: int, part: Expr) -> Expr | None:
-    """``part``, which reads one side of a join alone, as a filter below it; None where it has to
-    stay: it can fail (on a row without a partner, too; but a band of a join there cannot, as it is
-    compared without being computed), or it is not known which of several times rows must have."""
+    """``part``, which reads one side of a join alone, as a filter below it. None if it has to stay:
+    it can fail, and would also fail on a row without a partner; or the side has several times, and
+    it is not known which of them rows must have. (A band of a join below cannot fail: the join
+    compares it without computing it.)"""
     side = (node.left, node.right)[port]
     moved = substitute(part, _behind(len(node.left.schema), side)) if port else part
-    lacking = [] if looks_up(node) else _lacking(side)  # a table is asked for any row
+    lacking = [] if looks_up(node) else _lacking(side)  # a lookup takes rows without a time
     if lacking and len(progressing(side)) > 1:
         return None
     return _or_without_time(moved, side, lacking) if _is_safe(moved, side) else None
 
 
 def _on_preserved_side(node: Join, part: Expr) -> Expr | None:
-    """``part``, a filter right above an outer, semi or anti join, as one below it, if it may stand
-    there."""
+    """``part``, a filter right above an outer, semi or anti join, as a filter below it; None if it
+    must stay above."""
     port = _preserved(node, part)
     return None if port is None else _on_side(node, port, part)
 
 
 def _preserved(node: Join, part: Expr) -> int | None:
-    """The side of an outer, semi or anti join that ``part`` reads alone, if that is preserved, and
-    what the join asks of its rows cannot fail, so that none is bad. Only of streams whose times lie
-    near each other: of a relation, each row that comes is an instant, also one that is filtered
-    away above."""
+    """The side of an outer, semi or anti join that ``part`` reads alone, if the join preserves that
+    side and no condition of the join can fail, so that no row is bad. Only for streams with a band
+    between their times: each row that comes to a relation makes an instant, also a row that a
+    filter above drops."""
     port = _side_of(node, part)
     if port is None or port not in _PRESERVED.get(node.kind, ()) or _has_windows(node):
         return None
@@ -308,8 +309,8 @@ def _has_windows(node: Logical) -> bool:
 
 
 def _is_band(part: Expr, node: Logical) -> bool:
-    """Whether ``part`` says how far apart two times of the inputs of an inner join may lie, and may
-    stand there."""
+    """Whether ``part`` bounds the distance of two times of the inputs of an inner join, and may
+    stand in that join."""
     if not isinstance(node, Join):
         return False
     if is_inner(node) and _compares_times(part, node):
@@ -322,23 +323,23 @@ def _is_band(part: Expr, node: Logical) -> bool:
 
 
 def _compares_times(part: Expr, node: Join) -> bool:
-    """Whether it says how far apart two times of both inputs may lie."""
+    """Whether ``part`` bounds the distance of two times, one of each input."""
     live = (tuple(progressing(n)) for n in (node.left, node.right))
     sides = Sides(len(node.left.schema), *live)
     return any(is_timed(band, sides) for band in differences(part, sides))
 
 
 def _lacking(side: Logical) -> list[int]:
-    """The times of an input of a join that its rows may lack, and are bad without. (Rows of joins
-    of streams have theirs; a lookup passes any row.)"""
+    """The times of an input of a join that may be NULL. A row without one is bad. (Rows of joins of
+    streams have theirs; a lookup passes any row.)"""
     if isinstance(side, Join):
         return _lacking(side.left) if looks_up(side) and is_table(side.right) else []
     return [c for c in progressing(side) if side.schema[c].nullable]
 
 
 def _or_without_time(part: Expr, node: Logical, lacking: Sequence[int]) -> Expr:
-    """A filter that does not take away rows that are bad since they have no time: what refuses them
-    stands above it."""
+    """A filter that keeps the bad rows that have no time: the operator that refuses them stands
+    above it."""
     for c in lacking:
         none = Call("is_null", (column_of(node, c),), BOOLEAN, False, part.pos)
         part = Call("or", (none, part), BOOLEAN, part.nullable, part.pos)
@@ -346,13 +347,13 @@ def _or_without_time(part: Expr, node: Logical, lacking: Sequence[int]) -> Expr:
 
 
 def _behind(width: int, node: Logical) -> tuple[Expr, ...]:
-    """The columns of ``node`` by their places behind ``width`` others."""
+    """The columns of ``node``, behind ``width`` placeholders for the columns of the left."""
     own = tuple(column_of(node, k) for k in range(len(node.schema)))
     return (*(own[:1] * width), *own)
 
 
 def _refuses_null_time(node: Sort) -> bool:
-    """ORDER BY a time that progresses: a row without one is bad, too."""
+    """Whether ``node`` sorts by a progressing time that may be NULL: a row without one is bad."""
     first = node.keys[0].expr if node.keys and node.window_end is None else None
     timed = isinstance(first, Column) and first.index in progressing(node.input)
     return timed and first is not None and first.nullable
@@ -389,7 +390,7 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
 def merge_projections(plan: Logical) -> Logical:
     """``SELECT b + 1 FROM (SELECT a * 2 AS b, c FROM s)`` → ``SELECT a * 2 + 1 FROM s``.
 
-    Not where an expression would then be computed twice, or a failing one not on every row."""
+    Not where an expression would then be computed twice, or one that can fail not on every row."""
     plan = with_inputs(plan, merge_projections)
     while isinstance(plan, Project) and isinstance(plan.input, Project):
         inner = plan.input
@@ -426,7 +427,7 @@ def _uses(expr: Expr, index: int) -> int:
 
 
 def _always_computes(expr: Expr, index: int) -> bool:
-    """Whether every row that computes ``expr`` computes column ``index`` of it."""
+    """Whether every row that computes ``expr`` computes the column ``index`` in it."""
     match expr:
         case Column():
             return expr.index == index
@@ -443,7 +444,7 @@ def _always_computes(expr: Expr, index: int) -> bool:
 
 
 def drop_identities(plan: Logical) -> Logical:
-    """A Project that passes its whole input on, under the same names, goes."""
+    """Drops a Project that passes its whole input on under the same names."""
     plan = with_inputs(plan, drop_identities)
     if isinstance(plan, Project) and plan.names == plan.input.schema.names:
         same = tuple(column_of(plan.input, k) for k in range(len(plan.names)))
@@ -453,9 +454,9 @@ def drop_identities(plan: Logical) -> Logical:
 
 
 def forget_unknown(plan: Logical) -> Logical:
-    """A filter keeps what is true: whether the rest is false or NULL does not matter. ``WHERE CASE
+    """A filter keeps rows for which its condition is true; FALSE and NULL are alike. ``WHERE CASE
     WHEN a THEN TRUE WHEN b THEN NULL ELSE FALSE END`` (IN) → ``WHERE a``, its NOT → ``WHERE NOT a
-    AND NOT b``, where ``a`` and ``b`` are what subqueries say."""
+    AND NOT b``, where ``a`` and ``b`` are results of subqueries."""
     plan = with_inputs(plan, forget_unknown)
     if not isinstance(plan, Filter):
         return plan

@@ -1,4 +1,4 @@
-"""Who runs a plan: one core, or several (the ordered-multicore paper), and why."""
+"""Chooses the runtime of a plan, one core or several (ordered-multicore paper), and the reason."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.placement.cost import Cost, can_split, cost
 
-#: Nanoseconds for a row, under which plans stay on one core; over endless input, where what a query
-#: has to do is not known.
+#: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
+#: input, where the amount of work is unknown.
 LIGHT, HEAVY = 50, 500
-#: How much faster several workers must be.
+#: Least speedup that several workers must give.
 FASTER = 1.25
-#: Seconds that they must save: they are there after some milliseconds, but the kernels of a plan in
-#: partitions are others, which compile when a query is new.
+#: Least seconds that several workers must save. They start within milliseconds, but a plan in
+#: partitions has kernels of its own, which compile when a query is new.
 SAVED = 0.1
-#: For each worker, so that one with many rows leaves work for the others, where no sample of keys
-#: says how many do that (``executor.run.partition_sizing``); and in all.
+#: Partitions per worker, so that a worker with many rows leaves work for the others, if no sample
+#: of keys gives a number (``executor.run.partition_sizing``); and the most partitions in all.
 _PARTITIONS, _MOST_PARTITIONS = 2, 64
-#: Up to so many partitions a join's look for their rows among all, which costs less than to list
-#: them first: a row is hashed once more for each, and is read by the core that needs it.
+#: Up to this number of partitions each partition of a join finds its rows among all rows, which
+#: costs less than listing them first: a row is hashed once more for each partition, and is read by
+#: the core that needs it.
 LOOKING = 4
-#: One more worker is not worth it for less.
+#: The chosen worker count may be slower than the best one by this factor.
 _GAIN = 1.05
-#: Slices of time that CT looks over, where no setting says it.
+#: Length of CT's window in slices of time, if no setting gives it.
 WINDOW_SLICES = 100
-#: Workers that leave nothing to wait for but what one alone does.
+#: A worker count at which only the work that one worker does alone limits the speed.
 _ALL = 1 << 20
 
 
 def choose_runtime(
     plans: Sequence[Physical], settings: Mapping[str, Any], cores: int
 ) -> RuntimeChoice:
-    """For plans that run as one, by the settings runtime, workers and partitions; ``cores`` are
-    those that the process may use."""
+    """The runtime for plans that run as one, by the settings runtime, workers and partitions;
+    ``cores`` is the number of cores that the process may use."""
     wanted = str(settings["runtime"])
     if wanted not in ("auto", "ordered"):
         how = f"slices of {_time(settings['slice_us'])}" if wanted == "fifo_slice" else ""
@@ -82,8 +83,8 @@ def choose_runtime(
 
 
 def splits(node: Physical, partitions: int, split: frozenset[int] | None) -> bool:
-    """Whether an operator is run in ``partitions``: one that PARTITION BY is of, or of ``split``
-    (None: all that can be)."""
+    """Whether an operator runs in ``partitions``: it has a PARTITION BY, or it is one of ``split``
+    (None: of all that can be split)."""
     if not isinstance(node, WidAggregateExec | OopJoinExec) or not can_split(node):
         return False
     chosen = bool(partitions) and (split is None or id(node) in split)
@@ -91,7 +92,7 @@ def splits(node: Physical, partitions: int, split: frozenset[int] | None) -> boo
 
 
 def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> str:
-    """How workers choose what they do, and what they wait for."""
+    """The workers' scheduling policy, time slices, worklists and reorder buffers, in words."""
     policy, slice_us = str(settings["scheduler"]), int(settings["slice_us"])
     if policy == "lp":
         policy = f"lp from {_inputs(settings['lp_threshold'])} on"
@@ -109,13 +110,14 @@ def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> st
 
 
 def depth(workers: int) -> int:
-    """Inputs of an operator that may be taken before the first of them has left, morsels that wait
-    at a port, and morsels of an input: few, so that they stay in the cache (65 -> 9 ns a row)."""
+    """Limit on the inputs of an operator that are taken before the first of them has left, on the
+    morsels that wait at a port, and on the morsels of an input. A low limit keeps them in the cache
+    (65 -> 9 ns a row)."""
     return 1 << (2 * workers).bit_length()
 
 
 def power_of_two(least: int) -> int:
-    """The next one."""
+    """The smallest power of two that is at least ``least``."""
     return 1 << (least - 1).bit_length()
 
 
@@ -133,8 +135,8 @@ def _time(microseconds: int) -> str:
 def _against(
     roots: Sequence[Physical], found: Cost, asked: int, workers: int, cores: int
 ) -> str | None:
-    """Why not several workers. What depends on the machine comes last. Who ``asked`` for workers
-    is not asked how many rows there are."""
+    """The reason against several workers; None if there is none. Reasons that depend on the machine
+    come last. If a setting ``asked`` for workers, the number of rows does not count."""
     if asked == 1:
         return "SET workers = 1"
     about = _about(found)
@@ -154,7 +156,7 @@ def _against(
 
 
 def _short(roots: Sequence[Physical], found: Cost, spared: float) -> str | None:
-    """Why too little is known to come, where so many nanoseconds are spared for each row."""
+    """The reason why too few rows are known to come, if workers spare ``spared`` ns per row."""
     about = _about(found)
     if live(*roots):
         return f"{about}, without an end: under {HEAVY}" if found.row < HEAVY else None
@@ -171,13 +173,13 @@ def _about(found: Cost) -> str:
 
 
 def _workers(found: Cost, cores: int) -> int:
-    """As few as are about as fast as any number."""
+    """The smallest worker count whose predicted time is within 5% of the best."""
     best = min(found.among(w) for w in range(1, cores + 1))
     return next(w for w in range(1, cores + 1) if found.among(w) <= _GAIN * best)
 
 
 def _in_several_ways(roots: Sequence[Physical]) -> bool:
-    """Whether some node, other than a source, is read by several: not every order of reading can be
+    """Whether several nodes read some node that is not a source: not every order of reading can be
     kept then (``executor.runtimes.paths``)."""
     readers: Counter[int] = Counter(id(root) for root in roots)
     waiting, seen = list(roots), set()

@@ -1,5 +1,5 @@
-"""What a plan costs: nanoseconds on one thread for each row that it reads, and how much of that
-several workers can do at once.
+"""The cost of a plan: nanoseconds on one thread for each row that the plan reads, and how much of
+that work several workers can do at once.
 
 The figures were measured (the design's section 4, and EXPLAIN ANALYZE of queries like them). They
 decide between one core and several, where a factor of two either way changes little.
@@ -58,9 +58,9 @@ from cql.planner.nodes.physical_join import (
 
 
 class Share(IntEnum):
-    """How far workers can share an operator; of two in one kernel the lesser one holds."""
+    """How far workers can share an operator. In a kernel of several operators the least holds."""
 
-    PYTHON = 0  # one thing at a time of all that has this share: Python, and the reading of inputs
+    PYTHON = 0  # one at a time of all operators with this share: Python, and the reading of inputs
     ALONE = 1  # one worker at a time
     KEYS = 2  # each on partitions of its keys
     MORSELS = 3  # each on morsels of its own
@@ -68,9 +68,10 @@ class Share(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """An operator that may be split into partitions, by the id of its node: nanoseconds for each
-    row of the plan where it is whole, and what it takes ``more`` where it is split (to split rows
-    by key, and to put its outputs in order). A join's partitions look for their rows among all."""
+    """An operator that may be split into partitions. ``node`` is the id of its plan node, ``row``
+    the nanoseconds for each row of the plan while the operator is whole, ``more`` the additional
+    ones if it is split (to split rows by key, and to put its outputs in order). The partitions of a
+    join (``is_join``) each find their rows among all."""
 
     node: int
     row: float
@@ -80,10 +81,11 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``rows`` are those that a plan reads, None if nobody knows or has asked. For each of them, in
-    nanoseconds: ``row`` on one thread; ``python`` of it by what holds the interpreter, or reads;
-    ``alone`` by the heaviest operator that one worker runs at a time; ``more`` to hand rows on
-    between workers. ``keyed`` are the operators that may be split."""
+    """``rows`` is the number of rows that a plan reads, None if it is unknown or not looked up. The
+    others are nanoseconds for each of these rows: ``row`` on one thread; ``python`` the part that
+    holds the interpreter or reads inputs; ``alone`` the heaviest operator that one worker runs at a
+    time; ``more`` to hand rows over between workers. ``keyed`` are the operators that may be split.
+    """
 
     rows: int | None
     row: float
@@ -93,20 +95,20 @@ class Cost:
     keyed: tuple[Keyed, ...] = ()
 
     def among(self, workers: int) -> float:
-        """Nanoseconds for a row where ``workers`` share it."""
+        """Nanoseconds per row if ``workers`` share the plan."""
         return self._best(workers)[0] if workers > 1 else self.row
 
     def split(self, workers: int) -> tuple[Keyed, ...]:
-        """The operators that are worth to be split. Others are whole: as several are at work at
-        once, only one that has more than a worker's share of the work holds the others up, and
-        what is whole costs nothing more."""
+        """The operators that are worth splitting. Others stay whole, at no extra cost: operators
+        run at the same time, so that only one with more than one worker's share of the work delays
+        the others."""
         return self._heaviest()[: self._best(workers)[1]]
 
     def _heaviest(self) -> tuple[Keyed, ...]:
         return tuple(sorted(self.keyed, key=lambda keyed: -keyed.row))
 
     def _best(self, workers: int) -> tuple[float, int]:
-        """Nanoseconds for a row, and how many operators are split for that, the heaviest ones."""
+        """Nanoseconds per row, and how many of the heaviest operators to split for this time."""
         heaviest, more, found = self._heaviest(), self.more, list[tuple[float, int]]()
         for k in range(len(heaviest) + 1):
             whole = heaviest[k].row if k < len(heaviest) else 0.0
@@ -116,21 +118,22 @@ class Cost:
         return min(found)
 
 
-#: Rows of an input of which nothing is known, beside others.
+#: Assumed rows of an input without statistics, among other inputs.
 _ROWS = 1_000_000
-#: The share of rows that a filter keeps, as for the order of joins; groups for each row; and
-#: elements of an array.
+#: The share of rows that a filter keeps, as for the order of joins; groups per row; elements of an
+#: array.
 _KEPT, _GROUPS, _ELEMENTS = 1 / 3, 0.1, 5
-#: To cut a row off a block; to find the code of a text; to hand a row to Python.
+#: Nanoseconds to cut a row off a block; to find the code of a text; to hand a row to Python.
 _READ, _ENCODE, _GIVE = 1.0, 18.0, 1.0
 _SIMPLE, _FUNCTION, _TEXT, _PYTHON = 0.7, 5.0, 3.0, 1000.0
 _SLOW = frozenset(("acos", "asin", "atan", "atan2", "cbrt", "cos", "cosh", "exp", "ln", "log10"))
 _SLOW |= {"log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh", "date_format", "to_timestamp"}
-#: Of (row, group) pairs, by how many groups there are; and of each aggregate.
+#: Nanoseconds per (row, group) pair, by the largest number of groups; then for each aggregate call,
+#: for an aggregate that keeps values beside its groups, and for a session window.
 _GROUPED = ((10_000, 3.0), (300_000, 12.0), (1 << 62, 43.0))
 _CALL, _VALUES, _SESSION = 0.8, 130.0, 60.0
-#: To hand a row on between workers; to split it by key (partitions, whose morsels have few rows,
-#: find groups half as fast); to look for the rows of each partition of a join.
+#: Nanoseconds to hand a row over between workers; to split it by key (partitions have morsels of
+#: few rows and find groups half as fast); to find the rows of each partition of a join.
 _HAND_ON, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
 _OTHERS: dict[type, float] = {
     SlackExec: 4.0,
@@ -156,7 +159,7 @@ _OTHERS: dict[type, float] = {
     RowNumberExec: 60.0,
     StreamExec: 20.0,
 }
-#: Python goes through each morsel of their inputs.
+#: Operators that run Python for each morsel of their inputs.
 _IN_PYTHON = (
     LookupExec
     | AsofJoinExec
@@ -170,15 +173,16 @@ _IN_PYTHON = (
     | RowNumberExec
     | StreamExec
 )
-#: To keep a row and look for its partners; for each pair; pairs for each row.
+#: Nanoseconds to keep a row and look for its partners; nanoseconds per pair; pairs per row.
 _JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
-#: Steps that run in the kernel of what they stand on, or of the aggregate above them.
+#: Steps that run in the kernel of the operator below them or of the aggregate above them.
 _STEPS = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
 
 def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
-    """Of plans that run as one: what several of them hold counts once. ``asks`` for statistics of
-    their inputs, which may be read from many files; else these are taken for equally large."""
+    """The cost of plans that run as one; a part that several plans share counts once. ``asks``
+    looks up the statistics of the inputs, which may have to be read from many files; without it all
+    inputs count as equally large."""
     estimate = _Estimate(asks)
     for plan in plans:
         estimate.give(plan)
@@ -196,7 +200,7 @@ def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
 
 
 def asks_python(plan: Physical) -> bool:
-    """Whether Python has something to do for each morsel, however few rows that has."""
+    """Whether Python has work to do for each morsel, however few rows the morsel has."""
     for node in walk_plan(plan):
         if isinstance(node, _IN_PYTHON):
             return True
@@ -206,8 +210,8 @@ def asks_python(plan: Physical) -> bool:
 
 
 def runs_by_key(node: WidAggregateExec) -> bool:
-    """Whether groups may be spread over partitions: their windows leave when progress says so,
-    whatever is in them."""
+    """Whether groups may be spread over partitions: the watermark alone decides when their windows
+    leave, not the rows in the windows."""
     if not node.keys or node.by is not None or node.adaptive:
         return False
     if not all(call.function is None or call.function.parallel is not False for call in node.calls):
@@ -220,7 +224,7 @@ def runs_by_key(node: WidAggregateExec) -> bool:
 
 
 def joins_by_key(node: OopJoinExec) -> bool:
-    """Whether rows may be spread over partitions: no row shows for want of a partner."""
+    """Whether rows may be spread over partitions: the join emits no rows without a partner."""
     return node.kind == "inner" and bool(node.keys)
 
 
@@ -241,11 +245,11 @@ class _Estimate:
         self._known: dict[int, float] = {}
 
     def give(self, root: Physical) -> None:
-        """The results of a plan."""
+        """Adds the cost of handing out the results of a plan."""
         self._add(self.rows_of(root), _GIVE, Share.PYTHON)
 
     def rows_of(self, node: Physical) -> float:
-        """The rows that a node gives."""
+        """The number of rows that a node emits."""
         if id(node) not in self._known:
             self._known[id(node)] = self._visit(node)
         return self._known[id(node)]
@@ -293,8 +297,8 @@ class _Estimate:
         return rows * _MET
 
     def _stage(self, node: Physical) -> float:
-        """Steps that share a kernel: above an aggregate they are its own, below it too, unless it
-        is split."""
+        """Steps that share a kernel: those above an aggregate run in its kernel, and so do those
+        below it, unless the aggregate is split."""
         above: list[Physical] = []
         while isinstance(node, _STEPS):
             above.insert(0, node)
@@ -316,8 +320,8 @@ class _Estimate:
         return rows
 
     def _aggregate(self, node: WidAggregateExec, rows: float, before: float | None = None) -> float:
-        """``before``: what everything cost below the kernel that it is in where it is whole; None:
-        it cannot be split."""
+        """``before`` is the total cost of what lies below the kernel that the whole aggregate runs
+        in; None if the aggregate cannot be split."""
         read = _expressions(_read_by(node))
         each, held, asked = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
@@ -343,8 +347,8 @@ class _Estimate:
         return rows * _GROUPS
 
     def _groups(self, node: WidAggregateExec, rows: float) -> float:
-        """That there are at a time: by the statistics of plain columns, else a tenth of a million
-        at most."""
+        """Expected number of groups at a time: by the statistics of plain key columns, else per key
+        a tenth of the rows, at most 100,000."""
         groups = 1.0
         for key in node.keys:
             distinct = _distinct(node.input, key) if self._asks else None
@@ -352,7 +356,7 @@ class _Estimate:
         return min(groups, rows)
 
     def _steps(self, steps: Sequence[Physical], rows: float, share: Share) -> float:
-        """One kernel: what one of its steps cannot share, none can."""
+        """One kernel: workers can share its steps only as far as every single step allows."""
         costs: list[tuple[float, float]] = []
         for step in steps:
             match step:
@@ -400,9 +404,9 @@ def _distinct(node: Physical, key: Expr) -> float | None:
 
 
 class _Read(NamedTuple):
-    """Nanoseconds for a row, and who can compute them. ``held`` more are those of Python, which
-    lets one thread run at a time: every function of a user counts that is not declared parallel,
-    for whether it can be compiled is not known here."""
+    """Nanoseconds per row, and how far workers can share them. ``held`` are further nanoseconds, of
+    Python, which runs one thread at a time. User functions that are not declared parallel count as
+    Python, because the planner does not know whether they can be compiled."""
 
     each: float
     held: float
@@ -429,7 +433,7 @@ def _expressions(given: Iterable[Expr]) -> _Read:
 
 
 def _reads_texts(expr: Expr) -> bool:
-    """Whether it needs more of texts than whether they are the same."""
+    """Whether ``expr`` needs more of texts than whether they are equal."""
     if isinstance(expr, Call) and expr.fn in ("eq", "ne", "is_null", "coalesce"):
         return False
     coded = any(part.type.is_coded for part in (expr, *children(expr)))
@@ -437,5 +441,5 @@ def _reads_texts(expr: Expr) -> bool:
 
 
 def _is_looked_up(expr: Expr) -> bool:
-    """Whether kernels find it in a table: what depends on one text is computed once for each."""
+    """Whether kernels look ``expr`` up in a table: a function of one text runs once per text."""
     return sum(not isinstance(part, Literal) for part in children(expr)) <= 1

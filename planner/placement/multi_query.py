@@ -1,10 +1,10 @@
-"""Queries that are started together share what they have in common: the scan of a stream, and the
-state of operators that are fed alike.
+"""Queries that start together share their common parts: the scan of a stream, and the state of
+operators with equal inputs.
 
-The plans of several queries become one acyclic graph. The first mention of a relation in a query is
-the same scan as the first one in every other, the second the same as the second; it reads the
-columns and awaits the punctuation of all. From there upwards equal nodes over equal inputs are one
-node. Two mentions within one query stay two: what a query sees is what it sees when it runs alone.
+The plans of a query set become one acyclic graph. The first mentions of a relation in all queries
+share one scan, the second mentions another, and so on. A shared scan reads the columns and awaits
+the punctuation of all its mentions. Above the scans, equal nodes over equal inputs become one node.
+Two mentions within one query stay two: a query sees the same rows as when it runs alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJ
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.shared_panes import share_windows
 
-#: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.
+#: A relation, ``SourceExec.ahead`` and ``refresh``; a place adds the mention's number in its query.
 _Mention = tuple[tuple[str, ...], int, int | None]
 _Place = tuple[_Mention, int]
 
@@ -44,10 +44,10 @@ _Place = tuple[_Mention, int]
 def plan_query_set(
     plans: Sequence[PhysicalPlan], settings: Mapping[str, Any], *, panes: bool, cores: int = 1
 ) -> QuerySetPlan:
-    """The plans with their common parts as common objects, and one runtime; ``panes``: also those
-    of windows that differ in RANGE, SLIDE and OFFSET only. ``cores``: as in ``lower.plan``."""
-    # A common part stands where the first query wrote it; an error is told at its place, so those
-    # that fail for bad rows come before those that keep them.
+    """The plans with their common parts as common objects, and one runtime. ``panes`` also shares
+    windows that differ only in RANGE, SLIDE and OFFSET. ``cores``: as in ``lower.plan``."""
+    # A common part has the positions of the first query, and its errors name these. So queries that
+    # fail for bad rows come before queries that keep them.
     order = sorted(range(len(plans)), key=lambda k: plans[k].keep_bad_rows)
     shared = _scans([plans[k] for k in order])
     known: list[Physical] = []
@@ -64,7 +64,7 @@ def plan_query_set(
 
 
 def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
-    """Each scan with the columns that some query reads."""
+    """Each scan, with the columns that any query reads."""
     found: dict[_Place, list[SourceExec]] = {}
     for plan in plans:
         mentions: Counter[_Mention] = Counter()
@@ -101,7 +101,7 @@ def _joined(
     mentions: Counter[_Mention],
     known: list[Physical],
 ) -> Physical:
-    """``node`` over shared scans; the node that is ``known`` to do the same, if there is one."""
+    """``node`` over shared scans, or a ``known`` node that does the same."""
     if isinstance(node, SourceExec):
         scan = shared[_place(node, mentions)]
         made = _narrowed(scan, node)
@@ -131,8 +131,8 @@ def _narrowed(scan: SourceExec, node: SourceExec) -> Physical:
 
 
 def join_once(node: Physical) -> Physical:
-    """``node`` with one scan for all mentions of a relation within a join: nothing depends on how
-    far one of them is ahead of another."""
+    """``node`` with one scan for all mentions of a relation within a join: the result does not
+    depend on how far one mention is ahead of another."""
     if not isinstance(node, AsofJoinExec | OopJoinExec | RelationJoinExec):
         return with_input(node, tuple(map(join_once, inputs(node))))
     groups: list[list[SourceExec]] = []
@@ -161,9 +161,9 @@ def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
 def _over(
     node: Physical, scans: Mapping[int, SourceExec], made: list[tuple[Position, Physical]]
 ) -> tuple[Physical, Position | None]:
-    """``node`` over the scans, and the place of the only mention in it. What is done with one
-    mention is done once, though the plan has it twice (NOT IN looks for equal values, and for
-    unknown ones): its bad and late rows count once. ``made`` are such nodes so far."""
+    """``node`` over the scans, and the position of the mention in it, if there is only one. Equal
+    nodes over one mention become one node (NOT IN looks for equal values, and for unknown ones), so
+    that their bad and late rows count once. ``made`` are these nodes so far."""
     if isinstance(node, SourceExec):
         return _narrowed(scans[id(node)], node), node.pos
     below = [_over(child, scans, made) for child in inputs(node)]

@@ -1,9 +1,9 @@
-"""Where it does not matter in which order the rows of a morsel come: partitions then need not put
-their outputs in order (ordered-multicore paper §4), and the result is still the same, bit for bit.
+"""Nodes whose rows may come in any order within a morsel. Partitions then need not put their
+outputs in order (ordered-multicore paper §4), and the result is still bit-identical.
 
-An aggregate whose state is the same in any order hides that of its input, but its groups leave in
-the order in which they began; a sort hides that, if no two rows are equal in its keys. What can
-fail shows the order by the row that it names.
+An aggregate whose state is the same in any order hides the order of its input, but its groups leave
+in the order in which they began. A sort hides that order if no two rows are equal in its keys. An
+expression that can fail shows the order by the row that its error names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"
 def in_order(roots: Iterable[Physical]) -> frozenset[int]:
     """The ids of the nodes whose rows must be in order."""
     found: set[int] = set()
-    others: set[int] = set()  # seen from where it does not matter
+    others: set[int] = set()  # reached where the order does not matter
 
     def visit(node: Physical, matters: bool) -> None:
         if id(node) in found or (not matters and id(node) in others):
@@ -46,7 +46,8 @@ def in_order(roots: Iterable[Physical]) -> frozenset[int]:
 
 
 def _asks_order(node: Physical, matters: bool) -> bool:
-    """Whether a node needs the rows of its inputs in order; ``matters``: whether its own do."""
+    """Whether a node needs the rows of its inputs in order; ``matters``: whether its own rows must
+    be in order."""
     match node:
         case SortExec():
             return not _is_total(node)
@@ -72,7 +73,7 @@ def _sliding(node: WidAggregateExec) -> bool:
 
 
 def _is_exact(call: AggregateCall) -> bool:
-    """Whether its result is the same in any order of rows."""
+    """Whether the result of ``call`` is the same in any order of rows."""
     plain = call.fn in _ANY_ORDER and call.beside is None and call.function is None
     return plain and not any(arg.type.is_fraction for arg in call.args)
 
@@ -90,8 +91,8 @@ def _is_total(node: SortExec) -> bool:
 
 
 def _unique(node: Physical) -> list[set[int]] | None:
-    """Columns in which no two rows are equal, each with all places where it stands; None: none are
-    known."""
+    """Columns in which together no two rows are equal, each as the set of its places in the output;
+    None: no such columns are known."""
     match node:
         case FilterExec():
             return _unique(node.input)

@@ -1,5 +1,5 @@
-"""What PARTITION BY asks of a plan: which operators it splits, what cannot be split, and where keys
-come from, whose lowest and highest values divide a range."""
+"""PARTITION BY in a plan: the operators that it splits, those that it cannot split, and the source
+columns of the keys, whose lowest and highest values divide a RANGE."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ Split = WidAggregateExec | OopJoinExec
 
 
 def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
-    """That of a join, by its ``terms``, of which ``kept`` are the keys of the operator."""
+    """The partitioning of a join by its ``terms``; ``kept`` are the indexes of those terms that are
+    keys of the operator.
+
+    Raises PlanError for a column that is no key of the join."""
     split, width = node.partitioning, len(node.left.schema)
     if split is None:
         return None
@@ -65,7 +68,9 @@ def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
 
 
 def without(split: Partitioning | None, at: int) -> Partitioning | None:
-    """That of an aggregate without key ``at``, which closes its groups."""
+    """The partitioning of an aggregate without key ``at``, which closes its groups.
+
+    Raises PlanError if that key is one of PARTITION BY."""
     if split is None:
         return None
     if at in split.keys:
@@ -78,7 +83,7 @@ def without(split: Partitioning | None, at: int) -> Partitioning | None:
 
 
 def check(logical: Logical, root: Physical, settings: Mapping[str, Any]) -> None:
-    """NotSupportedError for what PARTITION BY cannot split in a plan for ``logical``."""
+    """Raises NotSupportedError if PARTITION BY names what a plan for ``logical`` cannot split."""
     found = [n for n in walk(root) if isinstance(n, Split) and n.partitioning is not None]
     kept = {n.partitioning.pos for n in found if n.partitioning is not None}
     for node in _asking(logical):
@@ -101,7 +106,7 @@ def _asking(node: Logical) -> Iterator[Aggregate | Join]:
 
 
 def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """What an operator is that has nothing to split, and a remedy."""
+    """A phrase for an operator that has nothing to split, and a remedy."""
     whole = "leave the clause out: it only says how work is shared"
     if isinstance(node, Aggregate):
         return "an aggregate of a relation that changes", whole
@@ -117,7 +122,7 @@ def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str
 
 
 def _whole(node: Split) -> tuple[str, str] | None:
-    """What an operator is that is not split, and a remedy; None: it is."""
+    """A phrase for an operator that cannot be split, and a remedy; None if it can be split."""
     whole = "leave the clause out: it only says how work is shared"
     if isinstance(node, OopJoinExec):
         if joins_by_key(node):
@@ -159,7 +164,7 @@ def _check_range(node: Split, split: Partitioning) -> None:
 
 
 def ranged(node: Split, split: Partitioning) -> list[tuple[Physical, Expr]]:
-    """The key of a RANGE over each input of the operator."""
+    """Each input of the operator, with the key of a RANGE over it."""
     (at,) = split.keys
     if isinstance(node, WidAggregateExec):
         return [(node.input, node.keys[at])]
@@ -171,8 +176,8 @@ def ranged(node: Split, split: Partitioning) -> list[tuple[Physical, Expr]]:
 
 
 def origins(node: Physical, key: Expr) -> list[tuple[SourceExec, int]]:
-    """The sources, and which columns of them, that all values of a key come from as they are; none
-    if some do not. A whole number may have become wider."""
+    """The source columns from which all values of a key come unchanged; empty if some values do
+    not. An integer may have become wider."""
     if isinstance(key, Cast) and key.type.is_integer and key.arg.type.is_integer:
         key = key.arg
     if not isinstance(key, Column):

@@ -1,7 +1,7 @@
-"""Sliding windows of several queries that differ in RANGE, SLIDE or OFFSET only share their panes.
+"""Sliding windows of several queries that differ only in RANGE, SLIDE or OFFSET share their panes.
 
-A row is aggregated once, in a pane as long as the greatest common divisor of all of them, whoever
-reads it; each query's windows are merged from runs of these panes.
+A row is aggregated once for all queries, in a pane as long as the greatest common divisor of their
+lengths; the windows of each query are merged from runs of these panes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cql.planner.nodes.physical import (
 
 
 def share_windows(roots: Sequence[Physical]) -> list[Physical]:
-    """The graph with one operator in the place of those whose panes can be shared; windows over
+    """The graph with one operator in place of the aggregates that can share panes. Windows over
     windows are shared from the top down."""
     shared = list(roots)
     while made := _sharings(shared):
@@ -39,7 +39,7 @@ def share_windows(roots: Sequence[Physical]) -> list[Physical]:
 
 
 def _sharings(roots: Sequence[Physical]) -> dict[int, Physical]:
-    """What comes into the place of aggregates that have their panes in common, by their ids."""
+    """The replacements of the aggregates that have common panes, by the ids of the aggregates."""
     found = {id(n): n for root in roots for n in walk(root) if _has_panes(n)}
     sets: list[list[_Plain]] = []
     for node in found.values():
@@ -57,7 +57,7 @@ def _sharings(roots: Sequence[Physical]) -> dict[int, Physical]:
 
 
 def _has_panes(node: Physical) -> bool:
-    """Whether the groups of windows are, or can as well be, those of panes."""
+    """Whether the groups of the windows are kept by panes, or could be."""
     if not isinstance(node, WidAggregateExec) or isinstance(node, SharedPanesExec):
         return False
     window = node.window
@@ -75,8 +75,8 @@ def _has_panes(node: Physical) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """An aggregate in terms of ``base``, without the filters and the projections of plain columns
-    that lie between."""
+    """An aggregate over ``base``. Its expressions take in the filters and the projections of plain
+    columns that lie between."""
 
     node: WidAggregateExec
     base: Physical
@@ -96,8 +96,8 @@ class _Plain:
 
     @property
     def fallible(self) -> frozenset[Expr]:
-        """What its calls compute that can fail: a row that fails there is bad for all that share
-        it."""
+        """Expressions of the calls that can fail. A row on which one of them fails is bad for all
+        queries that share it."""
         given = (e for c in self.calls for e in (*c.args, *((c.where,) if c.where else ())))
         return frozenset(e for e in given if registry.can_fail(e))
 
@@ -137,7 +137,7 @@ def _plain(node: WidAggregateExec) -> _Plain:
 
 
 def _shared(alike: list[_Plain]) -> dict[int, Physical]:
-    """What stands in the place of each aggregate; nothing where panes are not worth it."""
+    """The replacement of each aggregate; empty if sharing panes is not worth it."""
     windows = tuple(dict.fromkeys(p.window for p in alike))
     if len(alike) < 2:
         return {}
@@ -173,7 +173,7 @@ def _shared(alike: list[_Plain]) -> dict[int, Physical]:
 
 
 def _fits(windows: Sequence[Window], pane: int) -> bool:
-    """Whether the ids of all regions are numbers of 64 bits."""
+    """Whether the ids of all regions fit in 64 bits."""
     longest = max(w.range or 0 for w in windows)
     return (len(windows) + 1) * ((MAX_EVENT_TIME + longest) // pane + 2) < 1 << 63
 
@@ -181,7 +181,7 @@ def _fits(windows: Sequence[Window], pane: int) -> bool:
 def _part_of(
     shared: SharedPanesExec, plain: _Plain, number: int, calls: list[AggregateCall]
 ) -> Physical:
-    """The rows of one query, with its own columns."""
+    """The rows of one query, with the columns of that query."""
     schema, keys = shared.schema, len(shared.keys)
     query = Column(len(schema) - 1, schema.names[-1], INT, False)
     mine = FilterExec(shared, Call("eq", (query, Literal(number, INT)), BOOLEAN, False))
@@ -192,8 +192,8 @@ def _part_of(
 
 
 def own_windows(root: Physical) -> dict[int, list[int]]:
-    """By the id of an operator with the windows of several queries: the numbers of those that this
-    plan reads."""
+    """By the id of an operator with windows of several queries: the numbers of the windows that
+    this plan reads."""
     found: dict[int, list[int]] = {}
     for node in walk(root):
         match node:
@@ -203,7 +203,8 @@ def own_windows(root: Physical) -> dict[int, list[int]]:
 
 
 def _rebuilt(node: Physical, made: dict[int, Physical]) -> Physical:
-    """The graph over what was made; what is unchanged, and what is common, stays so."""
+    """The graph with the replacements ``made``. Unchanged nodes and shared nodes stay the same
+    objects."""
     known = made.get(id(node))
     if known is None:
         before = inputs(node)

@@ -1,7 +1,7 @@
 """The columns of a data file in the types of its table.
 
-By name, as Spark reads: a column that an older file lacks is NULL, one that the folder's name
-gives comes from there, and only types that widen without loss are taken.
+Columns match by name, as Spark reads: a column that an older file lacks is NULL, a partition column
+comes from the folder's name, and only types that widen without loss are accepted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from cql.catalog.spark.tables.files import DataFile, Files, PartitionValue
 from cql.catalog.spark.tables.types import limit_of
 from cql.errors import CatalogError
 
-# Before these, files in Spark 2's calendar (or in ORC, in any version's) say another day than
-# Arrow reads: 15 October 1582 in days, and 1 January 1900 in microseconds (zones had odd offsets).
+# Before these, files in Spark 2's calendar (and ORC files of any version) mean another day than the
+# one that Arrow reads: 15 October 1582 in days, and 1 January 1900 in microseconds (zones had odd
+# offsets).
 _FIRST_SAFE_DAY = -141_427
 _FIRST_SAFE_MICROSECOND = -2_208_988_800_000_000
 
 
 def stored_columns(files: Files, schema: pa.Schema, stored: Sequence[str]) -> list[str | None]:
-    """For each column the one in the file; None where the table has it from the partition's name,
-    or the file is older than the column."""
+    """The file's name of each column; None if the partition's name gives the column, or if the file
+    is older than the column."""
     return [
         None if name in files.partition_columns else find_column(name, stored, files.case_sensitive)
         for name in schema.names
@@ -69,7 +70,7 @@ def shaped(
 
 
 def _filled(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """The values of a CHAR column with their blanks, which Spark adds when it reads."""
+    """The values of a CHAR column, filled with the blanks that Spark adds when it reads."""
     limit = limit_of(field)
     if limit is None or not limit.padded:
         return array
@@ -80,7 +81,7 @@ def _filled(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def rows_only(rows: int) -> pa.RecordBatch:
-    """A batch without columns that still says how many rows it has."""
+    """A batch without columns that keeps its number of rows."""
     return pa.record_batch({"rows": pa.nulls(rows)}).select([])
 
 
@@ -123,7 +124,7 @@ def _converted(
 
 
 def widens(stored: Any, wanted: Any) -> bool:
-    """Whether a file's type may stand for the table's: what Spark's own readers accept."""
+    """Whether a file may hold a column in this type: the types that Spark's own readers accept."""
     t = pa.types
     if t.is_dictionary(stored):
         return bool(stored.value_type == wanted) or widens(stored.value_type, wanted)
@@ -201,7 +202,8 @@ def _check_calendar(
 
 def limited(array: pa.Array[Any], field: pa.Field[Any], table: str) -> pa.Array[Any]:
     """Values as a CHAR or VARCHAR column stores them: blanks beyond its length are cut off, CHAR is
-    filled with blanks. CatalogError for a value that is too long without them, as in Spark."""
+    filled with blanks. Raises CatalogError for a value that is too long without these blanks, as
+    Spark does."""
     limit = limit_of(field)
     if limit is None:
         return array

@@ -1,6 +1,6 @@
 """The DEFAULT of a table's columns, as Spark evaluates it for each INSERT.
 
-Spark keeps the expression as text in the column's metadata. Its own analyzer takes it, which
+Spark keeps the expression as text in the column's metadata. Spark's own analyzer evaluates it, and
 refuses subqueries and values that change from row to row.
 """
 
@@ -26,7 +26,7 @@ def with_default(frame: Any) -> frozenset[str]:
 def evaluated(
     session: Session, frame: Any, columns: Collection[str], table: str
 ) -> dict[str, pa.Array[Any]]:
-    """The present value of the DEFAULT of each of the ``columns``, an array of one value in the
+    """The current value of the DEFAULT of each of the ``columns``: an array of one value, in the
     type in which the table is read."""
     wanted = [f for f in frame.schema.fields if f.name in columns]
     if not wanted:

@@ -38,7 +38,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table as it was when the query was planned."""
+    """One file of a table, as it was when the query was planned."""
 
     path: str
     uri: str
@@ -48,7 +48,7 @@ class DataFile:
 
     @property
     def uris(self) -> tuple[str, str]:
-        """Listings say ``file:///a`` where the column ``_metadata`` of rows says ``file:/a``."""
+        """Listings have ``file:///a`` where the column ``_metadata`` of rows has ``file:/a``."""
         return self.uri, self.uri.replace("file:///", "file:/", 1)
 
 
@@ -79,10 +79,11 @@ def table_schema(session: SparkSession, name: str | Sequence[str]) -> pa.Schema:
 
 
 def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | None:
-    """The files of a table; None for a view and for whatever is not local files.
+    """The files of a table; None for a view and for any table that is not of local files.
 
-    The listing is fresh. Only what Spark itself would read is in it: hidden files are left out, and
-    a folder that a Spark stream wrote shows just what its log (``_spark_metadata``) commits.
+    The listing is fresh. It holds only files that Spark itself would read: it leaves out hidden
+    files and, in a folder that a Spark stream wrote, the files that the stream's log
+    (``_spark_metadata``) does not commit.
     """
     frame = frame_of(session, name)
     table = quoted(name)
@@ -93,7 +94,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
         fields: StructType = frame.schema
         form = _FORMATS.get(relation.fileFormat().getClass().getSimpleName())
         if form is None or any("EXISTS_DEFAULT" in (f.metadata or {}) for f in fields.fields):
-            # A default of a column added later is an SQL text that only Spark can evaluate.
+            # The default of a column added later is an SQL text that only Spark can evaluate.
             return None
         index = file_index(session, relation)
         partition_columns = tuple(partition_schema(relation).names)
@@ -101,7 +102,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
         texts = java_class(session, "org.apache.hadoop.util.StringUtils")
         joined = texts.join("\n", index.inputFiles())
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
-        # ORC holds wall-clock time of the writer's zone; read here it is taken for UTC.
+        # ORC holds wall-clock time of the writer's zone; Arrow reads it as UTC.
         zones = java_class(session, "java.util.TimeZone") if form == "orc" else None
         utc = zones is not None and zones.getDefault().getID() in ("UTC", "GMT", "Etc/UTC")
     schema = to_arrow_loosely(fields)
@@ -134,7 +135,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
 
 def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
     parts = name_parts(name)
-    # Spark takes an unknown name of two parts for the format and the path of files: only one that
+    # Spark takes an unknown name of two parts for a format and a path of files: only a name that
     # its catalog knows may get there.
     if len(parts) != 2:
         with (
@@ -168,7 +169,7 @@ def partition_schema(relation: Any) -> StructType:
 def file_index(session: SparkSession, relation: Any) -> Any:
     """A fresh listing of a relation, with all its partitions.
 
-    ``refreshTable`` would do too, but it also drops what the user has cached of the table.
+    ``refreshTable`` would do too, but it also drops the user's caches of the table.
     """
     index = relation.location()
     index.refresh()
@@ -205,9 +206,9 @@ def list_partitions(
 def _usual_partitions(
     session: Any, name: str | Sequence[str], relation: Any, index: Any, kinds: Mapping[str, str]
 ) -> dict[Path, tuple[PartitionValue, ...]] | None:
-    """The partitions in two calls, when each has the folder that its values name.
+    """The partitions in two calls, if each has the folder that its values name; else None.
 
-    One by one, a partition costs six calls into the JVM: 5.5 s for a thousand.
+    One by one, a partition costs six calls into the JVM: 5.5 s for a thousand partitions.
     """
     readers = [_READERS.get(kind) for kind in kinds.values()]
     root = local_path(str(relation.location().rootPaths().head().toString()))

@@ -54,7 +54,7 @@ def specification(
 
 
 def folder_name(spec: Mapping[str, str | None]) -> Path:
-    """``a=1/b=x%3Ay``: below the table's folder."""
+    """The partition's folder below the table's folder: ``a=1/b=x%3Ay``."""
     return Path(
         *(
             f"{escaped(column)}={NO_VALUE if text is None else escaped(text)}"

@@ -1,8 +1,8 @@
 """Reading Spark's tables as Arrow batches.
 
-Spark resolves the name and lists the files; parquet and ORC are then read here, without the JVM.
-CSV and JSON are read by Spark file by file, so that they too have a fixed order of rows. Views and
-tables of other sources are computed by Spark (``query_batches``).
+Spark resolves the name and lists the files; Parquet and ORC files are then read here, without the
+JVM. Spark reads CSV and JSON files one by one, so that they too have a fixed order of rows. Views
+and tables of other sources are computed by Spark (``query_batches``).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def read_batches(
     """The rows of ``files`` from row ``offset`` on, always in the same order.
 
     Whole files and row groups before ``offset`` are skipped by their footers. A file that changed
-    since ``files`` was made is refused: the offsets of a replay would name other rows. ``session``
-    is needed where the files are not ``direct``.
+    since ``files`` was made raises CatalogError: the offsets of a replay would name other rows.
+    ``session`` is needed unless the files are ``direct``.
     """
     names = _chosen(files.schema, columns, files.table, files.case_sensitive)
     schema = pa.schema([files.schema.field(name) for name in names])
@@ -102,7 +102,8 @@ def query_batches(
     offset: int = 0,
     max_rows: int = MAX_ROWS,
 ) -> Generator[Slice, None, None]:
-    """The rows of any table or view as Spark computes them; replayable only if its plan is.
+    """The rows of any table or view as Spark computes them. They can be replayed only if Spark's
+    plan can.
 
     Memory holds one batch here and one partition in the JVM.
     """
@@ -125,7 +126,7 @@ def frame_batches(
     offset: int = 0,
     max_rows: int = MAX_ROWS,
 ) -> Generator[Slice, None, None]:
-    """The rows of a DataFrame: those of its columns (``schema``) that have these names."""
+    """The rows of a DataFrame, with those columns of ``schema`` that ``names`` lists."""
     at = 0
     for batch in rows_through_spark(session, frame, schema, names, f"reading {what}"):
         start = max(0, offset - at)
@@ -137,8 +138,8 @@ def frame_batches(
 
 
 class SliceReader:
-    """Blocks of a table or frame (``what``, for messages); the offset is ``{"row": rows read so
-    far}``. Decimals that have more digits than are held make bad rows."""
+    """Blocks of a table or frame, which messages call ``what``; offsets are ``{"row": rows read so
+    far}``. A decimal that has too many digits makes a bad row."""
 
     def __init__(self, slices: Iterator[Slice], schema: Schema, what: str) -> None:
         self._slices = slices
@@ -162,7 +163,7 @@ class SliceReader:
         return None
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The types that the engine holds (Spark's own are the same, but for a few layouts)."""
+        """The batch in the engine's types (Spark's are the same, but for a few layouts)."""
         if batch.schema.equals(self._schema):
             return batch
         columns = [
@@ -244,7 +245,7 @@ def _unreadable(files: Files, file: DataFile, error: Exception) -> CatalogError:
 
 
 def _open_parquet(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Batches]:
-    # Not memory-mapped: a file cut short by someone else would kill the process with SIGBUS.
+    # Not memory-mapped: a file that another process cuts short would kill this one with SIGBUS.
     with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
         notes = opened.metadata.metadata or {}
     legacy = b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes
@@ -281,7 +282,7 @@ def _open_orc(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Ba
     reader = orc.ORCFile(file.path)
     stored = reader.schema.names
     if stored and all(name.startswith("_col") for name in stored):
-        # Old Hive wrote no names: its columns are the table's, by position.
+        # Old Hive wrote no names: the file's columns are the table's, by position.
         own = [n for n in files.schema.names if n not in files.partition_columns]
         position = {name: f"_col{i}" for i, name in enumerate(own)}
         wanted = [position.get(name) for name in schema.names]
@@ -295,7 +296,7 @@ def _open_orc(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Ba
             yield from _no_columns(files, file, schema, reader.nrows - skip, max_rows)
             return
         for stripe in range(reader.nstripes):
-            # Arrow tells no stripe's number of rows before it is read.
+            # Arrow does not give a stripe's number of rows before the stripe is read.
             batch = reader.read_stripe(stripe, columns=names)
             rows = batch.slice(min(skip, batch.num_rows))
             skip -= batch.num_rows - rows.num_rows
@@ -310,7 +311,7 @@ def _open_orc(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Ba
 def _no_columns(
     files: Files, file: DataFile, schema: pa.Schema, rows: int, max_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of which only their number is needed (``count(*)``, partition columns)."""
+    """Batches of which only the number of rows is needed (``count(*)``, partition columns)."""
     for start in range(0, rows, max_rows):
         count = min(max_rows, rows - start)
         yield shaped(files, file, schema, [None] * len(schema), count, legacy=False)
@@ -319,13 +320,13 @@ def _no_columns(
 def rows_through_spark(
     session: SparkSession, frame: Any, schema: pa.Schema, names: Sequence[str], doing: str
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The chosen columns of ``frame``, batch by batch.
+    """The columns ``names`` of ``frame``, batch by batch.
 
     One job runs per partition and sends its Arrow messages over a socket. For 4M rows of three
-    columns on two cores: 1.4 s, where ``toArrow`` (the whole result in both memories) takes
+    columns on two cores this takes 1.4 s; ``toArrow`` (the whole result in both memories) takes
     0.8-1.3 s. One ``toArrow`` per partition behind a ``spark_partition_id`` filter needs as little
-    memory, but computes the plan anew for each: 1.3 s without a shuffle (2 partitions) and 21 s
-    with one (8). Rows through ``toLocalIterator`` take 0.74 s for 200k.
+    memory, but computes the plan anew for each partition: 1.3 s without a shuffle (2 partitions)
+    and 21 s with one (8 partitions). ``toLocalIterator`` takes 0.74 s for 200k rows.
     """
     positions = [schema.get_field_index(name) for name in names]
     wanted = pa.schema([schema.field(name) for name in names])
@@ -353,7 +354,7 @@ def rows_through_spark(
 
 
 def _messages(session: Any, frame: Any) -> Generator[bytes, None, None]:
-    """The Arrow messages of ``frame``, asked of the JVM one partition at a time.
+    """The Arrow messages of ``frame``, requested from the JVM one partition at a time.
 
     pyspark's own iterator over this protocol reads the rest of a partition when it is abandoned,
     and prints a stack when the JVM is gone.
@@ -366,7 +367,7 @@ def _messages(session: Any, frame: Any) -> Generator[bytes, None, None]:
             stream.flush()
             status = read_int(stream)
             if status == -1:
-                served[2].getResult()  # raises what went wrong
+                served[2].getResult()  # raises the JVM's error
             if status != 1:
                 return
             while (length := read_int(stream)) >= 0:
@@ -383,8 +384,8 @@ def _messages(session: Any, frame: Any) -> Generator[bytes, None, None]:
 def _file_through_spark(
     session: SparkSession, files: Files, file: DataFile, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """One CSV or JSON file. Its splits are partitions in the order of the file, whatever the
-    number of cores; several files at once would be packed by size."""
+    """The rows of one CSV or JSON file. Its splits are partitions in the order of the file,
+    whatever the number of cores; Spark would pack several files at once by size."""
     doing = f"reading {file.path} of {files.table}"
     with spark_call(session, doing):
         frame = session.table(files.table)

@@ -1,9 +1,9 @@
-"""Publishing files into a table's folder, whole epochs at a time.
+"""Publishes files into a table's folder, a whole epoch at a time.
 
 Files are written in ``_staging-<uuid>`` (Spark, Hive and Arrow skip names that begin with ``_``).
-An epoch is committed by replacing ``_cql/epoch.json``, which lists the renames that publish it; the
-renames follow. Whoever opens the folder next finishes those that a crash left undone, so an epoch
-is never half there for good. One rename (the usual case) is atomic for readers too.
+Replacing ``_cql/epoch.json``, which lists the renames that publish an epoch, commits the epoch; the
+renames follow. The next writer that opens the folder finishes the renames that a crash left undone,
+so that no epoch stays half published. One rename (the usual case) is atomic for readers too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """The last committed epoch: its renames (from, to; below the table's folder unless absolute)
-    and the partitions that the catalog must know for it."""
+    and its partitions, which the catalog must know."""
 
     number: int = 0
     moves: tuple[tuple[str, str], ...] = ()
@@ -50,21 +50,21 @@ class Staging:
         self._handle: int | None = None
         with explained(table, folder):
             folder.mkdir(parents=True, exist_ok=True)
-            # Through this handle nothing can be made in a folder that was removed meanwhile, nor in
-            # another one of its name.
+            # Through this handle no file can be made in a folder that was removed meanwhile, nor in
+            # another folder of the same name.
             self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with explained(table, folder), self._locked():
             self.last = _read(folder, table)
-            # Before any staging folder goes: an unfinished epoch's files are still in one.
+            # Before staging folders are removed: the files of an unfinished epoch are in one.
             self._publish(self.last)
             self._remove_stale()
             self.path.mkdir()
-            # Held as long as this process lives, whatever becomes of its number.
+            # The lock lasts as long as this process, whatever becomes of its process id.
             self._owner = (self.path / "owner").open("wb")
             fcntl.flock(self._owner, fcntl.LOCK_EX)
 
     def refresh(self) -> Epoch:
-        """The last epoch, which another writer may have committed meanwhile."""
+        """The last epoch, which another writer may have committed."""
         with explained(self.table, self.folder), self._locked():
             self.last = _read(self.folder, self.table)
         return self.last
@@ -75,7 +75,8 @@ class Staging:
         moves: Sequence[tuple[Path, Path]],
         partitions: Sequence[Mapping[str, str | None]],
     ) -> tuple[Epoch, bool]:
-        """Publish the renames as epoch ``number`` (default: the next); whether they were new.
+        """Publishes the renames as epoch ``number`` (default: the next). Returns the epoch, and
+        whether it is new.
 
         An epoch that is committed already stays as it is.
         """
@@ -120,8 +121,8 @@ class Staging:
                 path.unlink(missing_ok=True)
 
     def remove_folder(self) -> None:
-        """Removes the folder of a dropped table, if nothing but empty folders of partitions and
-        our own record of epochs is left in it."""
+        """Removes the folder of a dropped table, if it holds only empty folders of partitions and
+        our own record of epochs."""
         for folder, _, _ in os.walk(self.folder, topdown=False):
             place = Path(folder)
             if place == self.folder:
@@ -150,7 +151,7 @@ class Staging:
             sync_folder(parent)
 
     def _make_folders(self, folder: Path) -> None:
-        """Makes a folder below that of the table, and those on the way to it."""
+        """Makes a folder below the table's folder, and its parents."""
         for part in (*reversed(folder.parents), folder):
             if part not in (Path(), Path(part.anchor)):
                 with contextlib.suppress(FileExistsError):
@@ -161,7 +162,7 @@ class Staging:
             try:
                 owner = (other / "owner").open("rb")
             except FileNotFoundError:
-                # Made under the lock that we hold, so its writer died between two calls.
+                # It was made under the lock that is held here: its writer died between two calls.
                 shutil.rmtree(other, ignore_errors=True)
                 continue
             except OSError:
@@ -190,7 +191,7 @@ class Staging:
 
 
 def gone(table: str, folder: Path) -> CatalogError:
-    """The error for a folder that somebody removed, or emptied, while rows were written into it."""
+    """The error for a folder that was removed, or emptied, while rows were written into it."""
     return CatalogError(
         f"table {table} was dropped or overwritten while rows were written into it: its folder "
         f"{folder} is gone, or another one",
@@ -200,7 +201,7 @@ def gone(table: str, folder: Path) -> CatalogError:
 
 @contextlib.contextmanager
 def explained(table: str, folder: Path) -> Iterator[None]:
-    """Turns what a file system refuses into a CatalogError with a remedy."""
+    """Turns an error of the file system into a CatalogError with a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
 """Spark's streams as sources without an end.
 
-Spark's own query (``readStream`` + ``foreachBatch``) says what is new, each micro-batch once, and
-waits until its rows are taken. Of a table of files it only names the files: they are read here, in
-the order in which they came (time of change, then path). The rows of any other stream come through
-Spark. The checkpoint of that query lives as long as the reader: the positions of a source are ours,
-counted in rows from the start of the stream, so a table that only grows is replayed from there.
+Spark's own query (``readStream`` + ``foreachBatch``) gives the new rows, each micro-batch once, and
+waits until they are taken. For a table of files the query only names the new files: they are read
+here, in the order in which they came (time of change, then path). The rows of any other stream come
+through Spark. The query's checkpoint lives as long as the reader. The positions of a source are
+ours, counted in rows from the start of the stream, so that a table that only grows can be replayed.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from cql.executor.protocols import Offset, Reader
 POLL = 0.1
 """Seconds between two looks of Spark at its source, where nothing else is said."""
 
-#: Batches of rows that may wait for the reader.
+#: Most batches of rows that wait for the reader.
 _AHEAD = 2
-#: Seconds between two questions of a reader that waits for rows: is there still a table?
+#: Seconds between two checks of a waiting reader whether the table still exists.
 _LOOK = 0.5
-#: Spark would leave out a file that is older than the newest one by more than this (7 days).
+#: Spark leaves out a file that is older than the newest one by more than this (default: 7 days).
 _AGE = "36500d"
 
 ReadBatch = Callable[[Any], Generator[pa.RecordBatch, None, None]]
 
 
 class StreamingFrame(SparkFrame):
-    """A streaming DataFrame as a source; Spark keeps nothing of it, so it is read from its start.
-    Each reader runs a query of its own."""
+    """A streaming DataFrame as a source. Spark keeps none of its rows, so that it is read from its
+    start. Each reader runs a query of its own."""
 
     bounded = False
 
@@ -64,7 +64,7 @@ class StreamingFrame(SparkFrame):
         if row_of(offset, self._what) > 0:
             raise read_once(self._what, "streaming DataFrame")
         session = self._frame.sparkSession
-        # A stream needs a column even where only the number of its rows is asked for.
+        # A stream needs a column even if only its number of rows is requested.
         kept = [self._arrow.get_field_index(f.name) for f in fields] or [0]
         with spark_call(session, f"starting {self._what}"):
             # By position: a name with a backtick in it cannot be written as a column.
@@ -80,8 +80,8 @@ class StreamingFrame(SparkFrame):
 
 
 def check_table(session: Session, table: Sequence[str]) -> None:
-    """CatalogError unless Spark can follow a table."""
-    frame_of(session, table)  # says it if there is no such table
+    """Raises CatalogError unless Spark can follow a table."""
+    frame_of(session, table)  # raises if there is no such table
     streaming = False
     with (
         spark_call(session, f"following the table {quoted(table)}"),
@@ -105,7 +105,7 @@ def open_table(
 ) -> Reader:
     """Follows a table: the rows that it has, then those of each file or commit that it gets."""
     row = row_of(offset, what)
-    full = full_name(session, table)  # USE must not change what is looked at
+    full = full_name(session, table)  # USE must not change which table is followed
     files = file_relation(frame_of(session, full)) is not None
     with spark_call(session, f"starting {what}"):
         frame = _read_stream(session, full)
@@ -166,12 +166,13 @@ def _reader(
 
 
 class _StreamFeed:
-    """Runs a query of Spark and hands over the rows of its micro-batches; ``skip`` are left out.
+    """Runs a query of Spark and hands over the rows of its micro-batches, except the first
+    ``skip``.
 
-    ``foreachBatch`` runs in a thread of py4j. What fails there is told to the reader: Spark would
-    print its stack, and go on to say it a second time. ``check`` is called now and then while there
-    is nothing to read, and raises if there will never be: Spark takes a dropped table for a silent
-    one."""
+    ``foreachBatch`` runs in a thread of py4j. An error there is handed to the reader: Spark would
+    print its stack, and then report it a second time. ``check`` is called now and then while there
+    is nothing to read, and raises if no rows can ever come: Spark does not tell a dropped table
+    from a silent one."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class _StreamFeed:
             self._closed = True
             self._ready.clear()
             self._change.notify_all()
-        # With its JVM gone or its session stopped, so is the query.
+        # If its JVM is gone or its session stopped, the query is gone too.
         with contextlib.suppress(CatalogError), spark_call(self._session, f"ending {self._what}"):
             self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -265,7 +266,7 @@ class _StreamFeed:
                 self._change.notify_all()
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Hands rows over when there is room; False when nobody wants them any more."""
+        """Hands rows over when there is room; False if the reader is closed or has failed."""
         skipped = min(self._skip, batch.num_rows)
         self._skip -= skipped
         with self._change:

@@ -1,8 +1,8 @@
 """Tables through Spark's typed catalog interface: look up, create, drop, read and set properties.
 
 ``org.apache.spark.sql.connector.catalog`` is Spark's public interface for catalogs. It takes names,
-columns and values as objects, so no text of a user is ever parsed; unlike ``CREATE TABLE … AS``
-it accepts a folder that already has data, which a table of an earlier process needs.
+columns and values as objects, so that no text of a user is parsed. Unlike ``CREATE TABLE … AS`` it
+accepts a folder that already has data, which a table of an earlier process needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cql.errors import CatalogError, did_you_mean
 _CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
 SESSION_CATALOG = "spark_catalog"
-#: What Spark says of a name in a catalog or database that is not there.
+#: Spark's error conditions for a name in a catalog or database that does not exist.
 _UNKNOWN_PLACES = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND")
 _RESERVED = frozenset(
     ("provider", "location", "external", "owner", "table_type", "comment", "is_managed_location")
@@ -35,7 +35,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a catalog knows of a table; ``location`` is None when it has no folder (a view)."""
+    """A catalog's entry of a table; ``location`` is None if the table has no folder (a view)."""
 
     name: tuple[str, ...]
     schema: StructType
@@ -132,7 +132,7 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
 
 
 def create(session: SparkSession, table: Table) -> None:
-    """Enter ``table`` into its catalog, over the folder that it names."""
+    """Enters ``table`` into its catalog, over the folder that it names."""
     with spark_call(session, f"creating the table {quoted(table.name)}"):
         column_class = java_class(session, f"{_CONNECTOR}.catalog.Column")
         columns = [
@@ -165,7 +165,7 @@ def create(session: SparkSession, table: Table) -> None:
 def alter_properties(
     session: SparkSession, name: str | Sequence[str], changes: Mapping[str, str | None]
 ) -> None:
-    """Set table properties; None removes one."""
+    """Sets table properties; None removes one."""
     full = full_name(session, name)
     with spark_call(session, f"setting properties of {quoted(name)}"):
         change = java_class(session, f"{_CONNECTOR}.catalog.TableChange")
@@ -207,7 +207,7 @@ def default_location(session: SparkSession, full: Sequence[str]) -> Path:
 def missing(
     session: SparkSession, name: str | Sequence[str], known: Iterable[str] = ()
 ) -> CatalogError:
-    """The error for a table that nobody knows."""
+    """The error for a table that does not exist."""
     parts = name_parts(name)
     with spark_call(session, "listing the tables"):
         names = {str(table.name) for table in session.catalog.listTables()}

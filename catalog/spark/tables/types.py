@@ -47,8 +47,8 @@ def to_arrow(schema: spark.StructType) -> pa.Schema:
 
 
 def to_arrow_loosely(schema: spark.StructType) -> pa.Schema:
-    """The same, with a stand-in (``is_stand_in``) for each column of a type that Arrow or this
-    engine does not have: the other columns of such a table can be read."""
+    """Like ``to_arrow``, but with a stand-in (``is_stand_in``) for each column of a type that Arrow
+    or this engine does not have: the other columns of such a table can be read."""
     return pa.schema([_field_or_stand_in(field) for field in schema.fields])
 
 
@@ -57,7 +57,7 @@ def is_stand_in(field: pa.Field[Any]) -> bool:
 
 
 def unreadable(field: pa.Field[Any]) -> str:
-    """Why a stand-in stands there."""
+    """The reason why a stand-in is there."""
     return ((field.metadata or {}).get(_WHY) or b"").decode()
 
 
@@ -71,8 +71,8 @@ def _field_or_stand_in(field: Any) -> pa.Field[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many characters a text column holds: exactly ``length`` (``padded``, CHAR), or at most
-    (VARCHAR)."""
+    """The number of characters that a text column holds: exactly ``length`` (``padded``, CHAR), or
+    at most ``length`` (VARCHAR)."""
 
     length: int
     padded: bool
@@ -89,7 +89,7 @@ def limit_of(field: pa.Field[Any]) -> Limit | None:
 
 
 def usable_columns(schema: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
-    """The columns of a schema made here that queries can use, and why each other one is left out.
+    """The columns that queries can use, of a schema made here, and for each other one the reason.
     ``what`` names the data in errors. Raises CatalogError when two columns share one name."""
     found, unsupported = read_schema(schema, what)
     fields = []

@@ -1,13 +1,14 @@
-"""Appending to Spark tables, one atomic epoch after another.
+"""Appends to Spark tables, one atomic epoch after another.
 
-A table that we make has no partition column for the epoch, so that ``SELECT *`` shows the declared
-columns and nothing else. It has Spark's option ``recursiveFileLookup`` instead: an epoch of one
-file is a file of the table's folder, a larger one a folder in it, and either is published by one
-rename. (Epochs as partitions need a visible column and an ALTER TABLE each.)
+A table that the engine makes has no partition column for the epoch, so that ``SELECT *`` shows only
+the declared columns. It has Spark's option ``recursiveFileLookup`` instead: an epoch of one file is
+a file of the table's folder, a larger epoch is a folder in it, and one rename publishes either.
+(Epochs as partitions would need a visible column and an ALTER TABLE each.)
 
 A table that the user made takes rows by the names of its columns. Unpartitioned, each epoch is one
-file, since Spark reads no folders there. Partitioned, an epoch is one or more files per partition:
-all of them after a crash, but a reader of another process may meet it between two renames.
+file, because Spark reads no folders there. Partitioned, an epoch is one or more files per
+partition: a crash does not lose any, but a reader of another process may see some of them between
+two renames.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _SPECS = 200
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What ``commit`` published; ``new`` is False when the epoch was there already."""
+    """The result of ``commit``; ``new`` is False if the epoch was committed before."""
 
     epoch: int
     rows: int
@@ -65,7 +66,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The table: its columns as stored, and how an epoch is laid out in its folder."""
+    """The table: its columns as stored, and the layout of an epoch in its folder."""
 
     folder: Path
     schema: pa.Schema
@@ -98,8 +99,8 @@ class EpochWriter:
     """Writes rows to a table and publishes them epoch by epoch.
 
     ``schema`` is that of the rows; with ``create`` a missing table is made of it (an existing one
-    must fit). Nothing is visible before ``commit``. A replay that names an epoch already committed
-    publishes nothing. After an error the epoch's rows are gone; the writer can go on with the next.
+    must fit). No row is visible before ``commit``. A replay that names a committed epoch publishes
+    nothing. After an error the epoch's rows are gone; the writer can go on with the next epoch.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class EpochWriter:
         self._rows = 0
         self._batch = 0
         try:
-            self._check_there()  # it may have gone while the folder was opened, or made anew by it
+            self._check_there()  # the table may be gone, and its folder made anew by Staging
         except CatalogError:
             self.close()
             raise
@@ -151,7 +152,7 @@ class EpochWriter:
         return self._target.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Stage rows. Columns are matched by name; one that the rows lack holds its DEFAULT (NULL
+        """Stages rows. Columns are matched by name; one that the rows lack holds its DEFAULT (NULL
         if it has none)."""
         rows = self._fitted(batch)
         if not rows.num_rows:
@@ -170,10 +171,10 @@ class EpochWriter:
         self._rows += rows.num_rows
 
     def commit(self, epoch: int | None = None) -> Commit:
-        """Publish what was written since the last commit; without rows nothing changes.
+        """Publishes the rows written since the last commit; without rows nothing changes.
 
-        ``epoch`` (default: the next number) makes it repeatable: one that is not beyond the last is
-        there already, and the staged rows are dropped.
+        ``epoch`` (default: the next number) makes the commit repeatable: an epoch that is not
+        beyond the last is published already, and the staged rows are dropped.
         """
         try:
             with explained(self._table, self._target.folder):
@@ -214,7 +215,7 @@ class EpochWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Drop the rows staged since the last commit."""
+        """Drops the rows staged since the last commit."""
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.writer.close()
@@ -230,8 +231,9 @@ class EpochWriter:
         self._batch += 1
 
     def close(self) -> None:
-        """Drop uncommitted rows and remove the staging folder; of a table that was dropped
-        meanwhile, also what is left of its folder: Spark cannot remove one that is written into."""
+        """Drops uncommitted rows and removes the staging folder. If the table was dropped
+        meanwhile, also removes the rest of its folder: Spark cannot remove one that is written
+        into."""
         self.abort()
         self._staging.close()
         with contextlib.suppress(CatalogError):
@@ -281,7 +283,7 @@ class EpochWriter:
         return pa.RecordBatch.from_arrays(arrays, schema=self._target.schema)
 
     def _left_out(self, wanted: pa.Field[Any], rows: int) -> pa.Array[Any]:
-        """The DEFAULT of a column that the rows do not give, evaluated once an epoch; else NULL."""
+        """The DEFAULT of a column that the rows lack, evaluated once per epoch; else NULL."""
         if wanted.name not in self._target.defaults:
             return nulls(rows, wanted.type)
         if wanted.name not in self._defaults:
@@ -324,7 +326,7 @@ class EpochWriter:
             path = folder / f"part-{len(self._done) + len(self._open):05d}.parquet"
             sink = pa.OSFile(str(path), mode="wb")
             try:
-                # Spark knows no Arrow schema in the footer; its own reader goes by the types there.
+                # Spark ignores an Arrow schema in the footer; its reader goes by the types there.
                 writer = pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False)
             except BaseException:
                 sink.close()
@@ -356,7 +358,7 @@ class EpochWriter:
     ) -> tuple[list[tuple[Path, Path]], dict[tuple[PartitionValue, ...], Path]]:
         """The renames of this epoch, and the partitions that are new with it."""
         target = self._target
-        # Unique, not only numbered: numbering starts again when someone empties the folder.
+        # Unique, not only numbered: numbering starts again if the folder is emptied.
         number = self._staging.refresh().number + 1 if epoch is None else epoch
         name = f"epoch-{number:010d}-{uuid.uuid4().hex[:12]}"
         if not target.partition_columns:
@@ -382,8 +384,8 @@ class EpochWriter:
         return moves, new
 
     def _check_there(self) -> None:
-        """CatalogError if the table was dropped since the writer was opened; the folder of one that
-        Spark does not manage stays where it is."""
+        """Raises CatalogError if the table was dropped since the writer was opened. The folder of a
+        table that Spark does not manage stays."""
         if not spark_table.exists(self._session, self._name):
             raise gone(self._table, self._target.folder)
 
@@ -398,9 +400,9 @@ class EpochWriter:
                 )
 
     def _refresh(self) -> None:
-        """Makes Spark list the folder anew, and compute anew what it has cached over the table,
-        directly or through views (``refreshTable`` alone leaves the caches of views as they are,
-        and that of the table from the second time on)."""
+        """Makes Spark list the folder anew, and recompute its caches over the table and over views
+        of it (``refreshTable`` alone leaves the caches of views as they are, and that of the table
+        from the second time on)."""
         with spark_call(self._session, f"refreshing {self._table}"):
             self._session.catalog.refreshTable(quoted(self._name))
             self._session.catalog.refreshByPath(str(self._target.folder))
@@ -501,7 +503,7 @@ def _unfit(table: str, what: str) -> CatalogError:
 
 
 def _matched(rows: pa.Schema, target: _Target, table: str) -> list[int | None]:
-    """For each column of the table where the rows have it."""
+    """For each column of the table its index in the rows; None if the rows lack it."""
     found: dict[str, int] = {}
     for at, column in enumerate(rows):
         name = find_column(column.name, target.schema.names, target.case_sensitive)

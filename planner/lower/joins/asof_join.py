@@ -1,4 +1,4 @@
-"""ASOF joins: what their condition must say, and the operator for it."""
+"""ASOF joins: their condition and their operator."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _EXAMPLE = "ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts"
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """``band`` is what the inequality and a tolerance say together; ``left`` and ``right`` are the
-    conditions on one side."""
+    """The parts of the condition. ``band`` combines the inequality and a tolerance; ``left`` and
+    ``right`` are the conditions on one side."""
 
     keys: tuple[tuple[Expr, Expr], ...]
     band: Band
@@ -37,7 +37,10 @@ class _Terms:
 
 
 def asof_join(node: Join, lower: Lower) -> Physical:
-    """Of each left row the nearest right row."""
+    """Pairs each left row with the nearest right row.
+
+    Raises PlanError if the condition has not exactly one inequality of times, or if rows would wait
+    for ever for an endless input; NotSupportedError for conditions of another form."""
     width = len(node.left.schema)
     terms = _take_apart(node, Sides(width, (), ()))
     left, right = lower(node.left), lower(node.right)
@@ -124,8 +127,8 @@ def _refused(part: Expr, pos: Position | None) -> NotSupportedError:
 
 
 def _nearest(bands: Sequence[tuple[Band, Expr]], pos: Position | None) -> tuple[Band, bool]:
-    """The band of all of them, and whether it is the latest or the earliest row that is asked for:
-    what the one inequality says that compares the times themselves."""
+    """The intersection of all ``bands``, and whether the join takes the latest row (else the
+    earliest). The one inequality that compares the times themselves decides the direction."""
     open_ = [(band, part) for band, part in bands if not band.closed]
     plain = [(band, part) for band, part in open_ if _compares(band, part)] or open_
     if not plain:
@@ -147,6 +150,6 @@ def _nearest(bands: Sequence[tuple[Band, Expr]], pos: Position | None) -> tuple[
 
 
 def _compares(band: Band, part: Expr) -> bool:
-    """``a.ts >= b.ts``, with no length added."""
+    """Whether ``part`` compares the times themselves, as ``a.ts >= b.ts`` does."""
     of_difference = any(isinstance(arg, Literal) for arg in children(part))
     return not of_difference and abs(band.high if band.high < NO_BOUND else band.low) <= 1

@@ -1,5 +1,5 @@
-"""Joins of streams in the order of their times, as physical operators (in-order paper, 2005): one
-operator for all inputs, or a pipeline of operators with two inputs each (§7.2.3)."""
+"""Window joins in time order as physical operators (in-order paper, 2005): one operator for all
+inputs, or a pipeline of operators with two inputs each (§7.2.3)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Phy
     try:
         return _made(asked_of(node, lower), node, settings, time=False)
     except NotInOrderError as error:
-        join_of(node, lower, settings)  # what no join can do is refused first
+        join_of(node, lower, settings)  # raises first where no join operator supports ``node``
         raise PlanError(
             f"{settings['join_operator']} {error}",
             position=node.pos,
@@ -56,15 +56,15 @@ def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Phy
 
 @dataclass(frozen=True, slots=True)
 class InTimeOrder:
-    """A plan whose rows come from a join in order; ``asked`` is that join's, where they are its
-    rows as they are."""
+    """A plan whose rows come from a join in time order. ``order`` is the column of that time;
+    ``asked`` is the join's condition, as long as the plan has the join's columns unchanged."""
 
     plan: Physical
     order: int | None
     asked: Asked | None
 
     def place(self, expr: Expr) -> Expr:
-        """``expr`` over the columns of the plan: the time of a result is a column."""
+        """``expr`` over the columns of the plan; the latest time of a pair is its time column."""
         if self.asked is not None and self.order is not None and self.asked.latest(expr):
             found = self.plan.schema[self.order]
             if found.type == expr.type:
@@ -73,8 +73,8 @@ class InTimeOrder:
 
 
 def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> InTimeOrder | None:
-    """Filters and projections of a join, which is made in order; None if there is none, or none
-    whose inputs come in order."""
+    """Filters and projections over a join that runs in time order. None if ``node`` has no such
+    join, or if the join's inputs do not come in order."""
     match node:
         case Join() if joins_streams(node):
             try:
@@ -106,7 +106,7 @@ def _join_of(node: Physical) -> WindowJoinExec:
 
 
 def _made(asked: Asked, node: Join, settings: Mapping[str, Any], *, time: bool) -> Physical:
-    """The operator or the pipeline, and the conditions that it cannot ask."""
+    """The operator or the pipeline, below a filter with the conditions that it cannot evaluate."""
     _refuse_endless(asked)
     parts = _Parts(asked, choice_of(asked, settings), node)
     if str(settings["join_operator"]) == "auto" and not all(parts.declared):
@@ -126,8 +126,7 @@ def _refuse_endless(asked: Asked) -> None:
 
 
 class _Parts:
-    """The inputs in order, with the columns that they are looked up by, and what was asked in terms
-    of these."""
+    """The inputs in time order with their key columns, and the condition over these columns."""
 
     def __init__(self, asked: Asked, choice: Choice, node: Join) -> None:
         self.asked, self.choice, self.node = asked, choice, node
@@ -184,13 +183,13 @@ class _Parts:
         return _timed(made, time=time)
 
     def pipeline(self, *, time: bool) -> Physical:
-        """The first two inputs, their results with the third, and so on. The time of a result is
-        the latest one of its members'."""
+        """Joins the first two inputs, then their results with the third input, and so on. The time
+        of a result is the latest time of its members."""
         made, at, rest = self.inputs[0], self.times[0], self.rest
         for k in range(1, len(self.inputs)):
             first, last = self.firsts[k], k == len(self.inputs) - 1
             width = first + len(self.inputs[k].schema)
-            more = len(made.schema) - first  # what results so far have behind the inputs' columns
+            more = len(made.schema) - first  # columns of ``made`` behind those of the inputs
             there = [e for e in rest if all(c < width for c in columns_of(e))]
             rest = [e for e in rest if e not in there]
             columns = self.columns if last else tuple(range(width))
@@ -220,13 +219,13 @@ class _Parts:
         return Distance(i, j, -self.asked.reaches[j][i], self.asked.reaches[i][j])
 
     def _distance_of_latest(self, k: int) -> Distance:
-        """Of an input from the latest of those before it."""
+        """The distance of input ``k`` from the latest of the inputs before it."""
         before = [self._distance(i, k) for i in range(k)]
         return Distance(0, 1, min(d.low for d in before), min(d.high for d in before))
 
     def _distances_of_members(self, k: int, more: int) -> Iterator[BandExec]:
-        """The distances of an input from those before it, which have ``more`` columns behind
-        theirs."""
+        """The distances of input ``k`` from the inputs before it. The left side has ``more``
+        columns behind those of its inputs."""
         for i in range(k):
             if (i, k) in self.asked.explicit:
                 one = self._distance(i, k)
@@ -234,7 +233,7 @@ class _Parts:
                 yield BandExec(left, right + more, one.low, one.high)
 
     def _keys_between(self, k: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The equalities of an input with any of those before it."""
+        """The equalities of input ``k`` with any input before it."""
         found = []
         for columns in self.keys:
             before = [self.firsts[i] + c for i, c in columns if i < k]
@@ -256,7 +255,7 @@ class _Parts:
 
 
 def _timed(made: WindowJoinExec, *, time: bool) -> WindowJoinExec:
-    """With the time of its results among its columns, if it is wanted."""
+    """``made`` with the time of its results as a column, if ``time`` asks for one."""
     return replace(made, time=True) if time and made.order is None else made
 
 

@@ -1,4 +1,4 @@
-"""Which of the in-order window joins, by what they cost (``window_join_cost``)."""
+"""Chooses the in-order window join by cost (``in_order_join_cost``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cql.planner.lower.joins.in_order_join_cost import improvement, load
 from cql.planner.nodes.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
 from cql.planner.nodes.physical_in_order_join import JoinOperator
 
-#: Seconds that a row takes, before any was measured: it is looked up, stored, and leaves.
+#: Seconds of work per row (look up, store, purge), assumed until the cost is measured.
 SERVICE = 1e-7
 _NAMES = {
     JoinOperator.SYNC_FILTER: "Sync-Filter",
@@ -22,7 +22,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``cost``: seconds, None where it is measured."""
+    """``cost``: seconds to join two rows; None if the operator measures it."""
 
     operator: JoinOperator
     alpha: float
@@ -31,8 +31,8 @@ class Choice:
 
 
 def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
-    """The operator that the settings force; else the one that c·w·λ1·λ2 speaks for, and Adaptive
-    where no rates are known."""
+    """The operator that the settings force, else Filter-Order or Sync-Filter by c·w·λ1·λ2, or
+    Adaptive where a rate is unknown."""
     forced, alpha = str(settings["join_operator"]), float(settings["join_alpha"])
     nanoseconds = int(settings["join_cost"])
     cost = nanoseconds / 1e9 if nanoseconds else None
@@ -60,8 +60,8 @@ def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
 
 
 def _expected_load(asked: Asked, rates: list[float], cost: float | None) -> float:
-    """c·w·λ1·λ2, over all pairs of inputs. A hash join takes as long for any window: until it is
-    measured, that is ``SERVICE``."""
+    """c·w·λ1·λ2, summed over all pairs of inputs. Without a ``cost`` each row takes ``SERVICE``,
+    because a hash join takes the same time for any window."""
     if cost is None:
         return SERVICE * sum(sorted(rates)[1:])
     total = 0.0
@@ -73,7 +73,7 @@ def _expected_load(asked: Asked, rates: list[float], cost: float | None) -> floa
 
 
 def rate_of(node: Physical) -> float | None:
-    """Rows per second of event time, where that is known; filters are taken to pass all."""
+    """Rows per second of event time, None if unknown. Filters are assumed to pass all rows."""
     while isinstance(node, FilterExec | ProjectExec | OnTimeExec):
         node = node.input
     return node.relation.statistics.rate if isinstance(node, SourceExec) else None

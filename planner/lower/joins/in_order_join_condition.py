@@ -1,6 +1,6 @@
-"""What a join of several inputs asks for: equal columns, how far apart their times lie, the rest.
+"""The condition of a join of several inputs: equal columns, bounds of time distances, and the rest.
 
-The joins below one another are one: the columns of all inputs, left to right, and one condition."""
+Nested joins count as one: with the columns of all inputs, left to right, and one condition."""
 
 from __future__ import annotations
 
@@ -36,21 +36,23 @@ from cql.planner.optimize.progress import progressing as logical_progress
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: (input, an expression over its columns).
 Term: TypeAlias = tuple[int, Expr]
-#: How much later a row of the second input may be than one of the first, by both.
+#: ``reaches[i][j]``: by how much a row of input j may be later than its partner of input i.
 Reaches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class NotInOrderError(Exception):
-    """Says why inputs cannot be joined in order: what goes on with the name of the operator."""
+    """The reason why inputs cannot be joined in order; its text continues the operator's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``firsts`` says where the columns of each input begin among those of all, of which there are
-    ``width``. The terms of each of ``keys`` are equal; ``times`` are what the distances in
-    ``reaches`` are between, and what the inputs are taken in the order of; a second has ``second``
-    of their steps. ``explicit`` are the pairs of inputs whose distance the query says itself, and
-    does not only follow from others."""
+    """A join as the in-order operators take it.
+
+    ``firsts`` are the places of each input's first column among all ``width`` columns. The terms of
+    each of ``keys`` are equal. Each input is ordered by its entry of ``times``; ``reaches`` bounds
+    the distances of these, and ``second`` is the number of their steps in a second. ``explicit``
+    are the pairs of inputs whose distance the query states; other distances follow from these.
+    ``rest`` are the other conditions."""
 
     inputs: tuple[Physical, ...]
     firsts: tuple[int, ...]
@@ -68,8 +70,8 @@ class Asked:
         return number, column - self.firsts[number]
 
     def latest(self, expr: Expr) -> bool:
-        """Whether ``expr`` is the latest of all times: their greatest, or one that no other one
-        comes after."""
+        """Whether ``expr`` is the latest of all times: their greatest, or a time that no other time
+        exceeds."""
         given = expr.args if isinstance(expr, Call) and expr.fn == "greatest" else (expr,)
         found = {self._input(arg) for arg in given}
         if None in found:
@@ -80,7 +82,7 @@ class Asked:
         )
 
     def _input(self, expr: Expr) -> int | None:
-        """The input whose time it is."""
+        """The input whose time is ``expr``; None if no input has it as its time."""
         if not isinstance(expr, Column):
             return None
         i, at = self.place(expr.index)
@@ -89,7 +91,9 @@ class Asked:
 
 
 def asked_of(node: Join, lower: Lower) -> Asked:
-    """Raises NotInOrderError for an input without a time."""
+    """The inputs of ``node``, lowered, and its condition.
+
+    Raises NotInOrderError for an outer join and for an input without a time."""
     if not is_inner(node):
         raise NotInOrderError(f"gives pairs of rows only, no {node.kind.upper()} JOIN")
     taken = _Taken()
@@ -115,7 +119,7 @@ def asked_of(node: Join, lower: Lower) -> Asked:
 
 @dataclass(slots=True)
 class _Band:
-    """``part`` is the condition that says it; None: windows do."""
+    """``part`` is the condition that states the band, None if windows or equal times imply it."""
 
     left: int
     right: int
@@ -135,7 +139,9 @@ class _Taken:
     rest: list[Expr] = field(default_factory=list)
 
     def add(self, node: Join) -> None:
-        """A condition that can fail asks the rows of its own join only: such a join is an input."""
+        """Collects the inputs and conditions of ``node`` and of the joins below it. A join whose
+        condition can fail stays an input, so that the condition sees the pairs of that join only.
+        """
         begins = self.width
         for side in (node.left, node.right):
             if isinstance(side, Join) and _joins_alike(side):
@@ -168,7 +174,7 @@ class _Taken:
             self.rest.append(part)
 
     def note_windows(self) -> None:
-        """Rows join while both are there; both ends are in."""
+        """Adds the bands of windows: rows join while both are in their windows (ends included)."""
         for j, right in enumerate(self.leaves):
             for i, left in enumerate(self.leaves[:j]):
                 for a, stays in stays_of(left):
@@ -178,7 +184,7 @@ class _Taken:
                             self.bands.append(_Band(i, j, band, None))
 
     def note_equal_columns_of_one_input(self) -> None:
-        """A set has one column of an input: others of it are compared."""
+        """Keeps one column per input in each key set; others become conditions of the input."""
         for terms in self.keys:
             kept: dict[int, Expr] = {}
             for number, expr in list(terms):
@@ -197,8 +203,8 @@ class _Taken:
     # -- distances ---------------------------------------------------------------------------------
 
     def distances(self) -> tuple[tuple[Expr, ...], Reaches, frozenset[tuple[int, int]]]:
-        """Of each input the time by which it is taken in order, and the distances of these. Bands
-        between others join the rest."""
+        """The time that orders each input, the reaches between these times, and the pairs with an
+        explicit distance. Bands between other times become conditions in ``rest``."""
         times = self._times()
         count = len(self.inputs)
         reach = [[0 if i == j else NO_BOUND for j in range(count)] for i in range(count)]
@@ -222,7 +228,7 @@ class _Taken:
         return times, tuple(tuple(row) for row in reach), frozenset(explicit)
 
     def _times(self) -> tuple[Expr, ...]:
-        """With two inputs, those of the narrowest band; else of each the one in most bands."""
+        """For two inputs the times of the narrowest band, else per input the time in most bands."""
         if len(self.inputs) == 2 and self.bands:
             chosen = narrowest([one.band for one in self.bands])
             assert chosen is not None
@@ -246,7 +252,7 @@ class _Taken:
         return Column(live[0], field_.name, field_.type, field_.nullable)
 
     def _condition(self, one: _Band) -> Expr:
-        """The band as a condition over all columns."""
+        """The band as a condition over the columns of all inputs."""
         sides = self._sides(one.left, one.right)
         width, firsts = sides.width, (self.firsts[one.left], self.firsts[one.right])
 
@@ -260,7 +266,7 @@ class _Taken:
         return place(condition_of(one.band, sides))
 
     def second(self, times: Sequence[Expr]) -> float:
-        """A second in steps of event time; an integer without a unit counts seconds."""
+        """Steps of event time in a second; an integer without a unit counts seconds."""
         for leaf, time in zip(self.leaves, times, strict=True):
             if time.type.is_timestamp:
                 return 1e6
@@ -284,7 +290,7 @@ class _Taken:
         return Sides(len(self.leaves[left].schema), progressing(one), progressing(other))
 
     def _over_two(self, expr: Expr, left: int, right: int) -> Expr:
-        """``expr`` over the columns of two inputs alone."""
+        """``expr`` over the columns of inputs ``left`` and ``right`` alone."""
         if isinstance(expr, Column):
             at = self._input_of(expr.index)
             own = expr.index - self.firsts[at]
@@ -293,12 +299,13 @@ class _Taken:
 
 
 def joins_streams(node: Join) -> bool:
-    """Whether it gives each pair of rows of two streams once."""
+    """Whether ``node`` emits each pair of rows of two streams once."""
     return is_inner(node) and not looks_up(node) and not holds_rows(node)
 
 
 def _joins_alike(node: Join) -> bool:
-    """What bounds the distance of two times is no condition that is computed."""
+    """Whether the join above can take in ``node``: it joins streams, and none of its conditions can
+    fail. A condition that bounds the distance of two times counts as safe: it becomes a band."""
     parts: Sequence[Expr] = () if node.condition is None else conjuncts(node.condition)
     times = (tuple(logical_progress(side)) for side in (node.left, node.right))
     sides = Sides(len(node.left.schema), *times)
@@ -323,7 +330,7 @@ def _names(node: Logical) -> Iterator[str]:
 
 
 def moved(expr: Expr, by: int) -> Expr:
-    """``expr`` with its columns so many places further."""
+    """``expr`` with its columns moved by ``by`` places."""
     if isinstance(expr, Column):
         return replace(expr, index=expr.index + by)
     return rebuild(expr, lambda e: moved(e, by))

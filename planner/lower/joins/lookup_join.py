@@ -1,5 +1,5 @@
-"""Joins with tables: a table is read before the stream, whose rows find their partners as they
-pass. Nothing of the stream waits, so that its order, its progress and its late rows stay."""
+"""Joins with tables: the table is read before the stream, and each stream row looks up its partners
+as it passes. No stream row waits, so the stream keeps its order, watermark and late rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Lower: TypeAlias = Callable[[Logical], Physical]
 
 
 def table_join(node: Join, lower: Lower) -> Physical:
-    """A join of which one side ``looks_up`` the other."""
+    """A join in which one side looks up rows of the other (``looks_up``)."""
     turned = _table_is_left(node)
     stream, table = (node.right, node.left) if turned else (node.left, node.right)
     kind = {"right": "left", "cross": "inner"}.get(node.kind, node.kind)
@@ -28,7 +28,7 @@ def table_join(node: Join, lower: Lower) -> Physical:
     parts = [] if node.condition is None else conjuncts(node.condition)
     if turned:
         parts = [_turned(e, width, own) for e in parts]
-    sides = Sides(own, (), ())  # nothing that waits needs a band
+    sides = Sides(own, (), ())  # no progressing columns: no row waits, so no band is needed
     terms = take_apart(parts, (), sides)
     left, lefts = with_columns(lower(stream), [a for a, _ in terms.keys])
     right, rights = with_columns(read_ahead(lower(table)), [b for _, b in terms.keys])
@@ -54,8 +54,8 @@ def table_join(node: Join, lower: Lower) -> Physical:
 
 
 def _table_is_left(node: Join) -> bool:
-    """Which side is looked up in: the one that is a table; of two, the smaller if that is known,
-    else the right one."""
+    """Whether the left side is the table to look up in. Of two tables it is the smaller one, if
+    both row counts are known, else the right one."""
     if node.kind in ("left", "semi", "anti"):
         return False
     if node.kind == "right" or not is_table(node.right):
@@ -67,7 +67,7 @@ def _table_is_left(node: Join) -> bool:
 
 
 def _rows(node: Logical) -> int | None:
-    """At most so many, where that is known."""
+    """Upper bound of the number of rows; None if unknown."""
     match node:
         case Scan():
             return node.relation.statistics.rows
@@ -80,7 +80,8 @@ def _rows(node: Logical) -> int | None:
 
 
 def _turned(expr: Expr, width: int, own: int) -> Expr:
-    """``expr`` over ``width`` columns and ``own`` behind them, when these come first."""
+    """``expr`` after the first ``width`` columns have moved behind the ``own`` columns that follow
+    them."""
     if isinstance(expr, Column):
         at = expr.index
         return replace(expr, index=at + own if at < width else at - width)

@@ -37,13 +37,15 @@ from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
 
 Lower: TypeAlias = Callable[[Logical], Physical]
-#: How long a row stays after its time, by kind of window; RANGE says it itself.
+#: How long a row stays after its time, by kind of window. RANGE windows have their own length.
 _STAYS = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: NO_BOUND}
 
 
 def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
-    """OOP-Join of two streams (out-of-order paper §5.3), each pair of rows once; a table is looked
-    up in."""
+    """OOP-Join of two streams (out-of-order paper §5.3), which emits each pair of rows once. Joins
+    with tables and ASOF joins get operators of their own.
+
+    Raises PlanError if the rows of two endless inputs would stay for ever."""
     if looks_up(node):
         return table_join(node, lower)
     if node.kind in ASOF:
@@ -77,7 +79,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     if kind not in ("semi", "anti"):
         columns += tuple(width + below.more + k for k in range(len(node.right.schema)))
     keys = list(zip(lefts, rights, strict=True))
-    # what a slice of one time says is no key besides
+    # a slice of one time implies equal times: they need no key besides
     kept = [k for k, pair in enumerate(keys) if not (sliced and _at_once(band, pair))]
     made = OopJoinExec(
         below.left,
@@ -103,7 +105,7 @@ def _at_once(band: BandExec | None, key: tuple[int, int]) -> bool:
 
 
 def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> Physical:
-    """The columns of ``child`` that a query selects: a join gives no others in the first place, and
+    """The columns of ``child`` that a query selects. A join emits no other columns, and computes
     the later or the earlier of its times itself."""
     chosen = []
     for expr in exprs:
@@ -120,8 +122,9 @@ def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> P
 
 
 def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical, int] | None:
-    """``child`` with one column more, the ``greatest`` or the ``least`` of two of its columns, on
-    which joint punctuation flows; and where. None unless they are the times of a join's band."""
+    """``child`` with one more column, and the place of it. The column is the ``greatest`` or the
+    ``least`` of the columns ``times`` and carries joint punctuation. None unless ``times`` are the
+    times of a join's band."""
     match child:
         case OopJoinExec() if child.band is not None and child.kind == "inner":
             sides = (child.band.left, len(child.left.schema) + child.band.right)
@@ -160,7 +163,7 @@ def _columns_of(child: Physical) -> list[Column]:
 
 
 def bare(node: Logical) -> Logical:
-    """``node`` without the window that its rows join under."""
+    """``node`` without the window under which its rows join."""
     match node:
         case Windowed():
             return node.input
@@ -171,8 +174,8 @@ def bare(node: Logical) -> Logical:
 
 
 def _of_windows(node: Join) -> Iterator[Band]:
-    """Rows join while both are there: the right one comes no later than the left one's window
-    allows, and the other way round. Both ends are in."""
+    """The bands that windows imply: rows join while both are in their windows. A row comes no later
+    than the window of its partner allows. Both ends are included."""
     for left, stays in stays_of(node.left):
         for right, waits in stays_of(node.right):
             a, b = column_of(node.left, left), column_of(node.right, right)
@@ -181,8 +184,10 @@ def _of_windows(node: Join) -> Iterator[Band]:
 
 
 def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
-    """(time, how long a row stays after it) of each input in ``node``. A stream without a window is
-    that of all its rows so far."""
+    """(time column, how long a row stays after that time) of each input in ``node``. A stream
+    without a window keeps all its rows.
+
+    Raises NotSupportedError if a subquery drops the time of its window."""
     match node:
         case Windowed() if node.window.wa is not None:
             yield node.window.wa, _STAYS.get(node.window.kind, node.window.range or 0)
@@ -214,7 +219,7 @@ def _is(expr: Expr, column: int) -> bool:
 
 
 def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -> None:
-    """A row of endless input has to leave some time (out-of-order paper §5.3)."""
+    """Raises PlanError if the rows of two endless inputs never leave (out-of-order paper §5.3)."""
     if bounded(left) or bounded(right) or (terms.band is not None and terms.band.closed):
         return
     names = [".".join(sources(side)[0].relation.name) for side in (left, right)]
@@ -231,19 +236,19 @@ def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -
 
 
 def _how_far(node: Join, left: int, right: int, band: Band | None) -> str:
-    """What else the query may say, of inputs in which these columns progress."""
+    """The hint for two inputs in which the columns ``left`` and ``right`` progress."""
     one, other = names_of(node.left.schema), names_of(node.right.schema)
     info = logical_progress(node.left).get(left)
     unit = None if info is None else info.unit
     kind, other_kind = node.left.schema[left].type, node.right.schema[right].type
     windows = f"give both streams a window: {window(kind, unit)}"
-    if kind.is_integer != other_kind.is_integer:  # no band says how far apart they are
+    if kind.is_integer != other_kind.is_integer:  # no band relates an integer to a timestamp
         return f"{windows}, {window(other_kind, None)}"
     apart = length(1, kind, unit)
     if band is None:
         a, b = one[left], other[right]
         near = f"{b} BETWEEN {a} - {apart} AND {a} + {apart}"
-        near = f"{b} = {a}" if kind.kind is Kind.DATE else near  # which are compared as they are
+        near = f"{b} = {a}" if kind.kind is Kind.DATE else near  # dates are compared for equality
         return f"say how far apart rows may lie: AND {near}; or {windows}"
     a, b = show_of(band.left, one), show_of(band.right, other)
     open_side, bound = ("above", f"<= {a} +") if band.low > -NO_BOUND else ("below", f">= {a} -")
@@ -264,7 +269,7 @@ def _why(terms: Terms, names: Sequence[Sequence[str]]) -> str:
 def _in_order_instead(
     node: Join, terms: Terms, settings: Mapping[str, Any], *, ordered: bool
 ) -> str:
-    """What the operators in order would do here, where they could stand."""
+    """Text on the in-order operators as alternatives; empty if they cannot run this join."""
     if not is_inner(node) or terms.band is None or not terms.band.closed:
         return ""
     if settings["join_operator"] == "oop_join":
@@ -274,7 +279,7 @@ def _in_order_instead(
 
 
 def band_text(band: Band, kind: DataType, left: Sequence[str], right: Sequence[str]) -> str:
-    """``left`` and ``right`` are the names of the columns of both sides."""
+    """The band in words; ``left`` and ``right`` are the column names of both sides."""
     ends = [(band.low, "from"), (band.high, "to")]
     said = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
     return f"{show_of(band.right, right)} - {show_of(band.left, left)} {' '.join(said)}"

@@ -1,5 +1,5 @@
-"""What a join asks of pairs of rows: which expressions its kernel computes itself, and the columns
-that its inputs get for the rest."""
+"""Conditions of joins on pairs of rows: which expressions the join kernel computes itself, and the
+input columns that hold the others."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _PLAIN = frozenset(
 )
 
 
-#: What costs nothing to ask of texts.
+#: Functions on texts that only compare dictionary codes.
 EQUALITIES = frozenset(("eq", "ne", "null_safe_eq", "is_distinct_from"))
 
 
 def runs_inside(expr: Expr, of_texts: frozenset[str] = EQUALITIES) -> bool:
-    """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
-    only what ``of_texts`` names."""
+    """Whether the join kernel can evaluate ``expr`` on a pair: a few instructions that cannot fail,
+    and on texts only the functions in ``of_texts``."""
     if registry.can_fail(expr):
         return False
     for e in walk(expr):
@@ -70,8 +70,8 @@ def _is_number(kind: DataType) -> bool:
 def with_columns(
     child: Physical, exprs: Sequence[Expr], last: int = 0
 ) -> tuple[Physical, list[int]]:
-    """``child`` with the expressions as columns, behind its own unless they are some of them; the
-    ``last`` ones stay the last."""
+    """``child`` with ``exprs`` as columns, and the place of each. A new column stands behind those
+    of ``child``, before its ``last`` ones; an expression that is a column already adds none."""
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
     width, places = len(columns) - last, []
     own: list[Expr] = [*columns[:width]]
@@ -91,17 +91,17 @@ def with_columns(
 
 
 def behind(expr: Expr, width: int, more: int) -> Expr:
-    """``expr`` over columns of which those from ``width`` on stand ``more`` places further."""
+    """``expr`` with the columns from ``width`` on moved by ``more`` places."""
     if isinstance(expr, Column):
         return replace(expr, index=expr.index + (more if expr.index >= width else 0))
     return rebuild(expr, lambda e: behind(e, width, more))
 
 
 def without_late_rows(child: Physical) -> Physical:
-    """``child`` without its late rows: rows that they would join with may have left."""
+    """``child`` without its late rows, because the rows that they join with may have left."""
     for column in progressing(child):
         if not isinstance(
             child, OopJoinExec | AsofJoinExec | WindowJoinExec
-        ):  # rows of these are never late
+        ):  # these joins emit no late rows
             child = OnTimeExec(child, column, "a join leaves late rows out")
     return child

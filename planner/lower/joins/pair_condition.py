@@ -1,5 +1,5 @@
-"""The condition of a join as its kernel asks it of a pair of rows: what it cannot compute itself of
-one side becomes a column of that side."""
+"""The condition of a join as its kernel evaluates it on a pair of rows. A part of one side that the
+kernel cannot compute becomes a column of that side."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ NAMES = {
     "mark": "EXISTS",
 }
 
-#: Where columns that are computed below a join stand while it is made: of the left, of the right.
+#: Index of columns that are computed below a join, while it is built: 1 × for the left side, 2 ×
+#: for the right side.
 _FAR = 1 << 30
 
 
 class Below:
-    """The inputs of a join of the ``kind``; ``sides`` are their columns. The ``last`` columns of
-    each stay the last; ``of_texts``: what the join can ask of texts."""
+    """The inputs of a join with the columns that its condition needs. ``kind`` is the kind of the
+    join, ``sides`` its columns. The ``last`` columns of each input stay at the end. ``of_texts``
+    are the functions that the join evaluates on texts."""
 
     def __init__(
         self,
@@ -48,9 +50,10 @@ class Below:
         self._of_texts = of_texts
 
     def placed(self, expr: Expr) -> Expr | None:
-        """``expr`` as the join can ask it of a pair (``behind`` says where its columns are in the
-        end); None where a filter above an inner join has to. NotSupportedError for what others
-        cannot ask."""
+        """``expr`` as the join evaluates it on a pair; ``behind`` gives its columns their final
+        places. None if a filter above an inner join has to evaluate it.
+
+        Raises NotSupportedError if another kind of join cannot evaluate it."""
         if self._asks(expr):
             return expr
         if self._kind == "inner":
@@ -60,15 +63,15 @@ class Below:
         return self._inside(expr)
 
     def _of_times(self, expr: Expr) -> bool:
-        """Whether what can fail in it are sums of times and lengths, which no row is guarded
-        from."""
+        """Whether only sums of times and lengths can fail in ``expr``: no other condition guards
+        rows from these."""
         sums = {e for e in walk(expr) if isinstance(e, Call) and e.fn in ("add", "sub")}
         return registry.only_overflows(expr) and all(
             self._is_time(e) for e in walk(expr) if e in sums or isinstance(e, Cast)
         )
 
     def _is_time(self, expr: Expr) -> bool:
-        """A timestamp, or an integer that progresses, with a length added."""
+        """Whether ``expr`` is a timestamp, or a progressing integer plus a length."""
         if expr.type.is_timestamp:
             return True
         side = self._sides.of(expr)
@@ -96,11 +99,11 @@ class Below:
 
     @property
     def more(self) -> int:
-        """Columns that the left has got."""
+        """Number of columns that the left input has gained."""
         return len(self.left.schema) - self._last - self._width
 
     def behind(self, expr: Expr) -> Expr:
-        """``expr`` over the columns of both inputs."""
+        """``expr`` with its columns at their final places among those of both inputs."""
         if not isinstance(expr, Column):
             return rebuild(expr, self.behind)
         at = expr.index

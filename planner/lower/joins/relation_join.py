@@ -1,4 +1,4 @@
-"""Joins of relations as physical operators over their changes."""
+"""Joins of relations as physical operators over changelogs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from cql.planner.optimize.progress import looks_up, progressing
 
 
 def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:
-    """``left`` and ``right`` are the changes of both sides; of which rows never leave, where
-    ``grows``."""
+    """A join of two changelogs. ``grows`` holds for each side whether its rows never leave.
+
+    Raises PlanError for an endless side that grows, and for sides whose times differ in type."""
     _refuse_clocks(node, left, right)
     for side, forever in zip((left, right), grows, strict=True):
         if forever and not bounded(side):
@@ -40,8 +41,10 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
 
 
 def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: bool) -> Physical:
-    """EXISTS with more than equalities, of changes; rows of the subquery never leave if it
-    ``grows``."""
+    """EXISTS with more than equalities, over changelogs. ``grows``: rows of the subquery never
+    leave.
+
+    Raises PlanError for an endless subquery that grows."""
     if grows and not bounded(right):
         raise _kept_for_ever(right, node.pos)
     width, fields = len(left.schema) - 2, right.schema.fields
@@ -55,13 +58,13 @@ def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: boo
 
 
 def _sides(changed: Physical, left: Logical, right: Logical) -> Sides:
-    """``changed`` are the changes of the left."""
+    """``changed`` is the changelog of the left side."""
     width = len(changed.schema) - 2
     return Sides(width, tuple(progressing(left)), tuple(progressing(right)))
 
 
 def _asked(kind: str, marked: Physical) -> Physical:
-    """The rows of the left that have a partner, or (anti) those that have none."""
+    """The left rows that have a partner (semi) or that have none (anti)."""
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(marked.schema)]
     mark = columns.pop(len(columns) - 3)
     wanted = mark if kind == "semi" else Call("not", (mark,), BOOLEAN, False)
@@ -75,9 +78,9 @@ def made_join(
     name: str = "",
     order: str = "",
 ) -> Physical:  # fmt: skip
-    """``parts``: what is asked of a pair, over the columns of both ``sides``."""
+    """The join of two changelogs; ``parts`` are its conditions over the columns of ``sides``."""
     width, others = sides.width, len(right.schema) - 2
-    if kind != "inner":  # which can ask above it what may fail
+    if kind != "inner":  # a filter above an inner join can evaluate conditions that may fail
         parts = [e for part in parts for e in by_one_side(part, sides)]
     terms = take_apart(parts, [], Sides(width, (), ()))  # rows of relations have no band
     left, lefts = with_columns(left, [a for a, _ in terms.keys], last=2)
@@ -100,13 +103,13 @@ def made_join(
     return FilterExec(made, conjunction(above)) if above else made
 
 
-#: What rows that wait can be asked of texts.
+#: Functions on texts that a relation join evaluates itself.
 _OF_TEXTS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "is_distinct_from"))
 
 
 def each_pair_once(node: Join, changed: Physical) -> Physical:
-    """A join at the top of a query, or below a window: its rows, each once, when they enter.
-    ``changed`` are its changes. The times of both rows tell equal pairs apart."""
+    """A join at the top of a query or below a window: each pair once, at the instant at which it
+    enters. ``changed`` is the join's changelog. The times of both rows distinguish equal pairs."""
     for side in (node.left, node.right):
         for window in _windows_in(side):
             _refuse_without_time(side, window)
@@ -163,7 +166,7 @@ def _kept_for_ever(side: Physical, pos: Position | None) -> PlanError:
 
 
 def refuse_join(node: Join) -> None:
-    """Raises for what this version does not join."""
+    """Raises NotSupportedError for a join that this version cannot run."""
     if node.kind in ASOF:
         for window in (*_windows_in(node.left), *_windows_in(node.right)):
             raise NotSupportedError(
@@ -185,7 +188,7 @@ def refuse_join(node: Join) -> None:
 
 
 def holds_rows(node: Join) -> bool:
-    """Whether a window of rows is among those that the rows of a join come from: how long one stays
-    is then not told by its time."""
+    """Whether rows of the join come from a ROWS window: the time of a row then does not say how
+    long the row stays."""
     windows = (*_windows_in(node.left), *_windows_in(node.right))
     return any(w.window.kind is WindowKind.ROWS for w in windows)

@@ -1,4 +1,4 @@
-"""How far apart the times of one row lie, by the bands of the joins that it comes from."""
+"""Bounds on the distances of the times of one row, derived from the bands of its joins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cql.planner.optimize.join_condition import NO_BOUND
 
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
-    """What ``node.follows`` is to be."""
+    """The value of ``node.follows``: (column, port, how far it lies below the port's time)."""
     if node.band is None:
         return ()
     times = node.band.left, len(node.left.schema) + node.band.right
@@ -30,7 +30,7 @@ def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
 
 
 def below(node: Physical, column: int) -> dict[int, int]:
-    """Columns of ``node``, and how far each lies below ``column`` in any row at the most."""
+    """Columns of ``node``, each with the most by which it lies below ``column`` in any row."""
     match node:
         case FilterExec() | LimitExec() | OnTimeExec() | LateRowsExec():
             return below(node.input, column)
@@ -47,7 +47,7 @@ def below(node: Physical, column: int) -> dict[int, int]:
 
 
 def _of_pair(node: OopJoinExec, column: int) -> dict[int, int]:
-    """The same for the columns of both inputs of a join."""
+    """``below`` for the columns of both inputs of a join."""
     assert node.band is not None
     times = node.band.left, len(node.left.schema) + node.band.right
     port = int(column >= len(node.left.schema))
