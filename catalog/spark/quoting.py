@@ -34,7 +34,7 @@ def run(session: SparkSession, template: Template, **parts: Value) -> None:
     values are quoted as literals (None is NULL).
     """
     if not isinstance(template, Template):
-        raise CatalogError("only the fixed statements of spark_sql may be sent to Spark")
+        raise CatalogError("only the fixed statements of quoting may be sent to Spark")
     texts = {key: _rendered(value) for key, value in parts.items()}
     statement = template.value.format_map(texts)
     doing = template.name.lower().replace("_", " ")
