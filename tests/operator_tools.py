@@ -61,7 +61,7 @@ def session_over(
     apply)."""
     session = connect(False, **(settings or {}))
     for name, table in streams.items():
-        session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=slack)
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=slack)
     return session
 
 

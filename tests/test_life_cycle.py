@@ -65,7 +65,7 @@ def session(seed: int) -> Iterator[Session]:
     session = Session(False)
     for i, name in enumerate("abc"):
         table = stream(seed + i, [0, 1, 2])
-        session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=5)
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
     session.set("morsel_rows", 7)
     session.set("on_bad_row", "keep")
     yield session
@@ -413,7 +413,7 @@ def test_the_failure_of_depth_first_is_told(
         session = Session(False)
         for name in "ab":
             table = growing(rng.randrange(10**6))
-            session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=5)
+            session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
         session.set("on_bad_row", "fail")
         session.set("fuse", fuse)
         session.set("morsel_rows", rng.choice((1, 3, 7)))
@@ -444,7 +444,7 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
         for runtime in ("depth_first", "ordered"):
             session = Session(False)
             session.create_stream(
-                "s", lambda n=until: source(n), ordered_by="ts", morsel="seconds", bounded=True
+                "s", lambda n=until: source(n), ordered_by="ts", unit="seconds", bounded=True
             )
             for name, value in {"runtime": runtime, "workers": 3, "morsel_rows": 2}.items():
                 session.set(name, value)
@@ -461,7 +461,7 @@ def test_outputs_of_more_morsels_than_a_pool_has_cells(
     n, groups = 4000, 500
     table = pa.table({"ts": np.arange(n) // groups * 10, "k": np.arange(n) % groups})
     session = Session(False)
-    session.create_stream("s", table, ordered_by="ts", morsel="seconds")
+    session.create_stream("s", table, ordered_by="ts", unit="seconds")
     settings = {"morsel_rows": 1, "partitions": 2, "reorder": reorder, "runtime": "depth_first"}
     for name, value in settings.items():
         session.set(name, value)
@@ -507,7 +507,7 @@ def test_blocks_are_read_ahead(
     monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
     for _ in range(20):
         session = Session(False)
-        session.create_stream("s", source, ordered_by="ts", morsel="seconds", bounded=True)
+        session.create_stream("s", source, ordered_by="ts", unit="seconds", bounded=True)
         for name, value in {"runtime": "ordered", "workers": 2, "morsel_rows": 1}.items():
             session.set(name, value)
         seen: list[int] = []
@@ -563,7 +563,7 @@ def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) ->
             yield {"ts": i, "v": i % 9}
 
     session.register_function("plus_one", at_some_call, ["bigint"], "bigint")
-    session.create_stream("s", rows, ordered_by="ts", morsel="seconds", bounded=False)
+    session.create_stream("s", rows, ordered_by="ts", unit="seconds", bounded=False)
     session.set("runtime", "ordered")
     session.set("workers", workers)
     text = "SELECT ts, w FROM (SELECT ts, plus_one(v) AS w FROM s WHERE v >= 0) AS f WHERE w > 0"
@@ -593,7 +593,7 @@ def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) ->
 def test_the_limit_of_memory_fails_the_query(session: Session, stress: None) -> None:
     """Whichever worker comes to it; what the state of keys takes is said of their operator."""
     table = pa.table({"ts": list(range(20_000)), "k": [i * 7 for i in range(20_000)]})
-    session.create_stream("wide", table, ordered_by="ts", morsel="seconds")
+    session.create_stream("wide", table, ordered_by="ts", unit="seconds")
     text = (
         "SELECT k, count(*) AS n, window_end FROM wide [RANGE 30000 SLIDE 30000 WA ts] GROUP BY k"
     )

@@ -23,7 +23,7 @@ def session() -> Session:
             "k": [rng.randrange(40) for _ in range(ROWS)],
             "v": list(range(ROWS)),
         }
-        session.create_stream(name, pa.table(columns), ordered_by="t", morsel="seconds")
+        session.create_stream(name, pa.table(columns), ordered_by="t", unit="seconds")
     return session
 
 
