@@ -338,8 +338,8 @@ def test_all_memory_is_accounted_for(
     def compare(run: Execution) -> None:
         graph = run.graph
         assert graph is not None
-        units = [*graph.units, *getattr(run._runtime, "_units", {}).values()]
-        parts = [u.nbytes for u in units] + [f.nbytes for f in run.feeds]
+        morsels = [*graph.morsels, *getattr(run._runtime, "_morsels", {}).values()]
+        parts = [u.nbytes for u in morsels] + [f.nbytes for f in run.feeds]
         dictionary = run.workspace.dictionary
         parts += [dictionary.nbytes, dictionary._rank.nbytes]
         parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]

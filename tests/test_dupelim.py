@@ -164,7 +164,7 @@ def test_an_operator_by_itself_keeps_the_contract() -> None:
             wrapped = check_graph(graph, root)
             sink = Recorder(root.schema, workspace.dictionary)
             runtime = DepthFirst(graph, sink, ones=int(workspace.ones.ctypes.data))
-            for k, unit in admissions.units:
+            for k, unit in admissions.morsels:
                 edge = graph.entries[k]
                 assert edge is not None
                 runtime.admit(unit, edge)

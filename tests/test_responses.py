@@ -116,7 +116,7 @@ def test_markers(timed: Timed) -> None:
     timing = query._run.timing()
     assert timing is not None
     assert timing.markers is not None
-    assert timing.markers.units >= 7
+    assert timing.markers.morsels >= 7
     assert 0 < timing.markers.p50 <= timing.markers.p99
     assert "\nmarkers: " in text
     timed.session.set("runtime", "depth_first")

@@ -134,7 +134,7 @@ def test_any_interleaving_of_the_inputs_gives_the_same_sessions(seed: int) -> No
             recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
             refresh(graph)
             runtime = runtime_of("depth_first", graph, recorder, workspace)
-            admit_all(runtime, graph, admissions.units)
+            admit_all(runtime, graph, admissions.morsels)
             late = [op.counters()["late_pairs"] for op in graph.operators if "agg" in op.name]
             answers.append((sorted(map(repr, recorder.rows)), late))
         assert all(answer == answers[0] for answer in answers)
@@ -190,7 +190,7 @@ def test_keys_and_sessions_without_end_take_bounded_memory(asked: str) -> None:
         graph = graph_of(plan.root, workspace)
         admissions = Admissions.of(plan.root, workspace, 0)
         recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
-        admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.units)
+        admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.morsels)
         assert len(recorder.rows) == rows
         (operator,) = (op for op in graph.operators if isinstance(op, SessionOperator))
         return operator.state_bytes, operator
