@@ -19,7 +19,7 @@ SCRIPT = """
 import atexit, os, signal, sys, threading
 import pyarrow as pa
 import cql
-from cql.base import uninterruptible as apart
+from cql.base import uninterruptible
 from cql.catalog.spark import session as spark_session
 
 ROWS, TEXT = 2000, "SELECT ts, v FROM s WHERE v >= 0"
@@ -55,7 +55,7 @@ children = {
     "closes": lambda query, batches: batches.close(),
     "stops": lambda query, batches: query.stop(),
     "ends the session": lambda query, batches: session.close(),
-    "compiles": lambda query, batches: apart.apart(lambda: None),
+    "compiles": lambda query, batches: uninterruptible.uninterruptible(lambda: None),
     "has no Spark": lambda query, batches: spark_session.stop(),
     "runs": runs,
 }
@@ -72,7 +72,7 @@ for runtime, source in (("ordered", "table"), ("ordered", "live"), ("depth_first
         batches = query.batches()
         taken = next(batches).num_rows
         if name == "compiles":
-            apart._at_work.acquire()
+            uninterruptible._at_work.acquire()
         if name == "has no Spark":
             spark_session._own = Own()
         pid = os.fork()
@@ -87,7 +87,7 @@ for runtime, source in (("ordered", "table"), ("ordered", "live"), ("depth_first
                 os._exit(1)
             os._exit(0)
         if name == "compiles":
-            apart._at_work.release()
+            uninterruptible._at_work.release()
         spark_session._own = None
         _, status = os.waitpid(pid, 0)
         forked.set()
