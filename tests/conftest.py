@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from catalog_tools import blocks_of_eight
-from spark_fixtures import spark
+
+from tests.support.catalog_tools import blocks_of_eight
+from tests.support.spark_fixtures import spark
 
 __all__ = ["spark"]
 

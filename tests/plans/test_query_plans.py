@@ -6,13 +6,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import dialect_corpus
 import pytest
-from plans import goldens
-from test_query_files_run import RUNNING, declare
 
 import cql
 from cql.dialect import to_sql
+from tests.queries.test_query_files_run import RUNNING, declare
+from tests.support import dialect_corpus, goldens
 
 QUERIES = goldens.FOLDER / "queries"
 

@@ -1,0 +1,124 @@
+"""What every refusal has in common: its hint says something else than what was written, and who
+follows it once is not refused with the same words."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+from cql.errors import CqlError
+from tests.dialect import test_bind_errors, test_dialect_errors
+from tests.support.bind_fixtures import world
+from tests.support.dialect_corpus import ALL
+
+W = world()
+WRITTEN = (
+    *(text.replace("^", "") for text, _, _ in test_bind_errors.CASES),
+    *(text.replace("¦", "", 1) for text, _, _ in test_dialect_errors.CASES),
+    *test_dialect_errors.FOREIGN,
+)
+#: A word or a sign, as one may forget it, write it twice or misspell it.
+_PARTS = re.compile(r"'[^']*'|\w+|[^\w\s]")
+#: Of a hint that shows a form, not a text to put in place.
+_FORM = re.compile(r"[\[<…]|single quotes")
+
+
+def refusal(text: str) -> CqlError | None:
+    """What the parser or the binder has against a text."""
+    try:
+        W.bind(text)
+    except CqlError as error:
+        return error
+    return None
+
+
+def underlined(text: str, error: CqlError) -> tuple[int, int]:
+    """From where to where the carets stand."""
+    assert error.position is not None
+    lines = text.splitlines(keepends=True)
+    start = sum(map(len, lines[: error.position.line - 1])) + error.position.column - 1
+    return start, start + error.position.length
+
+
+def replacements(hint: str) -> Iterator[str]:
+    """What a hint offers in place of the words that an error underlines."""
+    if found := re.fullmatch(r"did you mean (.*)\?", hint):
+        yield from found[1].split(" or ")
+    elif found := re.match(r"(?:one of|columns|its columns|there are|FROM has): (.*)", hint):
+        yield from found[1].split(", ")
+    elif (found := re.match(r"write (.*?)(?:,| for |$)", hint)) and not _FORM.search(found[1]):
+        yield from found[1].split(" or ")
+
+
+def followed(text: str, error: CqlError, hint: str) -> Iterator[str]:
+    """The text as it is once the hint has been followed."""
+    start, end = underlined(text, error)
+    if hint.startswith("add ") and re.fullmatch(r"add (\S+)(?: at its end.*)?", hint):
+        yield f"{text} {hint.split()[1]}" if hint[4:] in ")]" else text + hint.split()[1]
+    elif hint in ("remove it", "remove the comma"):
+        yield text[:start] + text[end:]
+    elif found := re.fullmatch(r"a comma is probably missing before '(.*)'", hint):
+        at = start if found[1] in text[start:end] else text.rfind(found[1], 0, start)
+        yield f"{text[:at].rstrip()}, {text[at:]}"
+    for words in replacements(hint):
+        yield text[:start] + behind(text[:start], words) + text[end:]
+
+
+def behind(before: str, words: str) -> str:
+    """What of the words of a whole clause does not stand there yet."""
+    parts, said = words.split(), before.upper().split()
+    known = next((n for n in range(len(parts), 0, -1) if said[-n:] == parts[:n]), 0)
+    return " ".join(parts[known:])
+
+
+def check(text: str, error: CqlError) -> None:
+    hint = error.hint
+    if hint is None:
+        return
+    assert hint, text
+    assert hint.lower() not in error.message.lower(), (text, error.message, hint)
+    if error.position is None:
+        return
+    start, end = underlined(text, error)
+    shown = text[start:end].lower()
+    for word in replacements(hint):
+        assert word.lower() != shown, (text, error.message, hint)
+    for better in followed(text, error, hint):
+        again = refusal(better)
+        if again is not None:
+            said = (again.message, again.hint, again.position)
+            assert said != (error.message, hint, error.position), (text, better)
+
+
+def test_following_a_hint_leads_on() -> None:
+    refused = 0
+    for text in WRITTEN:
+        error = refusal(text)
+        if error is not None:
+            refused += 1
+            check(text, error)
+    assert refused > 250
+
+
+def mistake(text: str, chance: random.Random) -> str:
+    """The text without one of its parts, with one twice or misspelt, or cut short."""
+    part = chance.choice([*_PARTS.finditer(text)])
+    start, end = part.span()
+    misspelt = f"{text[:start]}{part[0][:-1]}x{part[0][-1]}{text[end:]}"
+    made = (text[:start] + text[end:], f"{text[:end]} {part[0]}{text[end:]}", misspelt, text[:end])
+    return chance.choice(made)
+
+
+def test_hints_of_mistakes(seed: int, full: bool) -> None:
+    chance = random.Random(seed if full else 1)
+    refused = 0
+    for _ in range(40 if full else 1):
+        for text in (*ALL, *WRITTEN):
+            if len(text) < 2_000:
+                wrong = mistake(text, chance)
+                error = refusal(wrong)
+                if error is not None:
+                    refused += 1
+                    check(wrong, error)
+    assert refused > 300

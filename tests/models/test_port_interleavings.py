@@ -1,0 +1,217 @@
+"""A task with several ports reads morsels in the order in which they were admitted, under all
+schedules of those that fill its ports (``interleave``). Each check is also made on a source with a
+mistake, which it must find; ``--full`` has more workers and morsels."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from cql.executor.kernels.lib.atomics import pause
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, PARENT, PORT, SERIAL
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.admission import admit
+from cql.executor.kernels.ordered.handover import (
+    WAY_BITS,
+    is_through,
+    next_input,
+    place_of,
+    release,
+)
+from cql.executor.kernels.ordered.reorder import send
+from cql.executor.kernels.ordered.tables import TICKET
+from cql.executor.kernels.ordered.worker import _take_input
+from tests.support.models.interleave import Model, Scenario, explored, problem
+from tests.support.models.lowered import Change
+from tests.support.models.modelled_memory import require
+from tests.support.models.ordered_tables import Tables
+
+MODES = pytest.mark.parametrize("mode", ["races", "x86"])
+
+
+# -- both ports come from tasks -----------------------------------------------------------------
+
+
+def sends_of_port(plan: int, task: int, lane: int, outputs: int, port: int) -> None:
+    """A worker of a stateless task, of whose inputs the serial numbers are even or odd."""
+    while _take_input(task, lane) != 0:
+        ticket = words(lane, TICKET + 1)[TICKET]
+        place = (2 * ticket + port) << WAY_BITS
+        send(plan, task, ticket, words(outputs, ticket + 1)[ticket], place)
+
+
+def reads(plan: int, task: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        morsel = next_input(plan, task)
+        if morsel == 0:
+            pause()
+        else:
+            words(seen, n)[k] = morsel
+            k += 1
+
+
+def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
+    """Two stateless tasks, whose inputs were admitted in turns, feed a task with two ports;
+    input k has so many ``outputs``. ``senders``: workers of each."""
+    model = Model(**options)
+    tables = Tables(model, 3)
+    above = [tables.task(of.STATELESS, size=2, edges=[(2, port)], lanes=senders) for port in (0, 1)]
+    below = tables.task(of.SERIAL_ONE, ports=[0, 1])
+    firsts: list[list[int]] = [[], []]
+    expected = []
+    for k, n in enumerate(outputs):
+        tables.give(above[k % 2], [tables.morsel(k)])
+        chain = [tables.morsel(k) for _ in range(n)]
+        for one, other in pairwise(chain):
+            model.put(one, {FOLLOWING: other})
+        firsts[k % 2].append((*chain, 0)[0])
+        expected += chain
+    tables.turns(below, [(k << WAY_BITS, k % 2) for k in range(len(outputs))])
+    for port in (0, 1):
+        given = tables.list_of(firsts[port])
+        for k in range(senders):
+            lane = tables.lane(above[port], k)
+            model.start(sends_of_port, tables.plan, above[port], lane, given, port)
+    seen = model.words(len(expected))
+    model.start(reads, tables.plan, below, seen, len(expected))
+
+    def final() -> None:
+        require(tables.values(seen, len(expected)) == expected, "not as they were admitted")
+
+    return model, final
+
+
+@MODES
+@pytest.mark.parametrize("outputs", [[1, 1, 1], [2, 0, 1], [0, 1, 2]], ids=str)
+def test_ports_are_read_in_turn(outputs: list[int], mode: str, full: bool) -> None:
+    explored(ports(1, outputs, mode=mode))
+    if full:
+        explored(ports(1, [1, *outputs, 1], mode=mode))
+        explored(ports(2, outputs[:2], mode=mode))
+
+
+OVER = "over = is_through(plan, p[FROM], place)"
+BEFORE = f"        {OVER}  # before one looks whether anything has come\n"
+MISTAKES = {
+    "looks before it asks whether all has come": (
+        next_input,
+        f"{BEFORE}        if waiting(port) > 0:\n",
+        f"        came = waiting(port)\n        {OVER}\n        if came > 0:\n",
+    ),
+    "whatever waits is taken": (next_input, "place_of(morsel) <= place", "place_of(morsel) >= 0"),
+    "through when its last output is not": (is_through, ") > place", ") >= place"),
+    "through while inputs wait": (
+        is_through,
+        "return 1 if load_acquire(task + 8 * NEXT) == given else 0",
+        "return 1 if load_acquire(task + 8 * NEXT) <= given else 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(mistake: str) -> None:
+    assert problem(ports(1, [1, 1, 1, 1], mode="values", changes=[Change(*MISTAKES[mistake])]))
+
+
+# -- morsels come on several ways, in turns --------------------------------------------------------
+
+
+def forked(n: int, **options: Any) -> Scenario:
+    """A task that feeds both ports of another one is given each serial number on two ways."""
+    model = Model(**options)
+    tables = Tables(model, 2)
+    above = tables.task(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
+    below = tables.task(of.SERIAL_ONE, ports=[0, 0])
+    morsels = [tables.morsel(k // 2, WAY=k % 2 * 2) for k in range(n)]
+    places = [k // 2 << WAY_BITS | k % 2 * 2 for k in range(n)]
+    tables.give(above, morsels)
+    tables.turns(below, [(place + port, port) for place in places for port in (0, 1)])
+    model.start(passes_on, tables.plan, above, tables.lane(above), n)
+    seen = model.words(2 * n)
+    model.start(reads, tables.plan, below, seen, 2 * n)
+
+    def final() -> None:
+        found = [(model.get(v, PARENT), model.get(v, PORT)) for v in tables.values(seen, 2 * n)]
+        require(
+            found == [(morsel, port) for morsel in morsels for port in (0, 1)], "not depth first"
+        )
+
+    return model, final
+
+
+@MODES
+def test_ways_are_read_in_turn(mode: str, full: bool) -> None:
+    explored(forked(4 if full else 3, mode=mode))
+
+
+def test_ways_that_nobody_tells_apart() -> None:
+    assert problem(forked(3, changes=[Change(place_of, " | u[WAY]", "")]))
+
+
+# -- one port is an input --------------------------------------------------------------------------
+
+
+def admits(plan: int, morsels: int, n: int) -> None:
+    for k in range(n):
+        while admit(plan, k % 2, words(morsels, n)[k], 0) == 0:
+            pause()
+
+
+def passes_on(plan: int, task: int, lane: int, n: int) -> None:
+    k = 0
+    while k < n:
+        morsel = _take_input(task, lane)
+        if morsel == 0:
+            pause()
+        else:
+            send(plan, task, k, morsel, place_of(morsel))
+            k += 1
+
+
+def reads_serials(plan: int, task: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        morsel = next_input(plan, task)
+        if morsel == 0:
+            pause()
+        else:
+            words(seen, n)[k] = words(morsel, HEADER)[SERIAL]
+            release(morsel)
+            k += 1
+
+
+def admitting(n: int, **options: Any) -> Scenario:
+    """Morsels of two inputs are admitted in turns: one comes at once, the other through a task
+    that passes what it is given."""
+    model = Model(**options)
+    tables = Tables(model, 2)
+    above = tables.task(of.STATELESS, edges=[(1, 1)])
+    below = tables.task(of.SERIAL_ONE, ports=[-1, 0])
+    for k, (target, port, path) in enumerate(((1, 0, [(1, 0)]), (0, 0, [(1, 1)]))):
+        tables.input(k, target, port, path, tables.pool(2))
+    morsels = tables.list_of([tables.morsel(k) for k in range(n)])
+    model.start(admits, tables.plan, morsels, n)
+    model.start(passes_on, tables.plan, above, tables.lane(above), n // 2)
+    seen = model.words(n)
+    model.start(reads_serials, tables.plan, below, seen, n)
+
+    def final() -> None:
+        require(tables.values(seen, n) == list(range(n)), "not as they were admitted")
+
+    return model, final
+
+
+@MODES
+def test_ports_of_inputs_are_read_in_turn(mode: str, full: bool) -> None:
+    explored(admitting(5 if full else 4 if mode == "x86" else 3, mode=mode))
+
+
+def test_a_turn_is_told_after_its_morsel_has_come() -> None:
+    comes = "    push(plan, port_at(task_at(plan, i[TARGET]), i[TARGET_PORT]), entry)\n"
+    told = "    fetch_add(plan + 8 * ADMITTED, 1)\n"
+    changes = [Change(admit, comes, ""), Change(admit, told, comes + told)]
+    assert problem(admitting(3, changes=changes))

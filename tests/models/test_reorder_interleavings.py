@@ -1,0 +1,190 @@
+"""Outputs leave in the order of their inputs (figures 2 and 4 of the ordered-multicore paper),
+under all schedules of a few workers (``interleave``). Each check is also made on a source with a
+mistake, which it must find; ``--full`` has more workers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from cql.executor.kernels.lib.atomics import load_acquire, pause
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import FOLLOWING
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.handover import next_input
+from cql.executor.kernels.ordered.reorder import _leave, _send_ready, send, send_pending
+from cql.executor.kernels.ordered.tables import FLAG, NEXT, TICKET
+from cql.executor.kernels.ordered.worker import _take_input
+from tests.support.models.interleave import Model, Scenario, explored, problem
+from tests.support.models.lowered import Change
+from tests.support.models.modelled_memory import require
+from tests.support.models.ordered_tables import Tables
+
+
+def sends(plan: int, task: int, lane: int, outputs: int) -> None:
+    """A worker of a stateless task until nothing can be taken."""
+    while _take_input(task, lane) != 0:
+        ticket = words(lane, TICKET + 1)[TICKET]
+        send(plan, task, ticket, words(outputs, ticket + 1)[ticket], ticket)
+
+
+def sends_and_looks_again(plan: int, task: int, lane: int, outputs: int, total: int) -> None:
+    """As a worker that comes back through ``choose`` until all has left."""
+    while load_acquire(task + 8 * NEXT) < total:
+        if load_acquire(task + 8 * FLAG) == 0:
+            send_pending(plan, task)
+        sends(plan, task, lane, outputs)
+        pause()
+
+
+def sends_one(plan: int, task: int, ticket: int, outputs: int) -> None:
+    send(plan, task, ticket, words(outputs, ticket + 1)[ticket], ticket)
+
+
+def reads(plan: int, task: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        morsel = next_input(plan, task)
+        if morsel != 0:
+            words(seen, n)[k] = morsel
+            k += 1
+        else:
+            pause()
+
+
+def reordering(
+    threads: int,
+    outputs: list[int],
+    *,
+    size: int,
+    taken: bool = False,
+    room: int = 8,
+    locked: int = 0,
+    **options: Any,
+) -> Scenario:
+    """Workers give the outputs of some inputs (so many of each) through a buffer of ``size`` slots
+    to a task whose worklist has ``room``. ``taken``: worker k has taken input k already."""
+    model = Model(**options)
+    inside = len(outputs) if taken else 0
+    tables = Tables(model, 2, LOCKED=locked, INSIDE=inside, TIMED=1)
+    task = tables.task(of.STATELESS, size=size, edges=[(1, 0)], queue=4, lanes=threads)
+    below = tables.task(of.SERIAL_ONE, ports=[0], queue=room)
+    if not taken:
+        tables.give(task, [tables.morsel(k) for k in range(len(outputs))])
+    chains = [[tables.morsel(k) for _ in range(n)] for k, n in enumerate(outputs)]
+    for chain in chains:
+        for one, other in pairwise(chain):
+            model.put(one, {FOLLOWING: other})
+    firsts = tables.list_of([(*chain, 0)[0] for chain in chains])
+    expected = [morsel for chain in chains for morsel in chain]
+    seen = model.words(len(expected))
+    narrow = room < len(expected)
+    for k in range(threads):
+        lane = tables.lane(task, k)
+        if taken:
+            model.start(sends_one, tables.plan, task, k, firsts)
+        elif narrow:
+            model.start(sends_and_looks_again, tables.plan, task, lane, firsts, len(outputs))
+        else:
+            model.start(sends, tables.plan, task, lane, firsts)
+    if narrow:
+        model.start(reads, tables.plan, below, seen, len(expected))
+
+    def final() -> None:
+        left = tables.values(seen, len(expected)) if narrow else []
+        left += [model.run(next_input, tables.plan, below) for _ in range(room)]
+        require(left == [*expected, *[0] * (len(left) - len(expected))], f"left: {left}")
+        require(model.get(tables.plan, of.INSIDE) == len(expected), "not as many are inside")
+
+    return model, final
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "one slot": {"threads": 2, "outputs": [1, 1], "size": 1},
+    "two slots": {"threads": 2, "outputs": [1, 2, 0, 1], "size": 2},
+    "three at once": {"threads": 3, "outputs": [1, 1, 1], "size": 4, "taken": True},
+    "no room": {"threads": 1, "outputs": [2, 1], "size": 2, "room": 1},
+}
+NO_ROOM_FOR_TWO = {"threads": 2, "outputs": [1, 1], "size": 2, "room": 1}
+LONG: dict[str, dict[str, Any]] = {
+    "no room for two workers": {"threads": 2, "outputs": [2, 1], "size": 2, "room": 1},
+    "three workers": {"threads": 3, "outputs": [1, 0, 2], "size": 2},
+    "three workers, one slot": {"threads": 3, "outputs": [1, 1, 1], "size": 1},
+    "four at once": {"threads": 4, "outputs": [1, 1, 1, 1], "size": 4, "taken": True},
+    "six inputs": {"threads": 2, "outputs": [1, 1, 0, 2, 1, 1], "size": 2, "room": 16},
+}
+
+
+@pytest.mark.parametrize("locked", [0, 1], ids=["figure 4", "figure 2"])
+@pytest.mark.parametrize("mode", ["races", "x86"])
+def test_outputs_leave_in_order(mode: str, locked: int, full: bool) -> None:
+    for case in (*CASES.values(), *(LONG.values() if full else ())):
+        explored(reordering(**case, locked=locked, mode=mode))
+    if mode == "x86":
+        explored(reordering(**NO_ROOM_FOR_TWO, locked=locked, mode=mode))
+
+
+AGAIN = "if now == 0 and load(task + 8 * NEXT) == n:\n            return sent"
+MISTAKES = {
+    "no second look": ("two slots", "values", send_pending, AGAIN, "return sent"),
+    "a stamp that waits in the buffer": (
+        "two slots",
+        "x86",
+        send,
+        "store(slot",
+        "store_release(slot",
+    ),
+    "stamped before it is there": (
+        "two slots",
+        "races",
+        send,
+        "    at[FIRST], at[OF_MORSEL] = first, place\n",
+        "    store(slot, ticket + 1)\n    at[FIRST], at[OF_MORSEL] = first, place\n",
+    ),
+    "a stamp without release": ("one slot", "races", send, "store(slot", "store_relaxed(slot"),
+    "the flag is looked at, then set": (
+        "three at once",
+        "values",
+        send_pending,
+        "if exchange(task + 8 * FLAG, 1) != 0:\n            return sent",
+        "if load(task + 8 * FLAG) != 0:\n            return sent\n"
+        "        store(task + 8 * FLAG, 1)",
+    ),
+    "the slot is given up before its outputs left": (
+        "two slots",
+        "races",
+        _send_ready,
+        "while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, task, _slot(s, n)) != 0:",
+        "while load_acquire(_slot(s, n)) == n + 1:\n"
+        "        store_release(task + 8 * NEXT, n + 1)\n"
+        "        _leave(plan, task, _slot(s, n))",
+    ),
+    "more are taken than there are slots": ("one slot", "values", _take_input, "+ s[SIZE]", "+ 2"),
+    "what had no room is forgotten": (
+        "no room",
+        "values",
+        _leave,
+        "if push_downstream(plan, task, morsel) == 0:\n            return 0",
+        "push_downstream(plan, task, morsel)",
+    ),
+    "what has left leaves again": (
+        "no room",
+        "values",
+        _leave,
+        "at[FIRST] = following",
+        "pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(mistake: str) -> None:
+    case, mode, *change = MISTAKES[mistake]
+    assert problem(reordering(**CASES[case], mode=mode, changes=[Change(*change)]))
+
+
+def test_the_lock_of_figure_2_is_needed() -> None:
+    change = Change(send, "lock(task + 8 * FLAG)", "pass")
+    assert problem(reordering(**CASES["three at once"], locked=1, changes=[change]))

@@ -1,0 +1,531 @@
+"""Operators as scripts: rows and punctuations go in, a transcript of both comes out. Each operator
+is ``Checked``, alone and in whole plans under every runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
+from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
+    DONE,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+)
+from cql.executor.morsel.ingest import to_storage
+from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations import row_batch
+from cql.executor.operators.stage.operator import PythonOperator
+from cql.planner.lower.watermark import progressing
+from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
+from tests.support.checked import Checked, ContractError, StreamCheck, check_graph
+from tests.support.growing_streams import QUERIES, SETTINGS, stream
+from tests.support.operator_tools import (
+    Admissions,
+    Chunk,
+    Recorder,
+    admit_all,
+    graph_of,
+    plan_of,
+    read_morsel,
+    refresh,
+    runtime_of,
+    session_over,
+    table,
+    workspace_of,
+)
+
+END = -1
+COLUMNS = {"ts": pa.int64(), "k": pa.string(), "v": pa.int64()}
+
+
+@dataclass
+class Script:
+    """A query without fusion over streams ``a`` and ``b`` of (ts, k, v). ``push`` marks as
+    late rows the rows below what was promised on ts before."""
+
+    text: str
+    morsel_rows: int = 8
+    settings: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    serial: int = 0
+    sequence: int = 0
+
+    def __post_init__(self) -> None:
+        schema = pa.schema([pa.field(n, t) for n, t in COLUMNS.items()])
+        empty = {"a": schema.empty_table(), "b": schema.empty_table()}
+        session = session_over(empty, settings=self.settings)
+        self.plan = plan_of(session, self.text)
+        self.workspace = workspace_of(self.morsel_rows)
+        self.graph = graph_of(self.plan.root, self.workspace, assume_valid=False)
+        self.operators = check_graph(self.graph, self.plan.root)
+        self.names = [s.name for s in sources(self.plan.root)]
+        self.promised: dict[str, int] = {}
+        self.recorder = Printer(self.plan.root.schema, self.workspace.dictionary, self.lines)
+        self.runtime = runtime_of("depth_first", self.graph, self.recorder, self.workspace)
+
+    def push(self, rows: str, source: str = "a") -> Script:
+        """One morsel of rows, a line each, in the columns ts, k, v."""
+        data = table(f"ts k v\n{rows}", list(COLUMNS.values()))
+        morsel = self._morsel(source)
+        node = sources(self.plan.root)[self.names.index(source)]
+        n = data.num_rows
+        morsel.words[ROWS] = n
+        for i, f in enumerate(node.schema):
+            column = data[f.name].combine_chunks()
+            values, valid = morsel.data[i], morsel.masks[i]
+            assert values is not None
+            assert valid is not None
+            values[:n] = to_storage(column, f, self.workspace.dictionary)
+            valid[:n] = column.is_valid().to_numpy(zero_copy_only=False)
+        self._mark_late(morsel, source, data["ts"].to_pylist())
+        refresh(self.graph)
+        for operator in self.operators:
+            refresh_inner(operator)
+        return self._admit(morsel, source)
+
+    def promise(self, ts: int, source: str = "a") -> Script:
+        """Punctuation: no later row of the source is below ``ts``."""
+        self.promised[source] = ts
+        return self._punctuate(0, ts, source)
+
+    def end(self, *names: str) -> Script:
+        for source in names or self.names:
+            self._punctuate(END, np.iinfo(np.int64).max, source)
+        for operator in self.operators:
+            operator.conserve()
+        return self
+
+    def _mark_late(self, morsel: Morsel, source: str, times: Sequence[int | None]) -> None:
+        own = self.promised.get(source)
+        late = [i for i, t in enumerate(times) if own is not None and t is not None and t < own]
+        assert morsel.late_rows is not None
+        for k, row in enumerate(late):
+            morsel.late_rows[3 * k : 3 * k + 3] = row, 0, own
+        morsel.words[LATE_ROWS] = len(late)
+
+    def _punctuate(self, attribute: int, value: int, source: str) -> Script:
+        morsel = self._morsel(source)
+        morsel.words[PUNCTUATIONS] = 1
+        morsel.punctuations[:3] = attribute, value, -1
+        return self._admit(morsel, source)
+
+    def _morsel(self, source: str) -> Morsel:
+        schema = sources(self.plan.root)[self.names.index(source)].schema
+        return Morsel.allocate(schema, self.morsel_rows, ones=0, late_rows=True, masks=True)
+
+    def _admit(self, morsel: Morsel, source: str) -> Script:
+        morsel.words[SERIAL], morsel.words[SEQUENCE] = self.serial, self.sequence
+        self.serial += 1
+        self.sequence += int(morsel.words[ROWS])
+        edge = self.graph.entries[self.names.index(source)]
+        assert edge is not None
+        self.runtime.admit(morsel, edge)
+        return self
+
+    def expect(self, transcript: str) -> Script:
+        """Compares what came since the last call."""
+        wanted = [" ".join(line.split()) for line in transcript.strip().splitlines()]
+        assert self.lines == wanted
+        self.lines.clear()
+        return self
+
+
+def refresh_inner(operator: Checked) -> None:
+    if hasattr(operator.inner, "refresh"):
+        operator.inner.refresh()
+
+
+class Printer(Recorder):
+    """A handler that writes ``row …``, ``late …`` (late rows), ``punct column value``, ``end`` and
+    ``bad …`` lines."""
+
+    def __init__(self, schema: Schema, dictionary: Any, lines: list[str]) -> None:
+        super().__init__(schema, dictionary)
+        self.lines = lines
+
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        chunk: Chunk = read_morsel(morsel, self.schema, self.dictionary)
+        late = {row for row, _, _ in chunk.late_rows}
+        for i, row in enumerate(chunk.rows):
+            cells = ["-" if v is None else v.decode() if isinstance(v, bytes) else v for v in row]
+            self.lines.append(" ".join(["late" if i in late else "row", *map(str, cells)]))
+        for attribute, value in chunk.punctuations:
+            known = "end" if attribute == END else f"punct {self.schema[attribute].name} {value}"
+            self.lines.append(known)
+
+    def failed(self, failure: Any) -> None:
+        assert not failure.fatal
+        self.lines.append(f"bad {failure.operator} {failure.row} {failure.site.message}")
+
+
+# -- filter, project -------------------------------------------------------------------------------
+
+
+def test_filter() -> None:
+    """What is not true is dropped; late rows stay marked in their new places."""
+    s = Script("SELECT * FROM a WHERE v > 10")
+    s.push("1 x 11 \n 2 x 10 \n 3 y - \n 4 - 12").expect("row 1 x 11 \n row 4 - 12")
+    s.promise(4).expect("punct ts 4")
+    s.push("9 a 1 \n 3 b 20 \n 4 c 20 \n 2 d 20").expect("late 3 b 20 \n row 4 c 20 \n late 2 d 20")
+    s.push("9 a 1").expect("")
+    s.end().expect("end")
+
+
+def test_a_filter_that_passes_nothing_passes_promises() -> None:
+    s = Script("SELECT * FROM a WHERE v > 100")
+    s.push("1 x 1 \n 2 y 2").promise(2).end().expect("punct ts 2 \n end")
+
+
+def test_project_maps_promises_of_monotone_columns() -> None:
+    s = Script("SELECT ts + 5 AS later, -ts AS gone, ts DIV 10 AS ten, k FROM a")
+    s.push("12 x 1").promise(17)
+    s.expect("row 17 -12 1 x \n punct later 22 \n punct ten 1")
+    s.promise(19).expect("punct later 24 \n punct ten 1")
+    s.push("3 y 2").expect("late 8 -3 0 y").end().expect("end")
+
+
+def test_project_without_its_progressing_column_promises_nothing() -> None:
+    Script("SELECT v FROM a").push("1 x 7").promise(9).end().expect("row 7 \n end")
+
+
+def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
+    """Columns that pass by reference keep their rows together around it."""
+    s = Script("SELECT ts, k, 10 / v AS q FROM a")
+    s.push("1 a 0 \n 2 b 5 \n 3 c 0 \n 4 d 0 \n 5 e 2 \n 6 f 0").end()
+    s.expect("""
+        bad project#0 0 division by zero in 10 / v
+        row 2 b 2
+        bad project#0 2 division by zero in 10 / v
+        bad project#0 3 division by zero in 10 / v
+        row 5 e 5
+        bad project#0 5 division by zero in 10 / v
+        end""")
+
+
+def test_a_table_asked_for_in_mid_morsel() -> None:
+    """The second stage meets codes that the first computed, from the third row on."""
+    s = Script("""SELECT ts, k, CASE WHEN v > 2 THEN s LIKE '%3' END AS m
+                  FROM (SELECT ts, k, v, concat(k, CAST(v AS STRING)) AS s FROM a) AS q""")
+    s.push("1 a 1 \n 2 b 2 \n 3 c 3 \n 4 d 4 \n 5 e 13").end()
+    s.expect("row 1 a - \n row 2 b - \n row 3 c 1 \n row 4 d 0 \n row 5 e 1 \n end")
+
+
+def test_every_copy_of_a_progressing_column_carries_late_rows() -> None:
+    """Three records a row, for all rows of a full morsel: there is room for them."""
+    s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
+    s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
+    s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
+    s.expect("late 1 2 3 \n late 2 3 4 \n late 3 4 5 \n late 4 5 6")
+    room = s.graph.morsels[-1].late_rows
+    assert room is not None
+    assert room.size >= 4 * 3 * LATE_ROW_WORDS
+
+
+# -- bucket ----------------------------------------------------------------------------------------
+
+HOPPING = """SELECT ts, window_start, window_end FROM TABLE(
+    HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)) AS h"""
+
+
+@pytest.mark.parametrize("morsel_rows", [2, 8])
+def test_bucket_gives_each_row_per_window(morsel_rows: int) -> None:
+    """Windows before the origin count too; output longer than a morsel comes in several."""
+    s = Script(HOPPING, morsel_rows)
+    s.push("3 x 1 \n 5 x 1").promise(7)
+    s.expect("""
+        row 3 -10 5
+        row 3 -5 10
+        row 3 0 15
+        row 5 -5 10
+        row 5 0 15
+        row 5 5 20
+        punct ts 7
+        punct window_start -5
+        punct window_end 10""")
+    s.push("4 z 1").expect("late 4 -10 5 \n late 4 -5 10 \n late 4 0 15").end().expect("end")
+
+
+# -- windowed aggregate ----------------------------------------------------------------------------
+
+
+def test_tumbling_windows_close_by_promise() -> None:
+    s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY k")
+    s.push("1 x 1 \n 12 y 1 \n 2 - 1 \n 9 x 1").expect("")
+    s.promise(9).expect("punct window_end 10")
+    s.push("9 y 1").promise(10)
+    s.expect("row x 2 10 \n row - 1 10 \n row y 1 10 \n punct window_end 20")
+    s.promise(50).expect("row y 1 20 \n punct window_end 60")
+    s.push("57 z 1").end().expect("row z 1 60 \n end")
+
+
+def test_sliding_windows_leave_out_late_pairs_only() -> None:
+    """Of the three windows of a late row, those that its row watermark has not reached count."""
+    s = Script(
+        "SELECT count(*) AS n, window_end FROM a [RANGE 15 SLIDE 5 WA ts] GROUP BY window_end"
+    )
+    s.push("20 x 1").promise(27).expect("row 1 25 \n punct window_end 30")
+    s.push("16 x 1 \n 28 x 1").expect("")
+    assert s.operators[0].counters()["late_pairs"] == 2
+    s.end().expect("row 3 30 \n row 2 35 \n row 1 40 \n end")
+
+
+def test_windows_before_the_origin() -> None:
+    s = Script("SELECT sum(v) AS v, window_start FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY 2")
+    s.push("-1 x 1 \n -10 x 2 \n -11 x 3 \n 0 x 4").end()
+    s.expect("row 3 -20 \n row 3 -10 \n row 4 0 \n end")
+
+
+def test_a_null_event_time_is_a_bad_row() -> None:
+    s = Script("SELECT count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY 2")
+    s.push("1 x 1 \n - x 1 \n 2 x 1").end()
+    s.expect("bad aggregate#0 1 the event time ts is NULL \n row 2 10 \n end")
+
+
+def test_results_longer_than_a_morsel() -> None:
+    """The promise comes with the last rows, not before."""
+    s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY k", 2)
+    s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").promise(9)
+    rows = [f"row {k} 1 9" for k in "abcde"]
+    s.expect("\n".join([*rows, "punct window_end 18"])).end().expect("row f 1 18 \n end")
+
+
+def test_order_sensitive_aggregates_follow_event_time() -> None:
+    s = Script(
+        "SELECT first(v) AS f, last(v) AS l, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY 3"
+    )
+    s.push("5 x 1 \n 3 x 2 \n 3 x 3 \n 5 x 4").end().expect("row 2 4 9 \n end")
+
+
+def test_count_distinct() -> None:
+    s = Script(
+        "SELECT count(DISTINCT k) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY 2"
+    )
+    s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 - 1").end().expect("row 2 9 \n end")
+
+
+def test_extremes_of_text_that_another_operator_computes() -> None:
+    """Its codes are newer than the ranks that the aggregate started with."""
+    s = Script("""SELECT min(s) AS low, max(s) AS high, window_end FROM (
+        SELECT ts, concat(k, CAST(v AS STRING)) AS s FROM a) AS q [RANGE 9 SLIDE 9 WA ts]
+        GROUP BY window_end""")
+    s.push("1 b 2 \n 2 a 30 \n 3 - 1").push("4 c 1 \n 5 a 4").end().expect("row a30 c1 9 \n end")
+
+
+def test_having_and_an_aggregate_over_an_aggregate() -> None:
+    s = Script("""SELECT max(n) AS n, window_end FROM (
+        SELECT k, count(*) AS n, window_time FROM a [RANGE 5 SLIDE 5 WA ts] GROUP BY k
+        HAVING count(*) > 1) AS w [RANGE 10 SLIDE 10 WA window_time] GROUP BY 2""")
+    s.push("1 x 1 \n 2 x 1 \n 3 y 1 \n 6 z 1 \n 7 z 1 \n 8 z 1").promise(10)
+    s.expect("row 3 10 \n punct window_end 20").end().expect("end")
+
+
+def test_an_aggregate_without_window_waits_for_the_end() -> None:
+    s = Script("SELECT count(*) AS n, sum(v) AS v FROM a")
+    s.promise(10).expect("").end().expect("row 0 - \n end")
+    s = Script("SELECT k, count(*) AS n FROM a GROUP BY k")
+    s.push("1 x 1 \n 2 y 1 \n 3 x 1").end().expect("row x 2 \n row y 1 \n end")
+
+
+# -- union, sort -----------------------------------------------------------------------------------
+
+UNION = "SELECT ts, k FROM a UNION ALL SELECT ts, k FROM b"
+
+
+def test_union_promises_the_least() -> None:
+    s = Script(UNION)
+    s.push("5 x 1").push("3 y 1", "b").promise(5).expect("row 5 x \n row 3 y")
+    s.promise(3, "b").expect("punct ts 3").promise(8, "b").expect("punct ts 5")
+    s.end("b").expect("").promise(9).expect("punct ts 9").push("8 z 1").expect("late 8 z")
+    s.end("a").expect("end")
+
+
+SORTED = """SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY k
+            ORDER BY n DESC, k"""
+
+
+def test_sort_within_each_window() -> None:
+    s = Script(f"{SORTED} LIMIT 9")
+    s.push("1 b 1 \n 2 a 1 \n 3 - 1 \n 4 c 1 \n 5 c 1 \n 11 z 1").promise(10)
+    s.expect("""
+        row c 2 10
+        row - 1 10
+        row a 1 10
+        row b 1 10
+        punct window_end 20""")
+    s.end().expect("row z 1 20 \n end")
+
+
+def test_limit_and_offset_hold_for_each_window() -> None:
+    s = Script(f"{SORTED} LIMIT 1 OFFSET 1")
+    s.push("1 b 1 \n 2 a 1 \n 3 a 1 \n 4 c 1 \n 11 z 1 \n 12 y 1 \n 21 x 1").end()
+    s.expect("row b 1 10 \n row z 1 20 \n end")
+
+
+def test_sort_of_the_whole_input() -> None:
+    """It promises nothing before the end; longer output than a morsel comes in several."""
+    s = Script("SELECT k, v FROM a ORDER BY v DESC NULLS LAST, k", 2)
+    s.push("1 a 3 \n 2 b -").push("3 c 9 \n 4 d 3").promise(9).expect("").end()
+    s.expect("row c 9 \n row a 3 \n row d 3 \n row b - \n end")
+
+
+# -- whole plans, checked at every operator --------------------------------------------------------
+
+
+PROGRESS = {
+    "late output": "SELECT k, count(*) AS n, window_end FROM a [RANGE 20 SLIDE 5 WA ts] WHERE v > 0"
+    " GROUP BY k LATE OUTPUT INTO l",
+    "relation": "SELECT k, count(*) AS n FROM a [RANGE 20 WA ts] WHERE v > 0 GROUP BY k",
+    "each row once": "SELECT k, v FROM a [RANGE 20 WA ts] WHERE v > 0",
+}
+
+
+@pytest.mark.parametrize("morsel_rows", [1, 7, 256])
+@pytest.mark.parametrize("query", [*QUERIES, *PROGRESS])
+def test_every_operator_keeps_the_contract(
+    query: str, morsel_rows: int, seed: int, full: bool
+) -> None:
+    tables = {name: stream(seed + i) for i, name in enumerate("ab")}
+    if not full:
+        tables = {name: table.slice(0, 200) for name, table in tables.items()}
+    session = session_over(tables, slack=5, settings=SETTINGS.get(query))
+    root = plan_of(session, {**QUERIES, **PROGRESS}[query]).root
+    answers = []
+    for name in ("depth_first", "fifo", "run_to_completion"):
+        rows, operators = run_checked(root, morsel_rows, name, seed)
+        answers.append(rows)
+        for operator in operators:
+            operator.conserve()
+            assert operator.given.ended
+    assert answers[0] == answers[1] == answers[2]
+
+
+def run_checked(
+    root: Physical, morsel_rows: int, name: str, seed: int
+) -> tuple[list[tuple[Any, ...]], list[Checked]]:
+    workspace = workspace_of(morsel_rows)
+    graph = graph_of(root, workspace)
+    admissions = Admissions.of(root, workspace, seed)
+    refresh(graph)
+    operators = check_graph(graph, root)
+    feeds = [StreamCheck(s.name, s.schema, progressing(s)) for s in sources(root)]
+    for source, morsel in admissions.morsels:
+        morsel.words[CAPACITY] = morsel_rows
+        feeds[source].see(morsel)
+    recorder = Recorder(root.schema, workspace.dictionary)
+    admit_all(runtime_of(name, graph, recorder, workspace), graph, admissions.morsels)
+    return recorder.rows, operators
+
+
+# -- the checks themselves -------------------------------------------------------------------------
+
+
+class Liar(PythonOperator):
+    """Gives the rows and promises that it is told to, whatever comes in."""
+
+    def __init__(self) -> None:
+        super().__init__("liar")
+        self.rows: list[int] = []
+        self.promises: list[tuple[int, int]] = []
+        self.serial = 0
+        self.mask = 1
+        self.late: list[tuple[int, int, int]] = []
+
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        assert out.late_rows is not None
+        data, valid = out.data[0], out.masks[0]
+        assert data is not None
+        assert valid is not None
+        data[: len(self.rows)], valid[: len(self.rows)] = self.rows, self.mask
+        out.words[ROWS], out.words[SERIAL] = len(self.rows), self.serial
+        out.words[PUNCTUATIONS], out.words[LATE_ROWS] = len(self.promises), len(self.late)
+        for k, promise in enumerate(self.promises):
+            out.punctuations[4 * k : 4 * k + 3] = *promise, -1
+        for k, record in enumerate(self.late):
+            out.late_rows[3 * k : 3 * k + 3] = record
+        self.promises = []
+        return DONE
+
+
+LIES: dict[str, tuple[dict[str, Any], str]] = {
+    "row below": ({"rows": [9, 10]}, "after the promise of 10"),
+    "falling promise": ({"promises": [(0, 9)]}, "falls to 9"),
+    "unknown attribute": ({"promises": [(1, 20)]}, "a promise on column 1"),
+    "serial": ({"serial": -1}, "goes back"),
+    "mask": ({"rows": [10], "mask": 2}, "not 0/1"),
+    "late row on no row": ({"late": [(3, 0, 10)]}, "late row 3 of 0"),
+    "punctual late row": ({"rows": [11], "late": [(0, 0, 10)]}, "not below its row watermark"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_noticed(lie: str) -> None:
+    changes, message = LIES[lie]
+    liar, checked, morsel = _liar()
+    liar.promises = [(0, 10)]
+    checked.call(morsel, morsel)
+    for name, value in changes.items():
+        setattr(liar, name, value)
+    with pytest.raises(ContractError, match=message):
+        checked.call(morsel, morsel)
+
+
+def test_nothing_comes_after_the_end() -> None:
+    liar, checked, morsel = _liar()
+    liar.promises = [(END, 0)]
+    checked.call(morsel, morsel)
+    liar.rows = [99]
+    with pytest.raises(ContractError, match="after the end"):
+        checked.call(morsel, morsel)
+
+
+def test_a_late_row_may_come_below_the_promise() -> None:
+    liar, checked, morsel = _liar()
+    liar.promises = [(0, 10)]
+    checked.call(morsel, morsel)
+    liar.rows, liar.late = [9, 10], [(0, 0, 10)]
+    assert checked.call(morsel, morsel) == DONE
+
+
+def test_rows_that_vanish_are_missed() -> None:
+    s = Script("SELECT * FROM a WHERE v > 1")
+    s.push("1 x 1 \n 2 x 2")
+    s.operators[0].inner.descriptor[:] += 1  # every counter
+    with pytest.raises(ContractError, match="accounted for"):
+        s.end()
+
+
+def _liar() -> tuple[Liar, Checked, Morsel]:
+    session = session_over({"a": stream(0).select(["ts"])})
+    root = plan_of(session, "SELECT ts FROM a WHERE ts > 0").root
+    node = root if isinstance(root, FilterExec) else next(iter(inputs(root)))
+    assert isinstance(node, FilterExec)
+    liar = Liar()
+    schema = Schema((Field("ts", BIGINT),))
+    morsel = Morsel.allocate(schema, 8, ones=0, late_rows=True, masks=True)
+    return liar, Checked(liar, node), morsel
+
+
+def test_rows_that_wait_are_copied_few_times() -> None:
+    copied = [0]
+
+    def join(parts: Sequence[Any]) -> Any:
+        copied[0] += sum(map(row_batch.count, parts))
+        return row_batch.joined(parts)
+
+    n, parts = 1 << 12, []
+    for k in range(n):
+        row_batch.append_part(parts, {"c0": np.array([k])}, join)
+    assert row_batch.joined(parts)["c0"].tolist() == list(range(n))
+    assert copied[0] < n * 13

@@ -1,0 +1,314 @@
+"""The ordered multicore runtime gives the output of depth first, row for row."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+from cql.errors import RunError
+from cql.executor.kernels.ordered import worker
+from cql.executor.runtimes.ordered import Ordered
+from cql.executor.runtimes.tables import Tasks
+from cql.session.session import Session
+from tests.runtimes.test_runtimes import QUERIES, stream
+from tests.support.growing_streams import QUERIES as GROWING
+from tests.support.growing_streams import SETTINGS as OF_GROWING
+from tests.support.growing_streams import stream as growing
+
+JOINED = {
+    "joined": """
+        SELECT a.ts AS t, a.k, a.v, b.v AS w, b.name FROM a JOIN b ON a.k = b.k
+        AND b.ts BETWEEN a.ts - 7 AND a.ts + 4""",
+    "joined and counted": """
+        SELECT k, count(*) AS n, sum(w) AS total, window_end FROM (
+            SELECT a.ts AS ts, a.k AS k, b.v AS w FROM a JOIN b ON a.k = b.k
+            AND b.ts BETWEEN a.ts AND a.ts + 5 WHERE a.v > 10) AS j
+        [RANGE 20 SLIDE 10 WA ts] GROUP BY k""",
+    "left join": """
+        SELECT a.ts AS t, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON a.k = b.k AND a.v = b.v
+        AND b.ts BETWEEN a.ts - 7 AND a.ts + 4""",
+    "many keys": """
+        SELECT k, name, v, count(*) AS n, avg(x) AS x, first(v) AS one, last(x) AS other, window_end
+        FROM a [RANGE 40 SLIDE 20 WA ts] WHERE v > 3 GROUP BY k, name, v""",
+    "groups without windows": "SELECT k, v, count(*) AS n, max(x) AS x FROM a GROUP BY k, v",
+    "sets of values": """
+        SELECT v, count(DISTINCT k) AS n, array_agg(k) AS ks, median(x) AS m, window_end
+        FROM a [RANGE 30 SLIDE 30 WA ts] GROUP BY v""",
+    "relation": "SELECT ISTREAM(k, v) FROM a [PARTITION BY k ROWS 3 WA ts]",
+    "union with itself": """
+        WITH u AS (SELECT ts, k, v FROM a WHERE v > 40 UNION ALL SELECT ts, v % 4, v FROM a)
+        SELECT x.ts AS t, x.k, x.v, y.v AS w FROM u AS x JOIN u AS y
+        ON x.k = y.k AND y.ts BETWEEN x.ts - 2 AND x.ts""",
+    "union of unions with another": """
+        WITH u AS (SELECT ts, k, v FROM a WHERE v > 60 UNION ALL SELECT ts, k, v FROM b),
+        w AS (SELECT ts, k, v FROM u WHERE v % 3 < 2 UNION ALL SELECT ts, k, -v AS v FROM u
+              UNION ALL SELECT ts, k, v * 100 AS v FROM a WHERE v < 30)
+        SELECT x.ts AS t, x.v, y.v AS w FROM w AS x ASOF JOIN u AS y ON x.k = y.k AND x.ts > y.ts
+        """,
+    "relation with itself": """
+        SELECT ISTREAM(x.k, x.v, y.v AS w) FROM a [NOW WA ts] AS x
+        JOIN a [PARTITION BY k ROWS 2 WA ts] AS y ON x.k = y.k""",
+}
+ALL = {**QUERIES, **JOINED}
+#: In full: every combination of settings.
+FULL = ("window over a union", "joined and counted", "many keys")
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "workers": (1, 2, 4, 8),
+    "partitions": (0, 3, 64),
+    "morsel_rows": (1, 7, 65_536),
+    "worklist": ("hybrid", "partitioned", "shared"),
+    "reorder": ("non_blocking", "lock_based"),
+    "scheduler": ("ct", "lp", "et", "qst", "ct_printed"),
+}
+
+
+def every() -> list[dict[str, Any]]:
+    return [dict(zip(CHOICES, values, strict=True)) for values in product(*CHOICES.values())]
+
+
+def pairwise(seed: int) -> list[dict[str, Any]]:
+    """Settings in which every two values of two settings come together."""
+    rng, found = random.Random(seed), []
+    pairs = {
+        (a, x, b, y)
+        for a, b in combinations(CHOICES, 2)
+        for x, y in product(CHOICES[a], CHOICES[b])
+    }
+    while pairs:
+        drawn = [{n: rng.choice(v) for n, v in CHOICES.items()} for _ in range(40)]
+        new = [{p for p in pairs if d[p[0]] == p[1] and d[p[2]] == p[3]} for d in drawn]
+        best = max(range(len(drawn)), key=lambda k: len(new[k]))
+        found.append(drawn[best])
+        pairs -= new[best]
+    return found
+
+
+@pytest.fixture(scope="module")
+def session(seed: int) -> Session:
+    session = Session(False)
+    keys = {"a": [None, 0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}
+    for i, name in enumerate(keys):
+        table = stream(seed + i, keys[name])
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+    session.set("on_bad_row", "keep")
+    return session
+
+
+def outcome(session: Session, text: str) -> tuple[Any, ...]:
+    """The output, row for row, and what the ledgers count."""
+    run = session.sql(text)
+    table = run.to_arrow()
+    late = run.late().to_pydict()
+    names = [name.split("#")[0] for name in late.pop(next(iter(late)))]
+    counts = zip(names, *late.values(), strict=True)
+    bad = run.bad_rows().drop_columns("operator")  # stages are others
+    return table, bad, sorted(map(repr, counts))
+
+
+def compare(session: Session, text: str, choices: list[dict[str, Any]]) -> None:
+    """With depth first, for units of the same size: they decide when rows without a partner
+    leave."""
+    session.set("runtime", "depth_first")
+    expected = {}
+    for rows in {settings["morsel_rows"] for settings in choices}:
+        session.set("morsel_rows", rows)
+        expected[rows] = outcome(session, text)
+    session.set("runtime", "ordered")
+    for settings in choices:
+        for name, value in settings.items():
+            session.set(name, value)
+        answer = outcome(session, text)
+        for given, wanted in zip(answer, expected[settings["morsel_rows"]], strict=True):
+            assert given == wanted, settings
+
+
+@pytest.mark.parametrize("query", ALL)
+def test_the_output_of_depth_first(
+    session: Session, stress: None, query: str, seed: int, full: bool
+) -> None:
+    """A query sees a third of the settings, the next one another third."""
+    choices = every() if query in FULL else pairwise(seed)
+    compare(
+        session, ALL[query], choices if full else pairwise(seed)[list(ALL).index(query) % 3 :: 3]
+    )
+
+
+@pytest.mark.parametrize("query", ALL)
+def test_buffers_of_one_slot(
+    session: Session, stress: None, monkeypatch: pytest.MonkeyPatch, query: str, seed: int
+) -> None:
+    monkeypatch.setattr(Tasks, "slots", 1)
+    compare(session, ALL[query], pairwise(seed)[1::7])
+
+
+def test_parts_that_come_together_again() -> None:
+    """All parts of one port would have to wait for all of another one, and have no room to."""
+    told: list[str] = []
+    session = Session(False)
+    session.on_notice = told.append
+    for name in "ab":
+        session.create_stream(name, stream(3, [0, 1, 2]), ordered_by="ts", unit="seconds", slack=5)
+    text = """SELECT ISTREAM(k, v NOT IN (SELECT v FROM b [RANGE 9 WA ts] WHERE b.k = a.k) AS i)
+              FROM a [ROWS 6 WA ts]"""
+    session.set("morsel_rows", 1)
+    compare(session, text, [{"workers": 2, "morsel_rows": 1}])
+    reason = "what one operator gives in parts comes together again"
+    assert told == [f"this query runs depth first: {reason}"]
+    assert f"\nit ran depth first: {reason}" in session.sql(text).explain("analyze")
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def skewed(seed: int) -> Session:
+    """Most rows have one key; those of the inputs that are read later lie beyond the first's."""
+    session = Session(False)
+    keys: dict[str, list[int | None]] = {
+        "a": [None, *range(9), *[4] * 30],
+        "b": [-(2**31), 1, 4, 4, 4, 2**31 - 1],
+    }
+    for i, name in enumerate(keys):
+        table = stream(seed + i, keys[name])
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+    session.set("on_bad_row", "keep")
+    return session
+
+
+@pytest.mark.parametrize(
+    ("query", "by"),
+    [
+        ("window over a union", ("HASH", "RANGE(k)")),
+        ("many keys", ("HASH(v, k)", "RANGE(v)")),
+        ("joined", ("HASH(b.k)", "RANGE(a.k)")),
+    ],
+)
+def test_partition_by(skewed: Session, stress: None, query: str, by: tuple[str, ...]) -> None:
+    """It changes no row: neither for keys that are NULL, or beyond what its ranges were made for,
+    nor where most rows are in one partition."""
+    rows, workers = CHOICES["morsel_rows"], (2, 1, 4)
+    for k, (scheme, parts) in enumerate(product(by, (1, 3, 8, 64))):
+        clause = f"{ALL[query]} PARTITION BY {scheme} INTO {parts}"
+        skewed.set("morsel_rows", rows[k % len(rows)])
+        skewed.set("workers", workers[k % len(workers)])
+        skewed.set("runtime", "depth_first")
+        expected = outcome(skewed, ALL[query])
+        assert outcome(skewed, clause) == expected
+        skewed.set("runtime", "ordered")
+        assert outcome(skewed, clause) == expected, clause
+        run = skewed.sql(clause)
+        run.to_arrow()
+        split = [m for m in run.metrics() if "partitions" in m]
+        assert [m["partitions"] for m in split] == [parts]
+        assert (split[0]["largest"] == 1) == (parts == 1)
+
+
+@pytest.fixture
+def growing_session(seed: int) -> Session:
+    session = Session(False)
+    for k, name in enumerate("ab"):
+        session.create_stream(name, growing(seed + k), ordered_by="ts", unit="seconds", slack=5)
+    session.set("on_bad_row", "keep")
+    return session
+
+
+@pytest.mark.parametrize("query", [q for q in GROWING if q not in OF_GROWING])
+def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed: int) -> None:
+    compare(growing_session, GROWING[query], pairwise(seed)[::5])
+
+
+@pytest.mark.parametrize(
+    ("query", "event", "least"),
+    [
+        ("growing keys", worker.NEEDS, 10),
+        ("bad rows", worker.FAILED, 50),
+        ("relation", worker.PYTHON, 20),
+    ],
+)
+def test_python_is_asked_in_mid_run(
+    growing_session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    event: int,
+    least: int,
+) -> None:
+    """The queries above do leave the loop for what they are here to show."""
+    seen, answer = [], Ordered._answer
+
+    def noted(runtime: Ordered, w: int, given: int) -> None:
+        seen.append(given)
+        answer(runtime, w, given)
+
+    monkeypatch.setattr(Ordered, "_answer", noted)
+    for name, value in {"runtime": "ordered", "workers": 2, "morsel_rows": 7}.items():
+        growing_session.set(name, value)
+    growing_session.sql({**GROWING, **JOINED}[query]).to_arrow()
+    assert seen.count(event) >= least
+
+
+@pytest.mark.parametrize("worklist", CHOICES["worklist"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_failing_query_ends_all_workers(
+    growing_session: Session, workers: int, worklist: str
+) -> None:
+    """Whichever of them fails, and whatever it holds then."""
+    for name, value in {"runtime": "ordered", "workers": workers, "morsel_rows": 7}.items():
+        growing_session.set(name, value)
+    growing_session.set("on_bad_row", "fail")
+    growing_session.set("worklist", worklist)
+    for _ in range(10):
+        with pytest.raises(RunError, match="division by zero"):
+            growing_session.sql(GROWING["bad rows"]).to_arrow()
+        assert left_over() == []
+
+
+def test_a_run_may_end_at_any_time(session: Session, full: bool, seed: int) -> None:
+    """Batches are taken until it is left: no thread stays, and the next run is whole."""
+    rng = random.Random(seed)
+    text = JOINED["joined"]
+    session.set("runtime", "depth_first")
+    session.set("morsel_rows", 7)
+    expected = session.sql(text).to_arrow()
+    session.set("runtime", "ordered")
+    for k in range(1000 if full else 30):
+        session.set("workers", rng.choice((1, 2, 4)))
+        session.set("partitions", rng.choice((0, 3)))
+        batches = iter(session.sql(text))
+        for _ in range(rng.randrange(6)):
+            next(batches)
+        batches.close()
+        assert left_over() == []
+        if k % 10 == 0:
+            assert session.sql(text).to_arrow().equals(expected)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 5])
+def test_an_error_in_a_worker_ends_the_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Whatever Python raises while it answers a worker is raised by the run."""
+    answer, answered = Ordered._answer, []
+
+    def failing(runtime: Ordered, w: int, event: int) -> None:
+        answered.append(w)
+        if len(answered) > after:
+            raise MemoryError(f"worker {w}")
+        answer(runtime, w, event)
+
+    session.set("runtime", "ordered")
+    session.set("workers", 3)
+    session.set("partitions", 0)
+    session.set("morsel_rows", 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ordered, "_answer", failing)
+        query = session.sql(QUERIES["sorted windows"])
+        with pytest.raises(MemoryError, match="worker"):
+            query.to_arrow()
+    assert left_over() == []
+    assert session.sql(QUERIES["sorted windows"]).to_arrow().num_rows > 0
+
+
+def left_over() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("cql-worker")]

@@ -1,0 +1,203 @@
+"""Operators in partitions: rows are spread by what their keys are, never by how a key is stored;
+as many partitions as the clause takes give the rows of one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cql.catalog import blocks
+from cql.executor.run import execution
+from cql.executor.strings import compaction
+from cql.executor.strings.dictionary import Dictionary
+from cql.session.session import Session
+from tests.support.runtimes import ORDERED, share
+
+ROWS = 4_000
+STEADY = 23
+
+
+def rows_of(seed: int) -> pa.Table:
+    """Every second text comes once and is forgotten; the others stay."""
+    r = random.Random(seed)
+    texts = [
+        None
+        if r.random() < 0.02
+        else f"steady {r.randrange(STEADY)}"
+        if i % 2
+        else f"passing text number {i} of {seed}"
+        for i in range(ROWS)
+    ]
+    return pa.table(
+        {
+            "t": pa.array(range(ROWS), pa.int64()),
+            "k": pa.array(texts, pa.string()),
+            "b": pa.array([None if x is None else x[::-1].encode() for x in texts], pa.binary()),
+            "n": pa.array([r.randrange(3) for _ in texts], pa.int32()),
+            "x": pa.array([r.choice((0.0, -0.0, 0.5, None)) for _ in texts], pa.float64()),
+        }
+    )
+
+
+@pytest.fixture
+def session(seed: int, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 200)
+    monkeypatch.setattr(compaction, "LEAST", 4_000)
+    session = Session(False)
+    for name in "ac":
+        session.create_stream(name, rows_of(seed), ordered_by="t", unit="seconds")
+    return session
+
+
+@pytest.fixture
+def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+
+    def watched(*args: Any) -> None:
+        compaction.compact(*args)
+        seen.append(len(args[0].dictionary))
+
+    monkeypatch.setattr(execution, "compact", watched)
+    return seen
+
+
+KEYS = ("k", "n, k, b", "x, k")
+_WIDE = f"[RANGE {2 * ROWS} SLIDE {2 * ROWS}]"
+#: By name: texts that come again after their codes have changed, in operators that hold state.
+TEXT_KEYS = {
+    **{
+        f"one window by {keys}": f"SELECT {keys}, count(*) AS c, max(t) AS m FROM a {_WIDE}"
+        f" WHERE k LIKE 'steady%' OR k IS NULL GROUP BY {keys}"
+        for keys in KEYS
+    },
+    "sliding windows": "SELECT k, n, count(*) AS c, window_end FROM a [RANGE 2000 SLIDE 500]"
+    " WHERE k LIKE 'steady%' GROUP BY k, n",
+    "sessions": "SELECT k, count(*) AS c, min(t) AS s FROM a [SESSION 300]"
+    " WHERE k LIKE 'steady%' GROUP BY k",
+    "distinct": "SELECT DISTINCT k, n FROM a WHERE k LIKE 'steady%'",
+    "computed": "SELECT u, count(*) AS c FROM (SELECT t, concat(k, '/', n) AS u FROM a"
+    f" WHERE k LIKE 'steady%') AS s {_WIDE} GROUP BY u",
+    "join by text": "SELECT x.k, y.t FROM a AS x JOIN c AS y ON x.k = y.k AND y.n = 0"
+    " AND y.t BETWEEN x.t + 1000 AND x.t + 1002 WHERE x.k LIKE 'steady%'",
+    "join by two": "SELECT x.k, y.t FROM a AS x JOIN c AS y ON x.k = y.k AND x.n = y.n"
+    " AND y.t BETWEEN x.t + 1000 AND x.t + 1006",
+    "join by bytes": "SELECT x.t, y.t AS u FROM a AS x JOIN c AS y ON x.n = y.n AND x.b = y.b"
+    " AND y.t BETWEEN x.t + 1000 AND x.t + 1006",
+    "union": f"SELECT k, count(*) AS c FROM (SELECT t, k FROM a UNION ALL SELECT t, k FROM c) AS u"
+    f" {_WIDE} WHERE k LIKE 'steady%' GROUP BY k",
+}
+
+
+@pytest.mark.parametrize("query", TEXT_KEYS)
+def test_rows_are_spread_by_content(
+    session: Session, compactions: list[int], seed: int, query: str, full: bool
+) -> None:
+    """Codes of texts change while windows and joins are open."""
+    text = TEXT_KEYS[query]
+    session.set("runtime", "depth_first")
+    expected = session.sql(text).to_arrow()
+    assert expected.num_rows > 2
+    dealt = share(ORDERED[2:], list(TEXT_KEYS).index(query), 2, seed, full=full)
+    for settings in dealt:
+        compactions.clear()
+        for name, value in settings.items():
+            session.set(name, value)
+        assert session.sql(text).to_arrow().equals(expected), settings
+        assert len(compactions) >= 2
+
+
+def test_the_hash_of_a_text_is_the_same_in_every_dictionary() -> None:
+    """Kernels read it at a word that follows the array when it grows and when it is compacted."""
+    texts = [f"text {n}".encode() for n in range(3_000)]
+    first, second = Dictionary(), Dictionary()
+    forward, backward = first.encode_values(texts), second.encode_values(texts[::-1])[::-1]
+    assert (first.hashes[forward] == second.hashes[backward]).all()
+    assert first.hashes_at[0] == first.hashes.ctypes.data
+    live = first.hashes == first.hashes
+    live = live[: len(first)]
+    live[forward[::2]] = False
+    renumbered = first.compact(live)
+    assert (first.hashes[renumbered[forward[1::2]]] == second.hashes[backward[1::2]]).all()
+    assert first.hashes_at[0] == first.hashes.ctypes.data
+
+
+MANY = {
+    "groups": "SELECT n7, count(*) AS c, max(t) AS m FROM w [RANGE 300 SLIDE 300] GROUP BY n7",
+    "a union": "SELECT n7, count(*) AS c FROM (SELECT t, n7 FROM w UNION ALL SELECT t, g FROM w)"
+    " AS u [RANGE 300 SLIDE 300 WA t] GROUP BY n7",
+    "a join": "SELECT w.n7, v.t FROM w JOIN v ON w.n7 = v.n7 AND v.t BETWEEN w.t AND w.t + 500",
+}
+
+
+@pytest.fixture(scope="module")
+def wide(seed: int) -> Session:
+    r = random.Random(seed)
+    session = Session(False)
+    for name in "wv":
+        columns = {"t": range(2_000), "n7": [r.randrange(700) for _ in range(2_000)]}
+        columns["g"] = [r.randrange(50) for _ in range(2_000)]
+        table = pa.table({n: pa.array(c, pa.int64()) for n, c in columns.items()})
+        session.create_stream(name, table, ordered_by="t", unit="seconds")
+    return session
+
+
+@pytest.mark.parametrize("query", MANY)
+def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) -> None:
+    """Nothing that merges the outputs of partitions has room for fewer of them."""
+    wide.set("runtime", "depth_first")
+    expected = wide.sql(MANY[query]).to_arrow()
+    wide.set("runtime", "ordered")
+    key = "w.n7" if query == "a join" else "n7"
+    every = [
+        (f"{scheme}({key}) INTO {parts}", workers)
+        for scheme in ("HASH", "RANGE")
+        for parts in (1, 89, 128, 256)
+        for workers in (1, 2, 3)
+        if scheme == "HASH" or query in ("groups", "a join")
+    ]
+    for clause, workers in share(every, list(MANY).index(query), 3, seed, full=full):
+        wide.set("workers", workers)
+        text = f"{MANY[query]} PARTITION BY {clause}"
+        assert wide.sql(text).to_arrow().equals(expected), (clause, workers)
+
+
+#: Conditions and keys for which Python is asked, at each place that partitions read.
+NEW_TEXTS = {
+    "a predicate": "SELECT n, min(1) AS e, max(t) AS m FROM a WHERE concat_ws('-', 'a', k) LIKE"
+    " 'a-s%' GROUP BY n",
+    "a CASE": "SELECT n, count(*) AS c FROM a WHERE CASE WHEN n = 1 THEN concat_ws('-', k, n)"
+    " ELSE upper(k) END > 'STEADY 2' GROUP BY n",
+    "a key by CASE": "SELECT CASE WHEN n = 1 THEN concat_ws('-', left(k, 8), n) ELSE 'no' END AS u,"
+    " count(*) AS c FROM a GROUP BY CASE WHEN n = 1 THEN concat_ws('-', left(k, 8), n) ELSE 'no'"
+    " END",
+    "aggregates": "SELECT n, max(concat_ws('-', k, t)) AS m, count(DISTINCT concat(left(k, 8), n))"
+    " AS d FROM a GROUP BY n",
+    "a filtered aggregate": "SELECT n, count(*) FILTER (WHERE concat_ws('-', k, n) LIKE '%-1') AS c"
+    " FROM a GROUP BY n",
+    "HAVING": "SELECT n, max(k) AS m FROM a GROUP BY n HAVING concat_ws('-', max(k), n) LIKE 's%'",
+    "keys of a join": "SELECT x.t, y.t AS u FROM a AS x JOIN c AS y ON concat_ws('-', x.k, x.n) ="
+    " concat_ws('-', y.k, y.n) AND y.t BETWEEN x.t AND x.t + 20",
+    "a condition of a join": "SELECT x.t, y.t AS u FROM a AS x JOIN c AS y ON x.k = y.k AND"
+    " concat_ws('-', x.b, y.b) > '2 ' AND y.t BETWEEN x.t AND x.t + 60",
+    "sides of a join": "SELECT x.t, y.t AS u FROM (SELECT * FROM a WHERE concat_ws('-', k, n) LIKE"
+    " '%-1') AS x JOIN (SELECT * FROM c WHERE concat(k, n) LIKE '%1') AS y ON x.k = y.k AND"
+    " y.t BETWEEN x.t AND x.t + 100",
+}
+
+
+@pytest.mark.parametrize("query", NEW_TEXTS)
+def test_texts_that_are_made_before_partitions(
+    session: Session, seed: int, query: str, full: bool
+) -> None:
+    text = NEW_TEXTS[query]
+    session.set("runtime", "depth_first")
+    expected = session.sql(text).to_arrow()
+    assert expected.num_rows > 0
+    dealt = share(ORDERED, list(NEW_TEXTS).index(query), 2, seed, full=full)
+    for settings in dealt:
+        for name, value in settings.items():
+            session.set(name, value)
+        assert session.sql(text).to_arrow().equals(expected), settings

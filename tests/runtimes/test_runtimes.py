@@ -1,0 +1,220 @@
+"""One answer, whoever runs the operators: runtimes, fusion and morsel sizes change no row and no
+order. (``test_schedulers`` shows in which order each runtime calls them.)"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+from decimal import Decimal
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import cql
+from cql.session.session import Session
+from tests.operators.windows.test_window_operators import OPERATORS
+from tests.support.runtimes import ONE_THREAD, ORDERED, RUNTIMES, Settings, apply, named, share
+
+ROWS = 300
+QUERIES = {
+    "filter and project": "SELECT ts, k, v * 2 AS w, x FROM a WHERE v % 3 = 0",
+    "sliding window": """
+        SELECT k, count(*) AS n, sum(x) AS total, first(v) AS v, window_end
+        FROM a [RANGE 40 SLIDE 10 WA ts] GROUP BY k HAVING count(*) > 1""",
+    "union of unequal chains": """
+        SELECT ts, v, k * 2 AS k FROM (
+            SELECT ts, v + 1 AS v, k + 1 AS k FROM b WHERE v > 20) AS f WHERE v > 30
+        UNION ALL SELECT ts, v, k FROM c""",
+    "window over a union": """
+        SELECT k, count(*) AS n, last(v) AS v, sum(x) AS total, window_end FROM (
+            SELECT ts, k, v, x FROM a WHERE v > 20 UNION ALL SELECT ts, k, v, x FROM b) AS u
+        [RANGE 30 SLIDE 10 WA ts] GROUP BY k""",
+    "nested windows": """
+        SELECT max(n) AS most, min(k) AS k, window_end FROM (
+            SELECT k, count(*) AS n, window_time
+            FROM a [RANGE 20 SLIDE 10 WA ts] GROUP BY k) AS w [RANGE 60 SLIDE 20 WA window_time]""",
+    "sorted windows": """
+        SELECT k, n, window_end FROM (
+            SELECT k, count(*) AS n, window_end FROM a [RANGE 40 SLIDE 20 WA ts] GROUP BY k
+            ORDER BY n DESC, k LIMIT 3) AS s WHERE n > 1""",
+    "sorted input": "SELECT name, v FROM a WHERE v > 50 ORDER BY v, name DESC LIMIT 17",
+    "text": """
+        SELECT min(s) AS low, max(s) AS high, count(DISTINCT s) AS n, window_end FROM (
+            SELECT ts, concat(name, CAST(v AS STRING)) AS s FROM a WHERE name LIKE '%1%'
+            UNION ALL SELECT ts, name AS s FROM b) AS t
+        [RANGE 40 SLIDE 20 WA ts] WHERE s > 'n2' GROUP BY window_end""",
+    "constants": """
+        SELECT v + 1 AS v, upper(name) AS name FROM (
+            SELECT v, name FROM a UNION ALL VALUES (1, 'n1'), (NULL, 'neu'), (7, NULL)) AS u
+        WHERE name LIKE 'n%'""",
+    "bad rows": """
+        SELECT k, sum(d) AS d, window_end FROM (SELECT ts, k, 100 / (v % 5) AS d FROM a) AS q
+        [RANGE 40 SLIDE 20 WA ts] GROUP BY k""",
+    "sessions": """
+        SELECT k, count(*) AS n, last(v) AS v, sum(x) AS total, window_start, window_end FROM (
+            SELECT ts, k, v, x FROM a WHERE v > 40 UNION ALL SELECT ts, k, v, x FROM b) AS u
+        [SESSION 2, WA ts] GROUP BY k HAVING count(*) > 1""",
+    "expander": """
+        SELECT ts, v, window_start FROM TABLE(
+            HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '20' SECOND)) AS h
+        WHERE (window_start + v) % 7 < 3""",
+}
+
+
+def stream(seed: int, keys: list[int | None]) -> pa.Table:
+    """Out of order by up to 12 seconds, of which 5 are promised: some rows are late."""
+    r = random.Random(seed)
+    ts = [i // 2 + r.randrange(12) for i in range(ROWS)]
+    return pa.table(
+        {
+            "ts": pa.array(ts, pa.int64()),
+            "k": pa.array([r.choice(keys) for _ in ts], pa.int32()),
+            "v": pa.array([r.randrange(100) for _ in ts], pa.int64()),
+            "x": pa.array([r.uniform(-1, 1) for _ in ts], pa.float64()),
+            "name": pa.array([f"n{r.randrange(99)}" for _ in ts]),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def session(seed: int) -> Session:
+    session = Session(False)
+    keys = {"a": [None, 0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}
+    for i, name in enumerate(keys):
+        table = stream(seed + i, keys[name])
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+    session.set("on_bad_row", "keep")
+    return session
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_one_answer(session: Session, query: str, seed: int, full: bool) -> None:
+    answers = {}
+    parted = list(itertools.product((True, False), (1, 7, 65_536), ORDERED))
+    chosen = [
+        *itertools.product((True, False), (1, 7, 65_536), RUNTIMES[: len(ONE_THREAD)]),
+        *share(parted, list(QUERIES).index(query), 6, seed, full=full),
+    ]
+    for fuse, rows, runtime in chosen:
+        apply(session, {"fuse": fuse, "morsel_rows": rows}, runtime)
+        run = session.sql(QUERIES[query])
+        table = run.to_arrow()
+        bad = run.bad_rows().num_rows
+        late = run.late()
+        pairs = late.filter(pc.equal(late["kind"], "pairs"))["count"].to_pylist()
+        answers[named(runtime), fuse, rows] = (table, bad, pairs)
+    expected = answers["depth_first", True, 65_536]
+    assert expected[0].num_rows > 5
+    different = [key for key, answer in answers.items() if not answer[0].equals(expected[0])]
+    assert different == []
+    assert [key for key, answer in answers.items() if answer[1:] != expected[1:]] == []
+
+
+#: What can be subtracted, and what cannot.
+EXACT = """count(*) AS n, count(k) AS some, count_if(v > 50) AS many, sum(v) AS total,
+    avg(CAST(v AS DECIMAL(9, 2))) AS mean, sum(v) FILTER (WHERE v > 90) AS few"""
+OTHERS = """min(x) AS low, max(name) AS high, first(v) AS first, last(name) AS last,
+    bool_or(v > 97) AS any, round(stddev(v), 9) AS spread"""
+EVERY = f"{EXACT}, {OTHERS}"
+
+
+def test_all_operators_give_one_answer(session: Session) -> None:
+    operators = [name for name in OPERATORS if name != "subtract"]
+    one_answer(session, "RANGE 40 SLIDE 7", EVERY, operators)
+
+
+@pytest.mark.parametrize("window", ["RANGE 40 SLIDE 10", "RANGE 40 SLIDE 7", "RANGE 31 SLIDE 2"])
+def test_what_can_be_subtracted_is(session: Session, window: str) -> None:
+    one_answer(session, window, EXACT, ["wid", "subtract"])
+
+
+def one_answer(session: Session, window: str, calls: str, operators: list[str]) -> None:
+    """Late rows are in some windows of their pane and not in others; every aggregate is merged."""
+    text = f"""
+        SELECT k, name, {calls}, window_end
+        FROM a [{window} WA ts] WHERE v > 5 GROUP BY k, name"""
+    session.set("fuse", True)
+    answers, tables = [], []
+    names = {name for settings in OPERATORS.values() for name in settings}
+    before = {name: session.settings[name] for name in names}
+    for operator in operators:
+        for rows in (1, 7, 65_536):
+            for name, value in {
+                **before,
+                **OPERATORS[operator],
+                "runtime": "depth_first",
+                "morsel_rows": rows,
+            }.items():
+                session.set(name, value)
+            run = session.sql(text)
+            table = run.to_arrow()
+            tables.append((operator, table))
+            late = run.late().to_pydict()["count"]
+            answers.append((sorted(map(repr, table.to_pylist())), late))
+    for name, value in before.items():
+        session.set(name, value)
+    for (one, table), (other, again) in pairwise(tables):
+        if one == other != "adaptive":
+            assert table.equals(again), "the order of rows depends on the morsels"
+    assert answers[0][1][1] > 20
+    assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_one_row_without_from(session: Session, runtime: Settings) -> None:
+    """It ends like any input, so that an aggregate and a sort over it answer."""
+    apply(session, runtime)
+    assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
+    assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
+    assert session.sql("SELECT 7 AS n ORDER BY n LIMIT 1").to_arrow().to_pydict() == {"n": [7]}
+
+
+def test_values_of_every_type() -> None:
+    text = """SELECT * FROM (VALUES
+        (1, 2.5, 'a', true, TIMESTAMP '2024-01-01 00:00:00', DATE '2024-02-29', X'ff', -0.5D, 1Y),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+        (3L, 10, 'b', 1 > 2, DATE '2024-01-02', DATE '1969-12-31', X'', 1 + 1, 2Y)
+    ) AS v (i, d, s, b, t, day, raw, x, y)"""
+    day = dt.date
+    with cql.connect(False, morsel_rows=2) as session:
+        rows = session.sql(text).to_arrow()
+        assert list(zip(*rows.to_pydict().values(), strict=True)) == [
+            (1, Decimal("2.5"), "a", True, dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+             day(2024, 2, 29), b"\xff", -0.5, 1),
+            (None,) * 9,
+            (3, Decimal(10), "b", False, dt.datetime(2024, 1, 2, tzinfo=dt.UTC),
+             day(1969, 12, 31), b"", 2.0, 2),
+        ]  # fmt: skip
+        session.sql("CREATE TABLE t (n BIGINT, s STRING)")
+        session.sql("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+        session.sql("INSERT INTO t (s) VALUES (upper('y'))")
+        read = session.sql("SELECT * FROM t").to_arrow().to_pydict()
+        assert read == {"n": [1, 2, None], "s": ["x", None, "Y"]}
+
+
+def test_a_wide_query_compiles(session: Session) -> None:
+    """Each column can fail and each branch is a way of its own: that took minutes together."""
+    columns = ", ".join(f"v * {i} + ts AS c{i}" for i in range(80))
+    branches = " ".join(f"WHEN v = {i} THEN {2 * i}" for i in range(90))
+    query = f"SELECT ts, v, {columns}, CASE {branches} ELSE -1 END AS b FROM a"
+    rows = session.sql(query).to_arrow().to_pylist()
+    assert len(rows) == ROWS
+    for row in rows:
+        assert [row[f"c{i}"] for i in range(80)] == [row["v"] * i + row["ts"] for i in range(80)]
+        assert row["b"] == (2 * row["v"] if row["v"] < 90 else -1)
+
+
+def test_small_results_of_a_bounded_query_leave_together() -> None:
+    """Ten rows of each morsel pass: they leave when half a morsel is there. Nobody waits for them
+    where input has no end, and what passes by reference leaves at once."""
+    rows = [{"ts": i, "v": i} for i in range(1_000)]
+    with cql.connect(False, morsel_rows=100) as session:
+        session.create_stream("a", pa.Table.from_pylist(rows), ordered_by="ts")
+        session.create_stream("live", lambda: iter(rows), ordered_by="ts", bounded=False)
+        filtered = "SELECT v FROM {} WHERE v % 10 = 0"
+        assert [b.num_rows for b in session.sql(filtered.format("a"))] == [50, 50]
+        assert {b.num_rows for b in session.sql(filtered.format("live"))} == {10}
+        assert [b.num_rows for b in session.sql("SELECT v FROM a")] == [100] * 10
