@@ -9,18 +9,9 @@ import pytest
 
 from cql.dialect import nodes, parse, parse_one, to_sql
 from tests.support import dialect_corpus
+from tests.support.query_files import header
 
 FILES = dialect_corpus.query_files()
-
-
-def header(text: str) -> list[tuple[str, str]]:
-    """``-- key: value`` lines; the first line has no key."""
-    lines = [line[2:].strip() for line in text.splitlines() if line.startswith("--")]
-    found = [("", lines[0])]
-    for line in lines[1:]:
-        key, _, value = line.partition(":")
-        found.append((key, value.strip()))
-    return found
 
 
 def test_there_are_query_files() -> None:

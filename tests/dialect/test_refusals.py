@@ -8,15 +8,15 @@ import re
 from collections.abc import Iterator
 
 from cql.errors import CqlError
-from tests.dialect import test_bind_errors, test_dialect_errors
 from tests.support.bind_fixtures import world
 from tests.support.dialect_corpus import ALL
+from tests.support.refused_texts import BIND_CASES, DIALECT_CASES, FOREIGN
 
 W = world()
 WRITTEN = (
-    *(text.replace("^", "") for text, _, _ in test_bind_errors.CASES),
-    *(text.replace("¦", "", 1) for text, _, _ in test_dialect_errors.CASES),
-    *test_dialect_errors.FOREIGN,
+    *(text.replace("^", "") for text, _, _ in BIND_CASES),
+    *(text.replace("¦", "", 1) for text, _, _ in DIALECT_CASES),
+    *FOREIGN,
 )
 #: A word or a sign, as one may forget it, write it twice or misspell it.
 _PARTS = re.compile(r"'[^']*'|\w+|[^\w\s]")

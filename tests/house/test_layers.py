@@ -238,6 +238,17 @@ def test_the_reference_is_independent_of_the_engine() -> None:
                 assert any(_within(name, a) for a in allowed), f"{path.name} imports {name}"
 
 
+def test_no_test_imports_a_test() -> None:
+    """What tests share lies in ``tests/support`` and ``tests/reference``, which hold no test."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        shared = path.relative_to(ROOT / "tests").parts[0] in ("support", "reference")
+        assert not (shared and path.name.startswith("test_")), path
+        for found in _imports(ast.parse(path.read_text("utf-8")), type_only=False, lazy=False):
+            if _within(found.module, "tests"):
+                room = found.module.split(".")[1:2]
+                assert room in (["support"], ["reference"], []), f"{path}:{found.line}"
+
+
 def test_a_room_is_seen_at_a_glance() -> None:
     """At most 16 files in a folder."""
     files = Counter(m.path.parent.relative_to(ROOT) for m in MODULES)

@@ -14,8 +14,8 @@ import cql
 from cql.base.slack import parse_slack
 from cql.errors import PlanError, SettingError
 from cql.executor.operators.order.merge import INITIAL_RUNS
-from tests.operators.test_operators import Script
 from tests.support.operator_tools import session_over
+from tests.support.script import Script
 
 UNION = "SELECT ts, k FROM a UNION ALL SELECT ts, k FROM b"
 MERGE = {"union_operator": "merge"}

@@ -10,8 +10,8 @@ import pytest
 
 import cql
 from cql.dialect import to_sql
-from tests.queries.test_query_files_run import RUNNING, declare
 from tests.support import dialect_corpus, goldens
+from tests.support.query_files import RUNNING, declare
 
 QUERIES = goldens.FOLDER / "queries"
 

@@ -20,7 +20,7 @@ from cql.planner.placement.choose_runtime import LIGHT, choose_runtime
 from cql.planner.placement.cost import Cost, Keyed, cost
 from cql.query import prepared
 from cql.session.session import Session
-from tests.runtimes.test_runtimes import stream
+from tests.support.runtime_queries import stream
 
 #: Some twenty functions of doubles: much to compute for a row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))

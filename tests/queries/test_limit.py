@@ -21,9 +21,8 @@ from cql.catalog.memory import iterables
 from cql.errors import CqlError, PlanError, RunError
 from cql.query.query import Query
 from cql.repl.screen import Screen
-from tests.session.test_cli import invoke
-from tests.session.test_repl import Terminal
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
+from tests.support.terminal import Terminal, invoke
 
 ROWS = 40
 

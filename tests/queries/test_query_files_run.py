@@ -4,87 +4,19 @@ every other one binds and is refused, naming the clause and its position."""
 from __future__ import annotations
 
 import random
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import cql
-from cql.base.model import Schema
-from cql.base.types import DataType, Kind
-from cql.dialect import parse, to_sql
+from cql.dialect import to_sql
 from cql.errors import NotSupportedError
-from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
-from tests.dialect.test_query_files_parse import header
 from tests.reference import naive, naive_compare
-from tests.runtimes.test_ordered import compare, pairwise
 from tests.support import dialect_corpus
-
-FILES = dialect_corpus.query_files()
-ROWS = 120
-
-
-def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[tuple[Any, ...]]:
-    """Rows in order of time; everything else is drawn from few values, so that groups meet."""
-    start = 1_700_000_000
-    rows = []
-    for i in range(ROWS):
-        row: list[Any] = []
-        for f in schema:
-            if f.type.is_timestamp:
-                row.append((start + 7 * i) * 1_000_000)
-            elif f.type.kind is Kind.DATE:
-                row.append(i // 10)
-            elif f.name.lower() in progressing:
-                row.append(i)
-            elif f.type.is_integer:
-                row.append(rng.randrange(4))
-            elif f.type.kind is Kind.DECIMAL:
-                row.append(rng.randrange(10_000))
-            elif f.type.is_fraction:
-                row.append(rng.randrange(100) / 2)
-            elif f.type.kind is Kind.BOOLEAN:
-                row.append(rng.random() < 0.5)
-            else:
-                row.append(rng.choice(["a", "b", "c"]))
-        rows.append(tuple(row))
-    return rows
-
-
-def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, Context]:
-    """Makes the streams of a file with rows in memory; returns the rows, and what else it names."""
-    data: dict[str, Any] = {}
-    names: dict[str, dict[Any, Any]] = {"constants": {}, "views": {}, "streams": {}}
-    listed = [tree for key, value in header(text) if key == "streams" for tree in parse(value)]
-    for tree in (*listed, *dialect_corpus.script(text)[0]):
-        bound = bind(tree, session._catalog, Context(**names))
-        if isinstance(bound, st.CreateStream):
-            schema, spec = bound.definition.schema, bound.definition.spec
-            assert schema is not None
-            rows = rows_of(schema, {p.column.lower() for p in spec.progress}, rng)
-            columns = [[row[k] for row in rows] for k in range(len(schema))]
-            arrays = [column_of(c, f.type) for c, f in zip(columns, schema, strict=True)]
-            table = pa.Table.from_arrays(arrays, schema=schema.to_arrow())
-            session._catalog.local.register(bound.name, table, spec=spec, schema=schema)
-            data[".".join(bound.name)] = rows
-            continue
-        session.sql(to_sql(tree))
-        if isinstance(bound, st.CreateConstant):
-            names["constants"][bound.name] = bound.value
-        else:
-            assert isinstance(bound, st.CreateView)
-            names[f"{bound.definition.kind}s"][bound.name] = bound.definition
-    return data, Context(**names)
-
-
-def column_of(values: list[Any], kind: DataType) -> pa.Array:
-    if kind.kind is Kind.DECIMAL:
-        values = [Decimal(v).scaleb(-kind.scale) for v in values]
-    return pa.array(values, kind.to_arrow())
+from tests.support.query_files import FILES, RUNNING, declare, header
+from tests.support.runtime_queries import compare, pairwise
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
@@ -117,9 +49,6 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
         clause = expectation.removeprefix("refused:").strip()
         assert clause.lower() in refused.value.message.lower()
         assert refused.value.position is not None
-
-
-RUNNING = [p for p in FILES if ("expect", "runs") in header(p.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")

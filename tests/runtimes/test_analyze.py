@@ -15,8 +15,8 @@ from cql.executor.run.run_report import Timing
 from cql.executor.runtimes.times import WorkerTime
 from cql.query.explanation import measured
 from cql.session.session import Session
-from tests.runtimes.test_runtimes import QUERIES, stream
 from tests.support.fake_run import FakeRun
+from tests.support.runtime_queries import QUERIES, stream
 from tests.support.runtimes import ONE_THREAD, ORDERED, Settings, apply, named
 
 TEXT = QUERIES["window over a union"]

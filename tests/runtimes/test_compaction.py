@@ -26,12 +26,11 @@ from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.statements import Query as Bound
 from cql.session.session import Session
-from tests.operators.windows.test_window_operators import OPERATORS
 from tests.reference.naive import evaluate
 from tests.reference.naive_compare import assert_same
 from tests.reference.naive_rows import Answer
 from tests.reference.naive_tables import NaiveRelation, fields_of
-from tests.support.runtimes import RUNTIMES, share
+from tests.support.runtimes import OPERATORS, RUNTIMES, share
 
 COLUMNS = "t bigint, k string, i int, x string"
 BLOCK = 100

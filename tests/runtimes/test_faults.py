@@ -15,9 +15,7 @@ import pytest
 from cql.errors import CatalogError, RunError
 from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
-from tests.runtimes.test_life_cycle import WORKLISTS, interrupt
-from tests.runtimes.test_ordered import left_over
-from tests.runtimes.test_runtimes import stream
+from tests.support.runtime_queries import WORKLISTS, interrupt, left_over, stream
 
 
 class FaultError(Exception):

@@ -4,7 +4,6 @@ cuts, errors, interrupts, limits, faults at any time."""
 from __future__ import annotations
 
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -31,9 +30,8 @@ from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.tables import MOST_WORKERS, depth
 from cql.query.query import Query
 from cql.session.session import Session
-from tests.runtimes.test_ordered import JOINED, left_over
-from tests.runtimes.test_runtimes import QUERIES, stream
 from tests.support.growing_streams import stream as growing
+from tests.support.runtime_queries import JOINED, QUERIES, WORKLISTS, interrupt, left_over, stream
 
 SHAPES = {
     "many keys": JOINED["many keys"],
@@ -57,7 +55,6 @@ FAILING = {
             SELECT ts, v, concat(CAST(v AS STRING), CASE WHEN v = 77 THEN 'x' ELSE '' END) AS s
             FROM a WHERE 10 / (v - 33) < 100) AS t""",
 }
-WORKLISTS = ("hybrid", "partitioned", "shared")
 
 
 @pytest.fixture
@@ -539,10 +536,6 @@ def test_ranks_of_depth_first(session: Session) -> None:
 
 
 # -- interrupts ------------------------------------------------------------------------------------
-
-
-def interrupt() -> None:
-    signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

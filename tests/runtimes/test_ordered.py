@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,77 +13,19 @@ from cql.executor.kernels.ordered import worker
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
-from tests.runtimes.test_runtimes import QUERIES, stream
 from tests.support.growing_streams import QUERIES as GROWING
 from tests.support.growing_streams import SETTINGS as OF_GROWING
 from tests.support.growing_streams import stream as growing
-
-JOINED = {
-    "joined": """
-        SELECT a.ts AS t, a.k, a.v, b.v AS w, b.name FROM a JOIN b ON a.k = b.k
-        AND b.ts BETWEEN a.ts - 7 AND a.ts + 4""",
-    "joined and counted": """
-        SELECT k, count(*) AS n, sum(w) AS total, window_end FROM (
-            SELECT a.ts AS ts, a.k AS k, b.v AS w FROM a JOIN b ON a.k = b.k
-            AND b.ts BETWEEN a.ts AND a.ts + 5 WHERE a.v > 10) AS j
-        [RANGE 20 SLIDE 10 WA ts] GROUP BY k""",
-    "left join": """
-        SELECT a.ts AS t, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON a.k = b.k AND a.v = b.v
-        AND b.ts BETWEEN a.ts - 7 AND a.ts + 4""",
-    "many keys": """
-        SELECT k, name, v, count(*) AS n, avg(x) AS x, first(v) AS one, last(x) AS other, window_end
-        FROM a [RANGE 40 SLIDE 20 WA ts] WHERE v > 3 GROUP BY k, name, v""",
-    "groups without windows": "SELECT k, v, count(*) AS n, max(x) AS x FROM a GROUP BY k, v",
-    "sets of values": """
-        SELECT v, count(DISTINCT k) AS n, array_agg(k) AS ks, median(x) AS m, window_end
-        FROM a [RANGE 30 SLIDE 30 WA ts] GROUP BY v""",
-    "relation": "SELECT ISTREAM(k, v) FROM a [PARTITION BY k ROWS 3 WA ts]",
-    "union with itself": """
-        WITH u AS (SELECT ts, k, v FROM a WHERE v > 40 UNION ALL SELECT ts, v % 4, v FROM a)
-        SELECT x.ts AS t, x.k, x.v, y.v AS w FROM u AS x JOIN u AS y
-        ON x.k = y.k AND y.ts BETWEEN x.ts - 2 AND x.ts""",
-    "union of unions with another": """
-        WITH u AS (SELECT ts, k, v FROM a WHERE v > 60 UNION ALL SELECT ts, k, v FROM b),
-        w AS (SELECT ts, k, v FROM u WHERE v % 3 < 2 UNION ALL SELECT ts, k, -v AS v FROM u
-              UNION ALL SELECT ts, k, v * 100 AS v FROM a WHERE v < 30)
-        SELECT x.ts AS t, x.v, y.v AS w FROM w AS x ASOF JOIN u AS y ON x.k = y.k AND x.ts > y.ts
-        """,
-    "relation with itself": """
-        SELECT ISTREAM(x.k, x.v, y.v AS w) FROM a [NOW WA ts] AS x
-        JOIN a [PARTITION BY k ROWS 2 WA ts] AS y ON x.k = y.k""",
-}
-ALL = {**QUERIES, **JOINED}
-#: In full: every combination of settings.
-FULL = ("window over a union", "joined and counted", "many keys")
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "workers": (1, 2, 4, 8),
-    "partitions": (0, 3, 64),
-    "morsel_rows": (1, 7, 65_536),
-    "worklist": ("hybrid", "partitioned", "shared"),
-    "reorder": ("non_blocking", "lock_based"),
-    "scheduler": ("ct", "lp", "et", "qst", "ct_printed"),
-}
-
-
-def every() -> list[dict[str, Any]]:
-    return [dict(zip(CHOICES, values, strict=True)) for values in product(*CHOICES.values())]
-
-
-def pairwise(seed: int) -> list[dict[str, Any]]:
-    """Settings in which every two values of two settings come together."""
-    rng, found = random.Random(seed), []
-    pairs = {
-        (a, x, b, y)
-        for a, b in combinations(CHOICES, 2)
-        for x, y in product(CHOICES[a], CHOICES[b])
-    }
-    while pairs:
-        drawn = [{n: rng.choice(v) for n, v in CHOICES.items()} for _ in range(40)]
-        new = [{p for p in pairs if d[p[0]] == p[1] and d[p[2]] == p[3]} for d in drawn]
-        best = max(range(len(drawn)), key=lambda k: len(new[k]))
-        found.append(drawn[best])
-        pairs -= new[best]
-    return found
+from tests.support.runtime_queries import (
+    CHOICES,
+    JOINED,
+    QUERIES,
+    compare,
+    left_over,
+    outcome,
+    pairwise,
+    stream,
+)
 
 
 @pytest.fixture(scope="module")
@@ -98,32 +39,13 @@ def session(seed: int) -> Session:
     return session
 
 
-def outcome(session: Session, text: str) -> tuple[Any, ...]:
-    """The output, row for row, and what the ledgers count."""
-    run = session.sql(text)
-    table = run.to_arrow()
-    late = run.late().to_pydict()
-    names = [name.split("#")[0] for name in late.pop(next(iter(late)))]
-    counts = zip(names, *late.values(), strict=True)
-    bad = run.bad_rows().drop_columns("operator")  # stages are others
-    return table, bad, sorted(map(repr, counts))
+ALL = {**QUERIES, **JOINED}
+#: In full: every combination of settings.
+FULL = ("window over a union", "joined and counted", "many keys")
 
 
-def compare(session: Session, text: str, choices: list[dict[str, Any]]) -> None:
-    """With depth first, for units of the same size: they decide when rows without a partner
-    leave."""
-    session.set("runtime", "depth_first")
-    expected = {}
-    for rows in {settings["morsel_rows"] for settings in choices}:
-        session.set("morsel_rows", rows)
-        expected[rows] = outcome(session, text)
-    session.set("runtime", "ordered")
-    for settings in choices:
-        for name, value in settings.items():
-            session.set(name, value)
-        answer = outcome(session, text)
-        for given, wanted in zip(answer, expected[settings["morsel_rows"]], strict=True):
-            assert given == wanted, settings
+def every() -> list[dict[str, Any]]:
+    return [dict(zip(CHOICES, values, strict=True)) for values in product(*CHOICES.values())]
 
 
 @pytest.mark.parametrize("query", ALL)
@@ -308,7 +230,3 @@ def test_an_error_in_a_worker_ends_the_run(
             query.to_arrow()
     assert left_over() == []
     assert session.sql(QUERIES["sorted windows"]).to_arrow().num_rows > 0
-
-
-def left_over() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("cql-worker")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import random
 from decimal import Decimal
 from itertools import pairwise
 
@@ -15,68 +14,17 @@ import pytest
 
 import cql
 from cql.session.session import Session
-from tests.operators.windows.test_window_operators import OPERATORS
-from tests.support.runtimes import ONE_THREAD, ORDERED, RUNTIMES, Settings, apply, named, share
-
-ROWS = 300
-QUERIES = {
-    "filter and project": "SELECT ts, k, v * 2 AS w, x FROM a WHERE v % 3 = 0",
-    "sliding window": """
-        SELECT k, count(*) AS n, sum(x) AS total, first(v) AS v, window_end
-        FROM a [RANGE 40 SLIDE 10 WA ts] GROUP BY k HAVING count(*) > 1""",
-    "union of unequal chains": """
-        SELECT ts, v, k * 2 AS k FROM (
-            SELECT ts, v + 1 AS v, k + 1 AS k FROM b WHERE v > 20) AS f WHERE v > 30
-        UNION ALL SELECT ts, v, k FROM c""",
-    "window over a union": """
-        SELECT k, count(*) AS n, last(v) AS v, sum(x) AS total, window_end FROM (
-            SELECT ts, k, v, x FROM a WHERE v > 20 UNION ALL SELECT ts, k, v, x FROM b) AS u
-        [RANGE 30 SLIDE 10 WA ts] GROUP BY k""",
-    "nested windows": """
-        SELECT max(n) AS most, min(k) AS k, window_end FROM (
-            SELECT k, count(*) AS n, window_time
-            FROM a [RANGE 20 SLIDE 10 WA ts] GROUP BY k) AS w [RANGE 60 SLIDE 20 WA window_time]""",
-    "sorted windows": """
-        SELECT k, n, window_end FROM (
-            SELECT k, count(*) AS n, window_end FROM a [RANGE 40 SLIDE 20 WA ts] GROUP BY k
-            ORDER BY n DESC, k LIMIT 3) AS s WHERE n > 1""",
-    "sorted input": "SELECT name, v FROM a WHERE v > 50 ORDER BY v, name DESC LIMIT 17",
-    "text": """
-        SELECT min(s) AS low, max(s) AS high, count(DISTINCT s) AS n, window_end FROM (
-            SELECT ts, concat(name, CAST(v AS STRING)) AS s FROM a WHERE name LIKE '%1%'
-            UNION ALL SELECT ts, name AS s FROM b) AS t
-        [RANGE 40 SLIDE 20 WA ts] WHERE s > 'n2' GROUP BY window_end""",
-    "constants": """
-        SELECT v + 1 AS v, upper(name) AS name FROM (
-            SELECT v, name FROM a UNION ALL VALUES (1, 'n1'), (NULL, 'neu'), (7, NULL)) AS u
-        WHERE name LIKE 'n%'""",
-    "bad rows": """
-        SELECT k, sum(d) AS d, window_end FROM (SELECT ts, k, 100 / (v % 5) AS d FROM a) AS q
-        [RANGE 40 SLIDE 20 WA ts] GROUP BY k""",
-    "sessions": """
-        SELECT k, count(*) AS n, last(v) AS v, sum(x) AS total, window_start, window_end FROM (
-            SELECT ts, k, v, x FROM a WHERE v > 40 UNION ALL SELECT ts, k, v, x FROM b) AS u
-        [SESSION 2, WA ts] GROUP BY k HAVING count(*) > 1""",
-    "expander": """
-        SELECT ts, v, window_start FROM TABLE(
-            HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '20' SECOND)) AS h
-        WHERE (window_start + v) % 7 < 3""",
-}
-
-
-def stream(seed: int, keys: list[int | None]) -> pa.Table:
-    """Out of order by up to 12 seconds, of which 5 are promised: some rows are late."""
-    r = random.Random(seed)
-    ts = [i // 2 + r.randrange(12) for i in range(ROWS)]
-    return pa.table(
-        {
-            "ts": pa.array(ts, pa.int64()),
-            "k": pa.array([r.choice(keys) for _ in ts], pa.int32()),
-            "v": pa.array([r.randrange(100) for _ in ts], pa.int64()),
-            "x": pa.array([r.uniform(-1, 1) for _ in ts], pa.float64()),
-            "name": pa.array([f"n{r.randrange(99)}" for _ in ts]),
-        }
-    )
+from tests.support.runtime_queries import QUERIES, ROWS, stream
+from tests.support.runtimes import (
+    ONE_THREAD,
+    OPERATORS,
+    ORDERED,
+    RUNTIMES,
+    Settings,
+    apply,
+    named,
+    share,
+)
 
 
 @pytest.fixture(scope="module")

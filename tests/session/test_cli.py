@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 
 from cql import __version__
 from cql.base.settings import Settings
@@ -24,6 +23,7 @@ from cql.repl.screen import has_no_reader
 from cql.session.session import Session
 from tests.support.fake_run import FakeRun
 from tests.support.paths import ROOT
+from tests.support.terminal import invoke
 
 SETUP = "CREATE TABLE t (n BIGINT, s STRING);"
 
@@ -38,10 +38,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr("cql.session.session.connect", connect)
     return queue
-
-
-def invoke(*args: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(command.cli, args, input=stdin)
 
 
 def rows(**columns: list[Any]) -> FakeRun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import signal
 import threading
@@ -31,23 +30,12 @@ from cql.repl.screen import Feed, Screen, Stopped, status_line
 from cql.repl.shell import Shell, make_prompt
 from cql.repl.text import is_complete, tokens
 from cql.session.session import Session
-from cql.show import help, render
+from cql.show import help
 from tests.support.bind_fixtures import world
 from tests.support.fake_run import FakeRun, FakeSink, batch, make_query
+from tests.support.terminal import Terminal
 
 FLIGHTS = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", "UTC")), "origin": ["JFK", "LGA"]})
-
-
-class Terminal:
-    """A console whose text can be read."""
-
-    def __init__(self, *, tty: bool = False) -> None:
-        self.out = io.StringIO()
-        self.console = render.console_for(self.out, force_terminal=tty, width=100)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.out.getvalue())
 
 
 @pytest.fixture

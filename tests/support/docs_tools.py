@@ -1,9 +1,9 @@
 """The documentation as data: the blocks of its pages, running them, and the parts that are made
 from the code.
 
-The pages are the README and every page in ``docs/``. ``python -m tests.support.docs_tools [PAGE …]`` writes
-the made parts, and the outputs that the blocks give now, into the named pages, or into all of them
-(``--spark``: those of the Spark blocks too). The tests compare both.
+The pages are the README and every page in ``docs/``. ``python -m tests.support.docs_tools``, with
+pages or without, writes the made parts and the outputs that the blocks give now into these pages,
+or into all of them (``--spark``: those of the Spark blocks too). The tests compare both.
 
 A fenced block of ``python``, ``sql``, ``console`` or ``sh`` runs; the ``text`` block behind it is
 its output. ``<!-- spark -->`` in front of a block: it needs Spark. ``sql name.cql`` is a file.

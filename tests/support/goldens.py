@@ -1,5 +1,5 @@
-"""Plans as files, reviewed like code: ``pytest tests/plans tests/house/test_docs.py --rewrite`` writes
-them anew."""
+"""Plans as files, reviewed like code: ``pytest tests/plans tests/house/test_docs.py --rewrite``
+writes them anew."""
 
 from __future__ import annotations
 

@@ -47,3 +47,22 @@ def share(
         return dealt
     random.Random(seed).shuffle(dealt)
     return [dealt[(case * count + k) % len(dealt)] for k in range(count)]
+
+
+OPERATORS: dict[str, dict[str, Any]] = {
+    "wid": {"window_operator": "wid"},
+    "panes": {"window_operator": "panes"},
+    "two_stacks": {"window_operator": "two_stacks"},
+    "subtract": {"window_operator": "subtract"},
+    "buffered": {"window_operator": "buffered"},
+    "adaptive": {"window_operator": "wid", "adaptive_windows": True},
+    **{
+        f"two_level, {flush}": {
+            "window_operator": "two_level",
+            "flush": flush,
+            "flush_every": 2,
+            "low_level_entries": 2,
+        }
+        for flush in ("at_once", "slow", "lazy", "in_order_slow")
+    },
+}

@@ -431,8 +431,8 @@ def document(
     lines = [
         "# Spark's tables, feature by feature",
         "",
-        "Each line was run in Spark 4.3 and here by `tests/spark/test_spark_matrix.py`, which holds this",
-        "file: `pytest tests/spark/test_spark_matrix.py --rewrite` writes it anew. *As Spark*:",
+        "Each line was run in Spark 4.3 and here by `tests/spark/test_spark_matrix.py`, which",
+        "holds this file (`pytest tests/spark --rewrite` writes it anew). *As Spark*:",
         "the same rows; *refused*: by the error that is cited, and nothing is stored; *all but x*:",
         "the other columns can be read, and the reason is what `DESCRIBE` says of `x`.",
     ]

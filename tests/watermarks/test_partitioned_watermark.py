@@ -3,7 +3,6 @@ progress of its own."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,29 +16,14 @@ from cql.errors import BindError, PlanError, RunError
 from cql.query.query import Query
 from cql.session.session import CqlWarning, Session
 from tests.support import runtimes
-from tests.support.fuzz import random_windows
 from tests.support.fuzz.random_cases import case_of, check
-from tests.support.fuzz.random_shapes import Shape, _numbered, _Writer
-
-WINDOW = "[RANGE 10 SLIDE 10]"
-COUNT = f"SELECT p, count(*) AS n, window_end AS e FROM s {WINDOW} GROUP BY p"
+from tests.support.groupwise import COUNT, UNITED, WINDOW, by_value, results, table
 
 
 @pytest.fixture
 def session() -> Iterator[Session]:
     with Session(False) as made:
         yield made
-
-
-SHAPES = 8
-#: The shapes from there on are over unions.
-UNITED = 4
-
-
-def by_value(index: int) -> Shape:
-    writer = _Writer(random.Random(f"by value {index}"))
-    text = random_windows.by_value(writer, united=index >= UNITED)
-    return _numbered(1000 + index, text, writer)
 
 
 @pytest.mark.parametrize("index", [*range(UNITED), UNITED + 1, UNITED + 2])
@@ -51,17 +35,6 @@ def test_random_cases(index: int, full: bool) -> None:
 
 
 # What leaves when ---------------------------------------------------------------------------------
-
-
-def results(session: Session, text: str = COUNT) -> list[tuple[Any, ...]]:
-    query = session.sql(text)
-    assert isinstance(query, Query)
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
-
-
-def table(rows: list[tuple[Any, ...]], *names: str) -> pa.Table:
-    columns = zip(*rows, strict=True)
-    return pa.table({name: pa.array(c) for name, c in zip(names, columns, strict=True)})
 
 
 ROWS = [(1, "a"), (2, "b"), (25, "a"), (3, "b"), (31, "a"), (14, "a"), (26, "b"), (7, None)]

@@ -37,9 +37,9 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
 from cql.query.query import Query
 from cql.session.session import Session
+from tests.support.groupwise import WINDOW, results, table
 from tests.support.operator_tools import workspace_of
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
-from tests.watermarks.test_partitioned_watermark import WINDOW, results, table
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ from cql import Punctuation
 from cql.errors import PlanError
 from cql.query.query import Query
 from cql.session.session import Session
-from tests.operators.joins.test_window_joins import check_in_order
-from tests.operators.relations.test_relations import RELATIONS
-from tests.operators.relations.test_relations import case_of as relation_case
 from tests.support import runtimes
 from tests.support.fuzz.random_asof_joins import asof_case
 from tests.support.fuzz.random_cases import Case, check
 from tests.support.fuzz.random_data import TABLES, punctuated_by
 from tests.support.fuzz.random_joins import join_case
 from tests.support.fuzz.random_relation_joins import relation_join_case
-from tests.watermarks.test_partitioned_watermark import WINDOW, results, table
+from tests.support.groupwise import WINDOW, results, table
+from tests.support.in_order import check_in_order
+from tests.support.relation_cases import RELATIONS
+from tests.support.relation_cases import case_of as relation_case
 
 WITHIN = 40
 NAMES = ("t", "p", "k", "i")

@@ -14,8 +14,8 @@ from cql.planner.nodes.catalog import StreamSpec
 from cql.query.explanation import measured
 from cql.query.query import Query
 from cql.session.session import Session
+from tests.support.live import Clock, Script
 from tests.support.runtimes import apply, named
-from tests.watermarks.test_watermarks import Clock, Script
 
 RUNTIMES: tuple[dict[str, Any], ...] = (
     {"runtime": "depth_first"},

@@ -19,7 +19,7 @@ from cql.executor.strings import compaction
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_asof_joins import SHAPES, asof_case
 from tests.support.fuzz.random_cases import check
-from tests.watermarks.test_watermarks import STEADY, Live, late
+from tests.support.live import STEADY, Live, late
 
 #: Shapes of every run.
 SMALL = 4

@@ -20,9 +20,7 @@ from cql.executor.run.execution import Execution
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_joins import SHAPES, join_case, rooms
-
-SECOND = 1_000_000
-
+from tests.support.seconds import SECOND, rows
 
 #: Of so many shapes one is run, unless all are: each takes seconds to compile.
 PART = 12
@@ -34,16 +32,6 @@ def test_random_joins_equal_the_reference(first: int, full: bool) -> None:
         for seed in range(60 if full else 3):
             with rooms(seed):
                 check(join_case(index, seed))
-
-
-def rows(**columns: list[Any]) -> pa.Table:
-    """``ts`` in seconds."""
-    made = {name: pa.array(values) for name, values in columns.items()}
-    for name in ("ts", "at"):
-        if name in columns:
-            micros = [int(t * SECOND) for t in columns[name]]
-            made[name] = pa.array(micros, pa.timestamp("us"))
-    return pa.table(made)
 
 
 @pytest.fixture

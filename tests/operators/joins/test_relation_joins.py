@@ -14,12 +14,12 @@ import pytest
 import cql
 from cql.errors import CqlError, PlanError
 from cql.planner.optimize.changelog import changes
-from tests.operators.joins.test_joins import rows
-from tests.operators.relations.test_relations import difference_of_changes, expected_changes
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check, logical_plan
 from tests.support.fuzz.random_joins import rooms
 from tests.support.fuzz.random_relation_joins import SHAPES, relation_join_case
+from tests.support.relation_cases import difference_of_changes, expected_changes
+from tests.support.seconds import rows
 
 #: Shapes of every run: a shape costs a second or two to compile.
 QUICK = 4

@@ -22,8 +22,7 @@ from cql.executor.protocols import Offset, Reader
 from cql.executor.run.execution import Execution
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.query.query import Query
-from tests.watermarks import test_watermarks as test_progress
-from tests.watermarks.test_watermarks import STEADY, Clock, Live
+from tests.support.live import STEADY, Clock, Live
 
 
 @dataclass
@@ -73,7 +72,7 @@ def test_it_is_known_which_rows_saw_which_version(monkeypatch: pytest.MonkeyPatc
             super().__init__(*given)
             runs.append(self)
 
-    monkeypatch.setattr(test_progress, "Execution", Recorded)
+    monkeypatch.setattr("tests.support.live.Execution", Recorded)
     found, _, _ = seen(None, "20 seconds")
     (run,) = runs
     first = 0  # place in the stream: the rows of the table have places, too

@@ -4,14 +4,13 @@ when they are chosen, and what they keep."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 import pytest
 
 import cql
@@ -21,32 +20,31 @@ from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import (
     IN_ORDER,
     Case,
-    answer_of,
     case_of,
-    held_against,
-    plan_of,
 )
 from tests.support.fuzz.random_joins import SHAPES, join_case, join_shape, legal_join_operators
 from tests.support.fuzz.random_shapes import Shape
-from tests.watermarks.test_watermarks import STEADY, Live, late
+from tests.support.in_order import check_in_order
+from tests.support.live import STEADY, Live, late
+from tests.support.seconds import rows
 
 SECOND = 1_000_000
+
+
+@pytest.fixture
+def session() -> Iterator[cql.Session]:
+    with cql.connect(spark=False) as made:
+        made.create_stream("a", rows(ts=[0, 1, 2, 3], k=[1, 2, 1, 2], v=[10, 20, 30, 40]), "ts")
+        made.create_stream("b", rows(at=[0.5, 1.5, 2.5, 9], k=[1, 2, 1, 2], w=[1, 2, 3, 4]), "at")
+        yield made
+
+
+def plan(session: cql.Session, text: str) -> str:
+    return str(session.sql(f"EXPLAIN {text}"))
+
+
 #: Of the random shapes so many are run, unless all are.
 PARTS = 2
-
-
-def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> None:
-    """Each operator against the reference; results are in the order of their times."""
-    plan = plan_of(case)
-    answer = answer_of(case, plan)
-    for operator in IN_ORDER:
-        for way in ways:
-            one = replace(case, settings=case.settings | way | {"join_operator": operator})
-            try:
-                held_against(one, plan, answer)
-            except Exception as error:  # told with the case
-                said = f"{type(error).__name__}: {error}\n{one.settings}\n{one.describe()}"
-                raise AssertionError(said) from error
 
 
 def small(monkeypatch: pytest.MonkeyPatch, seed: int) -> dict[str, Any]:
@@ -97,30 +95,8 @@ def test_several_inputs_both_ways(full: bool, monkeypatch: pytest.MonkeyPatch) -
             check_in_order(several_case(index, seed), ways)
 
 
-def rows(**columns: list[Any]) -> pa.Table:
-    """``ts`` in seconds."""
-    made = {name: pa.array(values) for name, values in columns.items()}
-    for name in ("ts", "at"):
-        if name in columns:
-            micros = [int(t * SECOND) for t in columns[name]]
-            made[name] = pa.array(micros, pa.timestamp("us"))
-    return pa.table(made)
-
-
-@pytest.fixture
-def session() -> Iterator[cql.Session]:
-    with cql.connect(spark=False) as made:
-        made.create_stream("a", rows(ts=[0, 1, 2, 3], k=[1, 2, 1, 2], v=[10, 20, 30, 40]), "ts")
-        made.create_stream("b", rows(at=[0.5, 1.5, 2.5, 9], k=[1, 2, 1, 2], w=[1, 2, 3, 4]), "at")
-        yield made
-
-
 JOIN = "FROM a JOIN b ON a.k = b.k AND abs(a.ts - b.at) <= INTERVAL 1 SECOND"
 WIDER = JOIN.replace("1 SECOND", "2 SECONDS")
-
-
-def plan(session: cql.Session, text: str) -> str:
-    return str(session.sql(f"EXPLAIN {text}"))
 
 
 @pytest.mark.parametrize(

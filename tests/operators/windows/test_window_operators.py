@@ -10,25 +10,9 @@ import pyarrow as pa
 import pytest
 
 import cql
-from tests.operators.test_operators import Script
+from tests.support.runtimes import OPERATORS
+from tests.support.script import Script
 
-OPERATORS: dict[str, dict[str, Any]] = {
-    "wid": {"window_operator": "wid"},
-    "panes": {"window_operator": "panes"},
-    "two_stacks": {"window_operator": "two_stacks"},
-    "subtract": {"window_operator": "subtract"},
-    "buffered": {"window_operator": "buffered"},
-    "adaptive": {"window_operator": "wid", "adaptive_windows": True},
-    **{
-        f"two_level, {flush}": {
-            "window_operator": "two_level",
-            "flush": flush,
-            "flush_every": 2,
-            "low_level_entries": 2,
-        }
-        for flush in ("at_once", "slow", "lazy", "in_order_slow")
-    },
-}
 #: What lets groups of closed windows wait.
 LATER = {"two_level, slow", "two_level, lazy", "two_level, in_order_slow"}
 WINDOWS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import zoneinfo
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import duckdb
@@ -16,29 +15,8 @@ from cql.base.window import Window, WindowKind
 from cql.base.zones import DAY, days_of
 from cql.errors import CqlError
 from tests.reference.naive_windows import day_start
-from tests.support.fuzz.random_cases import MORSELS, Case, check, runtime_settings
-from tests.support.fuzz.random_data import Stream, random_stream, ticks
-from tests.support.fuzz.random_shapes import Shape
-
-#: Two ordinary ones; clocks that go back over midnight; a day left out; half hours; none at all.
-ZONES = (
-    "Europe/Prague",
-    "America/New_York",
-    "America/Sao_Paulo",
-    "America/St_Johns",
-    "Pacific/Apia",
-    "Australia/Lord_Howe",
-    "Asia/Kathmandu",
-    "UTC",
-)
-HOUR = 3_600_000_000
-#: The clock changes in most of the zones near one of these days.
-DAYS = (date(2024, 3, 10), date(2024, 3, 31), date(2006, 10, 29), date(2011, 12, 30))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def instant(*parts: int) -> int:
-    return (datetime(*parts, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+from tests.support.fuzz.random_cases import check
+from tests.support.fuzz.random_zones import _EPOCH, DAYS, HOUR, WINDOWS, ZONES, instant, zone_case
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -73,52 +51,12 @@ def test_zones_know_only_names() -> None:
             days_of(name)
 
 
-WINDOWS = (
-    "RANGE 1 DAY SLIDE 1 DAY",
-    "RANGE 1 DAY SLIDE 1 DAY OFFSET 6 HOURS",
-    "RANGE 3 DAYS SLIDE 1 DAY",
-    "RANGE 7 DAYS SLIDE 2 DAYS OFFSET 90 MINUTES",
-    "RANGE 1 DAY SLIDE 2 DAYS",
-    "RANGE 6 DAYS CUMULATE 1 DAY",
-)
-
-
-def stretched(rng: random.Random) -> Stream:
-    """A random stream whose ticks are hours, around a change of the clock."""
-    made = random_stream(rng, "a")
-    near = instant(*rng.choice(DAYS).timetuple()[:3])
-    scale = rng.choice((1, 2, 5)) * HOUR // ticks("timestamp")
-    first = min((r[0] for r in made.rows if r[0] is not None), default=0)
-
-    def moved(row: tuple[object, ...]) -> tuple[object, ...]:
-        time = row[0]
-        if time is None:
-            return row
-        assert isinstance(time, int)
-        hours, edge = divmod(time - first + ticks("timestamp") // 2, ticks("timestamp"))
-        edge -= ticks("timestamp") // 2
-        return (near - 2 * DAY + hours % 2_000 * scale * ticks("timestamp") + edge, *row[1:])
-
-    return replace(made, rows=tuple(moved(r) for r in made.rows), slack=made.slack * scale)
-
-
-def case_of(window: str, zone: str, rng: random.Random) -> Case:
-    calls = "count(*) AS n, sum(q) AS total, window_start, window_end"
-    text = f"SELECT k, {calls} FROM a [{window}, TIME ZONE '{zone}', WA t] GROUP BY k"
-    settings = {
-        **runtime_settings(rng),
-        "morsel_rows": rng.choice([m for m in MORSELS if m]),
-        "window_operator": rng.choice(("auto", "wid", "panes")),
-    }
-    return Case("zones", Shape(-1, text, ("a",), ()), (stretched(rng),), {}, True, settings)
-
-
 @pytest.mark.parametrize(("window", "zone"), list(zip(WINDOWS, ZONES, strict=False)))
 def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
     """Against the reference: out of order, with late rows, under every operator."""
     found = set()
     for number in range(100 if full else 3):
-        found.add(check(case_of(window, zone, random.Random(f"{window} {seed} {number}"))))
+        found.add(check(zone_case(window, zone, random.Random(f"{window} {seed} {number}"))))
     assert "same" in found
 
 

@@ -2,10 +2,11 @@
 
 ::
 
-    python -m tests.support.fuzz.count_cases --cases 100000 --permuted 10000 --state FILE --kernels FOLDER
-    python -m tests.support.fuzz.count_cases relation/7:12:2           # one case again (…:2p: permuted)
-    python -m tests.support.fuzz.count_cases --list                    # the shapes
-    python -m tests.support.fuzz.count_cases --joins --cases 50000     # those of joins (with --list, too)
+    count="python -m tests.support.fuzz.count_cases"
+    $count --cases 100000 --permuted 10000 --state FILE --kernels FOLDER
+    $count relation/7:12:2           # one case again (…:2p: permuted)
+    $count --list                    # the shapes
+    $count --joins --cases 50000     # those of joins (with --list, too)
 
 A *case* is one execution of the engine: shape × data × options. The data of ``SHAPE:SEED`` (rows,
 disorder, slack, cuts, parameters, bad row policy) are drawn once, and their reference answer is
@@ -52,7 +53,16 @@ from cql.planner.optimize.changelog import changes
 from tests.reference.naive_aggregates import QueryFailsError
 from tests.reference.naive_order import Order
 from tests.reference.naive_rows import Answer
-from tests.support.fuzz import random_cases
+from tests.support import groupwise, own_aggregates, relation_cases
+from tests.support.fuzz import (
+    random_asof_joins,
+    random_cases,
+    random_joins,
+    random_relation_joins,
+    random_table_joins,
+    random_unnest,
+    random_zones,
+)
 from tests.support.fuzz.random_cases import (
     FLUSHES,
     MORSELS,
@@ -81,19 +91,14 @@ Expected: TypeAlias = Answer | QueryFailsError
 @cache
 def names() -> tuple[str, ...]:
     """The shapes, of each kind some in any stretch of them."""
-    from tests.operators import test_unnest
-    from tests.operators.relations import test_relations
-    from tests.operators.windows import test_user_aggregates, test_zones
-    from tests.watermarks import test_partitioned_watermark as test_groupwise
-
     kinds = {
         "drawn": drawn(),
-        "relation": range(len(test_relations.RELATIONS)),
-        "stream": range(len(test_relations.STREAMS)),
-        "zone": range(len(test_zones.WINDOWS)),
-        "own": range(len(test_user_aggregates.QUERIES)),
-        "by": range(test_groupwise.SHAPES),
-        "unnest": range(len(test_unnest.SHAPES)),
+        "relation": range(len(relation_cases.RELATIONS)),
+        "stream": range(len(relation_cases.STREAMS)),
+        "zone": range(len(random_zones.WINDOWS)),
+        "own": range(len(own_aggregates.QUERIES)),
+        "by": range(groupwise.SHAPES),
+        "unnest": range(len(random_unnest.SHAPES)),
     }
     placed = [(k / len(n), f"{kind}/{i}") for kind, n in kinds.items() for k, i in enumerate(n)]
     return tuple(name for _, name in sorted(placed))
@@ -102,13 +107,6 @@ def names() -> tuple[str, ...]:
 @cache
 def join_names() -> tuple[str, ...]:
     """The shapes of joins."""
-    from tests.support.fuzz import (
-        random_asof_joins,
-        random_joins,
-        random_relation_joins,
-        random_table_joins,
-    )
-
     kinds = {
         "join": random_joins.SHAPES,
         "relationjoin": random_relation_joins.SHAPES,
@@ -201,18 +199,6 @@ def known_nulls(columns: frozenset[str]) -> Iterator[None]:
 
 
 def _made(kind: str, number: int, seed: int) -> Case:
-    from tests.operators import test_unnest
-    from tests.operators.relations import test_relations
-    from tests.operators.windows import test_user_aggregates as own
-    from tests.operators.windows import test_zones
-    from tests.support.fuzz import (
-        random_asof_joins,
-        random_joins,
-        random_relation_joins,
-        random_table_joins,
-    )
-    from tests.watermarks import test_partitioned_watermark as test_groupwise
-
     rng = random.Random(f"{kind} {number}:{seed}")
     match kind:
         case "drawn":
@@ -226,19 +212,21 @@ def _made(kind: str, number: int, seed: int) -> Case:
         case "asofjoin":
             return random_asof_joins.asof_case(number, seed)
         case "by":
-            return random_cases.case_of(test_groupwise.by_value(number), seed)
+            return random_cases.case_of(groupwise.by_value(number), seed)
         case "unnest":
-            return random_cases.case_of(test_unnest.unnest_shape(number), seed)
+            return random_cases.case_of(random_unnest.unnest_shape(number), seed)
         case "relation":
-            return test_relations.case_of(test_relations.RELATIONS[number], rng)
+            return relation_cases.case_of(relation_cases.RELATIONS[number], rng)
         case "stream":
-            return test_relations.case_of(test_relations.STREAMS[number], rng)
+            return relation_cases.case_of(relation_cases.STREAMS[number], rng)
         case "zone":
-            return test_zones.case_of(test_zones.WINDOWS[number], test_zones.ZONES[number], rng)
+            return random_zones.zone_case(
+                random_zones.WINDOWS[number], random_zones.ZONES[number], rng
+            )
         case _:
-            text, inputs = own.QUERIES[number]
-            functions = own.IN_PYTHON if number % 3 == 0 else own.COMPILED
-            return own.case_of(text, inputs, functions, rng)
+            text, inputs = own_aggregates.QUERIES[number]
+            functions = own_aggregates.IN_PYTHON if number % 3 == 0 else own_aggregates.COMPILED
+            return own_aggregates.aggregate_case(text, inputs, functions, rng)
 
 
 # Options ------------------------------------------------------------------------------------------
@@ -304,10 +292,9 @@ def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
 
 def _join_operator(base: Case, rng: random.Random) -> dict[str, Any]:
     """Any that is legal; Adaptive changes over now and then."""
-    from tests.support.fuzz.random_joins import legal_join_operators
 
     given = {
-        "join_operator": rng.choice(legal_join_operators(base.shape)),
+        "join_operator": rng.choice(random_joins.legal_join_operators(base.shape)),
         "join_punctuation": rng.choice(("auto", "individual")),
         "join_flush": rng.choice(("slow", "at_once")),
     }
@@ -375,11 +362,9 @@ class DataSet:
         return "same"
 
     def _check_changes(self, case: Case, plan: Logical) -> None:
-        from tests.operators.relations.test_relations import difference_of_changes, expected_changes
-
         if self._changes is None:
-            self._changes = expected_changes(self.base, plan)
-        found = difference_of_changes(self._changes, case)
+            self._changes = relation_cases.expected_changes(self.base, plan)
+        found = relation_cases.difference_of_changes(self._changes, case)
         assert found is None, found
 
 

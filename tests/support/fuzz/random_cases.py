@@ -2,7 +2,7 @@
 
 A case is named ``shape:seed`` and made from that alone::
 
-    python -m tests.support.fuzz.random_cases 17:4711     # shows the case, runs it, shrinks it if it fails
+    python -m tests.support.fuzz.random_cases 17:4711     # shows it, runs it, shrinks a failing one
     python -m tests.support.fuzz.random_cases --shape 17  # the query of a shape
 
 ``check(case)`` runs it on the engine and compares it with the reference (``naive``): rows, late
