@@ -15,7 +15,7 @@ test:
 	$(BIN)/pytest -q -n 2 --dist loadgroup
 
 quick:
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not spark"
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow"
 
 lint:
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.catalog_tools import blocks_of_eight
+from tests.support.runtimes import BY_NAME, by_default
 from tests.support.spark_fixtures import spark
 
 __all__ = ["spark"]
@@ -23,18 +24,31 @@ os.environ["CQL_COMPILE_NOTICE"] = "off"
 _FULL = "--full"
 _SEED = "--seed"
 _REWRITE = "--rewrite"
+_RUNTIME = "--runtime"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_FULL, action="store_true", help="the full random counts")
     parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
     parser.addoption(_REWRITE, action="store_true", help="write the files that tests hold")
+    parser.addoption(
+        _RUNTIME,
+        choices=tuple(BY_NAME),
+        help="the runtime of every session for which the test chooses none (ordered-4-2: four"
+        " partitions, two workers); tests of the choice itself are skipped",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of several processes (``-n 2 --dist loadgroup``) one has the Spark session; the other tests
-    of a file stay together, so that a kernel is compiled once."""
+    """Skips what is about the runtime that ``auto`` takes, under a given one. Of several processes
+    (``-n 2 --dist loadgroup``) one has the Spark session; the other tests of a file stay together,
+    so that a kernel is compiled once."""
+    if config.getoption(_RUNTIME):
+        skip = pytest.mark.skip(reason="is about the runtime that auto takes")
+        for item in items:
+            if item.get_closest_marker("auto_runtime"):
+                item.add_marker(skip)
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
@@ -63,6 +77,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Write the files that tests hold anew (plan goldens, the matrix of Spark's tables)?"""
     return bool(request.config.getoption(_REWRITE))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_runtime(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--runtime``, the whole suite runs under it."""
+    name = request.config.getoption(_RUNTIME)
+    with by_default(BY_NAME[name] if name else {}):
+        yield
 
 
 @pytest.fixture

@@ -5,9 +5,12 @@ All tests of operators, compaction, late rows and bad rows take their runtimes f
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any, TypeVar
 
+from cql.base.settings import Settings as SessionSettings
 from cql.session.session import Session
 
 Settings = dict[str, Any]
@@ -33,6 +36,23 @@ def apply(session: Session, *settings: Settings) -> None:
 def named(settings: Settings) -> str:
     """The settings as a part of a test's name."""
     return "-".join(map(str, settings.values()))
+
+
+#: By name: ``fifo``, …, ``ordered-4-2`` (4 partitions, 2 workers).
+BY_NAME = {named(settings): settings for settings in RUNTIMES}
+
+
+@contextmanager
+def by_default(settings: Settings) -> Iterator[None]:
+    """Meanwhile, the settings are the defaults of every new session and of ``RESET ALL``."""
+    before = SessionSettings.__init__.__defaults__
+    names = [field.name for field in fields(SessionSettings)]
+    values = dict(zip(names, before, strict=True)) | settings
+    SessionSettings.__init__.__defaults__ = tuple(values.values())
+    try:
+        yield
+    finally:
+        SessionSettings.__init__.__defaults__ = before
 
 
 def share(
