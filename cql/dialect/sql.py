@@ -13,9 +13,9 @@ from sqlglot.tokenizer_core import Token
 from cql.base.recursion import deep_stack
 from cql.dialect import grammar
 from cql.dialect.base_parser import RefusalError
-from cql.dialect.ddl import CqlParser
 from cql.dialect.generator import CqlGenerator
 from cql.dialect.lexical import Places, check_nesting, scan
+from cql.dialect.statements import CqlParser
 from cql.dialect.tokens import CqlTokenizer, mark_windows
 from cql.errors import ParseError, Position
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cql.errors
-from cql.dialect import ddl
+from cql.dialect import statements
 from cql.errors import CqlError, NotSupportedError
 from tests.support import docs_tools, goldens
 from tests.support.docs_tools import README, ROOT, Block, Page, Runner, comparable
@@ -162,7 +162,7 @@ def test_a_clause_that_cannot_change_a_result_is_not_refused(clauses: str, commo
 
 def test_the_table_of_statements_is_whole() -> None:
     told = set(re.findall(r"`([A-Z]+)\b", docs_tools.part("statements")))
-    known = set(ddl.STATEMENTS) - {"WITH", "VALUES", "ISTREAM", "DSTREAM", "RSTREAM"}
+    known = set(statements.STATEMENTS) - {"WITH", "VALUES", "ISTREAM", "DSTREAM", "RSTREAM"}
     assert told == known
 
 
