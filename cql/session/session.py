@@ -40,26 +40,19 @@ from cql.query.query_set import QuerySet, RunOfAll
 from cql.query.result import Analysis, Result, done, explained
 from cql.query.run import Run
 from cql.session.declare import (
-    Clauses,
-    Names,
-    Slack,
-    as_columns,
-    declare,
-    is_spark_frame,
-    over_frame,
     parts_of,
     quoted,
 )
 from cql.session.hints import HINT, hinted, refuse_run_hints
 from cql.session.pushing import Pushing
 from cql.session.pyspark_names import pyspark_names
+from cql.session.registering import Registering
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from cql.base.model import Schema
     from cql.executor.run.execution import Execution
-    from cql.functions.checks import Type
     from cql.functions.declare import Declared, Functions
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
@@ -92,7 +85,7 @@ def connect(spark: Any = None, *, functions: Functions | None = None, **settings
 
 
 @pyspark_names
-class Session(Pushing):
+class Session(Registering, Pushing):
     """A session, made by ``connect``; as a context manager, closes itself on exit.
 
     Any thread may call its methods. ``on_notice`` receives the text of each notice once; by
@@ -453,87 +446,6 @@ class Session(Pushing):
     def _constants(self) -> dict[str, Literal]:
         return dict(self._definitions.constants)
 
-    def function(
-        self,
-        returns: Type | Callable[..., Any] | None = None,
-        *,
-        args: Sequence[Type] | None = None,
-        name: str | None = None,
-        null_handling: str = "default",
-        parallel: bool | None = None,
-    ) -> Any:
-        """``cql.function`` that also registers: a decorator for functions of this session."""
-        from cql.functions.declare import function as declaring
-
-        made = declaring(
-            returns, args=args, name=name, null_handling=null_handling, parallel=parallel
-        )
-        if callable(returns) and not isinstance(returns, type):
-            return self._register(made)
-        return lambda function: self._register(made(function))
-
-    def aggregate(
-        self,
-        returns: Type | None = None,
-        *,
-        args: Sequence[Type] | None = None,
-        name: str | None = None,
-        null_handling: str = "default",
-        parallel: bool | None = None,
-    ) -> Any:
-        """``cql.aggregate`` that also registers: a decorator for aggregates of this session."""
-        from cql.functions.declare_aggregate import aggregate, is_definition
-
-        made = aggregate(
-            returns, args=args, name=name, null_handling=null_handling, parallel=parallel
-        )
-        if is_definition(returns):
-            return self._register(made)
-        return lambda definition: self._register(made(definition))
-
-    def register_function(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        args: Sequence[Type] | None = None,
-        returns: Type | None = None,
-        *,
-        null_handling: str = "default",
-        parallel: bool | None = None,
-    ) -> None:
-        """Registers a Python function, or a class that is an aggregate (``cql.aggregate``), as
-        ``name`` for later queries.
-
-        Replaces a function of the same name; existing queries keep the old function. For the other
-        parameters see ``cql.function``."""
-        from cql.functions.declare import declare as declared
-
-        self._register(declared(function, name, args, returns, null_handling, parallel))
-
-    def register_functions(self, functions: Functions) -> None:
-        """Registers all functions of a list, a mapping, a module or a Python file; see
-        ``connect``."""
-        from cql.functions.declare import collect
-
-        for function in collect(functions):
-            self._register(function)
-
-    def drop_function(self, name: str) -> None:
-        """Removes a user's function; BindError if there is none."""
-        with self._lock:
-            if self._functions.pop(str(name).lower(), None) is None:
-                known = [f.name for f in self._functions.values()]
-                raise BindError(
-                    f"there is no function {name} of yours",
-                    hint=did_you_mean(str(name), known, what="there are"),
-                )
-
-    def _register(self, function: Declared) -> Declared:
-        self._check_open()
-        with self._lock:
-            self._functions[function.name.lower()] = function
-        return function
-
     def _schema_of(self, name: str | Name) -> Schema | None:
         """The columns of a stream, table or view (``'db.t'`` or its parts); None for an unknown
         name."""
@@ -545,82 +457,6 @@ class Session(Pushing):
         query = next(self._statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
         assert isinstance(query, Query)
         return query.schema
-
-    def create_stream(
-        self,
-        name: str,
-        data: Any,
-        ordered_by: Names | None = None,
-        *,
-        unit: str | None = None,
-        watermark: Mapping[str, Slack] | str | None = None,
-        slack: Slack | None = None,
-        update_key: Names | None = None,
-        rate: float | None = None,
-        punctuated: Mapping[str, str] | Names | None = None,
-        max_advance: Slack | None = None,
-        idle_after: Slack | None = None,
-        heartbeat: tuple[Slack, Slack] | None = None,
-        punctuated_by: str | tuple[str, Slack] | None = None,
-        bounded: bool | None = None,
-        replace: bool = False,
-        **options: Any,
-    ) -> None:
-        """Declares a stream over ``data``.
-
-        ``data`` is an Arrow table, dataset or batch reader, a pandas, polars or Spark frame, a
-        query that ends, any other object with Arrow's C stream or C array, the name of a table, a
-        path (with the ``options`` of its format), or an iterable or function of batches, mappings
-        or tuples.
-
-        ``ordered_by`` names the window attributes. ``unit`` is the unit of an integer attribute
-        (``'seconds'``). ``slack`` is the maximal disorder of the attributes (``'5 seconds'``, a
-        timedelta, or a number of their units). ``watermark`` is another spelling of both:
-        ``{'ts': '5 seconds'}``. ``punctuated`` names the attributes with punctuations in the
-        source: ``cql.Punctuation`` between its rows, or rows with a true marker,
-        ``{'ts': 'marker'}``. ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are
-        the clauses of CREATE STREAM. ``punctuated_by`` is a column with one watermark per value,
-        alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
-
-        ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
-        streaming DataFrame of Spark is unbounded by itself; ``poll='100 ms'`` is Spark's polling
-        interval for its rows, or for the rows of a followed table."""
-        self._check_open()
-        clauses = Clauses(
-            ordered_by,
-            unit,
-            watermark,
-            slack,
-            update_key,
-            rate,
-            punctuated,
-            max_advance,
-            idle_after,
-            heartbeat,
-            punctuated_by,
-        )
-        with self._lock:
-            declare(self._catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
-            found = self._catalog.local.find(parts_of(name)) if is_spark_frame(data) else None
-            if found is not None:
-                self._note_left_out(name, found.unsupported)
-
-    def register_table(self, name: str, data: Any, *, replace: bool = False) -> None:
-        """Creates a table in memory with the rows of ``data`` (any data of ``create_stream`` that
-        holds columns or rows)."""
-        self._check_open()
-        with self._lock:
-            if is_spark_frame(data):
-                left_out = over_frame(self._catalog, parts_of(name), data, replace=replace)
-                self._note_left_out(name, left_out)
-            else:
-                rows = as_columns(data, f"table {name}")
-                self._catalog.local.create_table(parts_of(name), rows, replace=replace)
-
-    def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
-        """Issues a notice about the columns of a Spark DataFrame that no query can use."""
-        for why in columns.values():
-            self._notice(f"{name} is read without a column: {why}")
 
     # ----------------------------------------------------------------- settings
 
