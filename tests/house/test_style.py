@@ -1,4 +1,5 @@
-"""Lint, format and strict types hold (the three checks that a change must pass)."""
+"""Lint, format and strict types hold (the three checks that a change must pass), and the tests of a
+file run in one process."""
 
 from __future__ import annotations
 
@@ -20,3 +21,9 @@ def test_style(command: list[str]) -> None:
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tests_of_a_file_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    """The scheduler of xdist finds the group behind the @ of a test's name."""
+    if request.config.getoption("loadgroup", False):
+        assert request.node.nodeid.endswith("@test_style.py")

@@ -206,7 +206,7 @@ def test_texts_die_with_their_windows(
     expected: Answer = evaluate(plan, inputs)
     assert len(expected.rows) > 10
     every = list(itertools.product((True, False), (1, 7, 256), RUNTIMES))
-    for fuse, rows, runtime in share(every, list(QUERIES).index(query), 6, seed, full=full):
+    for fuse, rows, runtime in share(every, list(QUERIES).index(query), 3, seed, full=full):
         compactions.clear()
         for name, value in {"fuse": fuse, "morsel_rows": rows, **runtime}.items():
             session.set(name, value)
