@@ -1,5 +1,5 @@
-"""Values that are easily got wrong: NULL keys, NaN and infinities, decimals that overflow, clocks
-at the ends of the calendar; and state that would pass its limit, in each operator that has some."""
+"""Values with special cases: NULL keys, NaN and infinities, decimals that overflow, times at the
+ends of the calendar; and state over its limit, in each stateful operator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_null_keys_are_a_group_of_their_own(
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_nan_is_one_value_above_infinity(session: Session, operator: str) -> None:
-    """As in Spark: NaN equals NaN and is larger than any other; 0.0 and -0.0 are one group."""
+    """As in Spark: NaN equals NaN and is larger than any other value; 0.0 and -0.0 are one
+    group."""
     session.set("window_operator", operator)
     x = [math.inf, math.nan, -math.inf, 1.5, -0.0, 0.0, -math.nan, None]
     session.create_stream(
@@ -135,7 +136,7 @@ def test_the_ends_of_the_calendar(session: Session) -> None:
 
 
 def test_a_clock_that_goes_backwards_for_good(session: Session) -> None:
-    """A clock that was set back: everything is late until it is where it was, and counted."""
+    """The clock is set back: every row is late, and counted, until time has caught up."""
     times = [*range(100), *range(20, 130)]
     session.create_stream("s", pa.table({"t": times}), ordered_by="t", slack=5)
     query = session.sql("SELECT count(*) AS n, window_end AS e FROM s [RANGE 10 SLIDE 10]")
@@ -170,6 +171,6 @@ def test_state_beyond_its_limit_is_an_error(session: Session, what: str) -> None
     with pytest.raises(RunError, match="over max_state = 1,000,000") as refusal:
         query.to_arrow()
     assert "SET max_state" in (refusal.value.hint or "")
-    if what != "session":  # later queries are none the worse
+    if what != "session":  # later queries still run
         session.set("max_state", "1 GB")
         assert session.sql("SELECT k FROM s WHERE k < 3").to_arrow().num_rows == 3

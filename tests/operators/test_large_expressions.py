@@ -1,4 +1,5 @@
-"""Large expressions: what they give, how they are cut, and who waits while they are compiled."""
+"""Large expressions: their results, their split into parts, and queries that wait for
+compilation."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small expressions are cut as large ones are."""
+    """Small expressions are split into parts like large ones."""
     cut_small(monkeypatch)
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("WHOLE", 8), ("WHOLE_LEVELS", 3), ("PART", 6), ("LEVELS", 3)):
         monkeypatch.setattr(expression_parts, name, value)
-    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # an empty kernel cache
 
 
 def got(session: Session, text: str) -> list[Any]:
@@ -106,11 +107,11 @@ def test_constants_are_looked_up(session: Session, table: int) -> None:
     query = session.sql(f"SELECT {text} AS y FROM a")
     assert query.to_arrow().column(0).to_pylist() == [expected(k) for k in range(N)]
     source = query.explain("kernel")
-    assert str(source).count("\n") < 150  # however many constants there are
+    assert str(source).count("\n") < 150  # independent of the number of constants
 
 
 def test_constants_of_texts_that_are_numbered_anew(session: Session) -> None:
-    """Compaction changes the codes of texts: the table is put in order again."""
+    """Compaction changes the codes of texts; the lookup table is sorted again."""
     rows = 3000
     texts = pa.table({"ts": range(rows), "s": [f"new {k}" if k % 3 else "t7" for k in range(rows)]})
     session.create_stream("b", texts, ordered_by="ts", unit="seconds")
@@ -146,7 +147,7 @@ def _same(a: list[Any], b: list[Any]) -> bool:
 def test_parts_give_what_the_whole_gives(
     session: Session, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
-    """All of them are columns of one query: first whole, then in parts."""
+    """All expressions are columns of one query, which runs without and with parts."""
     session.set("runtime", runtime)
     session.set("workers", 2 if runtime == "ordered" else 0)
     session.set("morsel_rows", 16)
@@ -161,7 +162,7 @@ def test_parts_give_what_the_whole_gives(
 
 
 def test_a_row_that_fails_in_a_part(session: Session, small_parts: None) -> None:
-    """In the part of a filter, of an argument of a text function, and of a part."""
+    """The part belongs to a column, to a filter, or to an argument of a text function."""
     deep = "v + w * 2 + v * 3 + w * 4 + 100 / (v - 3) + v * 5 + w * 6 + v * 7"
     for text in (
         f"SELECT {deep} AS y FROM a",
@@ -183,7 +184,7 @@ def test_a_case_deeper_than_python_indents(session: Session) -> None:
 
 
 def test_how_expressions_are_cut() -> None:
-    """No function has more than a few parts' worth of nodes, and each stays what it was."""
+    """No function has more nodes than three times PART, and the leaves keep their order."""
     v = Column(0, "v", BIGINT)
 
     def less(k: int) -> Expr:
@@ -217,7 +218,7 @@ def test_how_expressions_are_cut() -> None:
     assert divide(less(1)).parts == {}
 
 
-# --------------------------------------------------------------------------- many small ones
+# --------------------------------------------------------------------------- many small expressions
 
 SMALL = [
     "v + w",
@@ -249,14 +250,14 @@ GROUPED = [
 
 
 def group_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few small expressions are computed together as many are."""
+    """Makes the kernel group a few small expressions, as it otherwise groups many."""
     monkeypatch.setattr(kernel_builder, "MANY", 8)
     monkeypatch.setattr(kernel_builder, "GROUP", 12)
-    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_cache, "WRITTEN", LruCache(1 << 17, len))  # an empty kernel cache
 
 
 def test_groups_give_what_each_gives(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where several workers are in the same functions, each with words of its own."""
+    """Several workers may run the same functions at once, each with its own memory words."""
     session.set("morsel_rows", 16)
     session.set("partitions", 3)
     session.set("workers", 2)
@@ -272,7 +273,7 @@ def test_groups_give_what_each_gives(session: Session, monkeypatch: pytest.Monke
 
 
 def test_a_row_that_fails_in_a_group(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It alone, and for the expression that failed first."""
+    """Only this row is bad, at the position of the expression that failed first."""
     group_small(monkeypatch)
     text = (
         "SELECT v + w AS a, w * 2 AS b, 100 / (v - 3) AS c, 10 % (v - 3) AS d, upper(s) AS e FROM a"
@@ -286,7 +287,7 @@ def test_a_row_that_fails_in_a_group(session: Session, monkeypatch: pytest.Monke
 
 
 def _functions(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> list[int]:
-    """Lines of each function of the kernel, which is not compiled."""
+    """The number of lines of each function of the kernel, which is not compiled."""
     texts: list[str] = []
 
     def load(text: str, *_: Any) -> Any:
@@ -303,7 +304,8 @@ def _functions(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> 
 def test_no_function_computes_many_expressions(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size of the largest one hardly grows with them; as many as people write stay whole."""
+    """The largest function hardly grows with the number of expressions; 40 of them stay in one
+    function."""
 
     def columns(n: int) -> str:
         cases = (f"CASE WHEN v > {i} THEN w + {i} ELSE v * {i} END AS c{i}" for i in range(n))
@@ -344,7 +346,7 @@ def test_what_is_no_table() -> None:
     assert choice(few) is None
 
 
-# --------------------------------------------------------------------------- who waits
+# --------------------------------------------------------------------------- compilation
 
 
 @pytest.fixture
@@ -353,7 +355,7 @@ def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_kernel_is_compiled_by_another_process(tmp_path: Path, in_a_process: None) -> None:
-    """Which keeps it on disk; an error of its text is told as any other."""
+    """The process stores the kernel on disk; an error in the kernel's text raises as usual."""
     lines = "\n".join(f"x{k} = {k}" for k in range(20))
     file = str(tmp_path / "who")
     text = f"import os\n{lines}\nwith open({file!r}, 'a') as f:\n    f.write(f'{{os.getpid()}} ')\n"
@@ -396,7 +398,7 @@ def test_an_interrupt_ends_the_compilation(
 def test_a_query_that_is_stopped_while_it_compiles(
     session: Session, tmp_path: Path, in_a_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile another query compiles what it needs."""
+    """Another query compiles its kernel in the meantime."""
     begun, asked = threading.Event(), []
 
     def compile_apart(path: Path, stop: Callable[[], bool]) -> None:

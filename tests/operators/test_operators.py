@@ -44,7 +44,8 @@ from tests.support.script import END, Script
 
 
 def test_filter() -> None:
-    """What is not true is dropped; late rows stay marked in their new places."""
+    """Rows whose condition is not true are dropped; late rows stay marked at their new
+    positions."""
     s = Script("SELECT * FROM a WHERE v > 10")
     s.push("1 x 11 \n 2 x 10 \n 3 y - \n 4 - 12").expect("row 1 x 11 \n row 4 - 12")
     s.promise(4).expect("punct ts 4")
@@ -71,7 +72,7 @@ def test_project_without_its_progressing_column_promises_nothing() -> None:
 
 
 def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
-    """Columns that pass by reference keep their rows together around it."""
+    """Columns that pass by reference stay aligned with the rows that remain."""
     s = Script("SELECT ts, k, 10 / v AS q FROM a")
     s.push("1 a 0 \n 2 b 5 \n 3 c 0 \n 4 d 0 \n 5 e 2 \n 6 f 0").end()
     s.expect("""
@@ -85,7 +86,7 @@ def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
 
 
 def test_a_table_asked_for_in_mid_morsel() -> None:
-    """The second stage meets codes that the first computed, from the third row on."""
+    """From the third row on, the second stage meets text codes that the first stage computed."""
     s = Script("""SELECT ts, k, CASE WHEN v > 2 THEN s LIKE '%3' END AS m
                   FROM (SELECT ts, k, v, concat(k, CAST(v AS STRING)) AS s FROM a) AS q""")
     s.push("1 a 1 \n 2 b 2 \n 3 c 3 \n 4 d 4 \n 5 e 13").end()
@@ -93,7 +94,7 @@ def test_a_table_asked_for_in_mid_morsel() -> None:
 
 
 def test_every_copy_of_a_progressing_column_carries_late_rows() -> None:
-    """Three records a row, for all rows of a full morsel: there is room for them."""
+    """A full morsel has room for three late-row records per row."""
     s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
     s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
     s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
@@ -111,7 +112,8 @@ HOPPING = """SELECT ts, window_start, window_end FROM TABLE(
 
 @pytest.mark.parametrize("morsel_rows", [2, 8])
 def test_bucket_gives_each_row_per_window(morsel_rows: int) -> None:
-    """Windows before the origin count too; output longer than a morsel comes in several."""
+    """Windows before the origin count, too; output beyond a morsel's room comes in several
+    morsels."""
     s = Script(HOPPING, morsel_rows)
     s.push("3 x 1 \n 5 x 1").promise(7)
     s.expect("""
@@ -141,7 +143,8 @@ def test_tumbling_windows_close_by_promise() -> None:
 
 
 def test_sliding_windows_leave_out_late_pairs_only() -> None:
-    """Of the three windows of a late row, those that its row watermark has not reached count."""
+    """A late row counts in those of its three windows whose end its row watermark has not
+    reached."""
     s = Script(
         "SELECT count(*) AS n, window_end FROM a [RANGE 15 SLIDE 5 WA ts] GROUP BY window_end"
     )
@@ -164,7 +167,7 @@ def test_a_null_event_time_is_a_bad_row() -> None:
 
 
 def test_results_longer_than_a_morsel() -> None:
-    """The promise comes with the last rows, not before."""
+    """The punctuation comes with the last rows, not before."""
     s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY k", 2)
     s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").promise(9)
     rows = [f"row {k} 1 9" for k in "abcde"]
@@ -186,7 +189,7 @@ def test_count_distinct() -> None:
 
 
 def test_extremes_of_text_that_another_operator_computes() -> None:
-    """Its codes are newer than the ranks that the aggregate started with."""
+    """The computed texts have newer codes than the ranks that the aggregate started with."""
     s = Script("""SELECT min(s) AS low, max(s) AS high, window_end FROM (
         SELECT ts, concat(k, CAST(v AS STRING)) AS s FROM a) AS q [RANGE 9 SLIDE 9 WA ts]
         GROUP BY window_end""")
@@ -244,7 +247,8 @@ def test_limit_and_offset_hold_for_each_window() -> None:
 
 
 def test_sort_of_the_whole_input() -> None:
-    """It promises nothing before the end; longer output than a morsel comes in several."""
+    """No punctuation comes before the end; output beyond a morsel's room comes in several
+    morsels."""
     s = Script("SELECT k, v FROM a ORDER BY v DESC NULLS LAST, k", 2)
     s.push("1 a 3 \n 2 b -").push("3 c 9 \n 4 d 3").promise(9).expect("").end()
     s.expect("row c 9 \n row a 3 \n row d 3 \n row b - \n end")
@@ -302,7 +306,7 @@ def run_checked(
 
 
 class Liar(PythonOperator):
-    """Gives the rows and promises that it is told to, whatever comes in."""
+    """Outputs the rows and punctuation that a test sets, whatever the input."""
 
     def __init__(self) -> None:
         super().__init__("liar")

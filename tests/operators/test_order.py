@@ -1,4 +1,4 @@
-"""Operators that enforce order, and slack: as scripts, over whole queries, and in EXPLAIN."""
+"""Operators that enforce order, and slack: in scripts, over whole queries, and in EXPLAIN."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_limit_and_offset_hold_for_the_whole_stream() -> None:
 
 
 def test_rows_leave_when_progress_has_come_to_them() -> None:
-    """No row can come before them; but one of their time may, where further keys order these."""
+    """At watermark t, no row can precede the rows at t. With further sort keys, a row at t still
+    can, so that these rows wait."""
     s = Script("SELECT ts, k FROM a ORDER BY ts")
     s.push("3 c 1 \n 2 b 1").promise(3).expect("row 2 b \n row 3 c \n punct ts 3")
     s = Script("SELECT ts, k FROM a ORDER BY ts, k")
@@ -75,10 +76,10 @@ def test_rows_leave_when_progress_has_come_to_them() -> None:
 
 
 def test_slack_of_rows() -> None:
-    """A row is late if more rows overtook it than the slack allows; the windows say what it
-    misses."""
+    """A row is late if more rows have overtaken it than the slack allows; the windows decide which
+    of their pairs are late."""
     s = Script(COUNT, settings={"slack": "2 rows"})
-    s.push("1 a 1 \n 11 a 1 \n 12 a 1 \n 9 a 1")  # overtaken by two: just in time
+    s.push("1 a 1 \n 11 a 1 \n 12 a 1 \n 9 a 1")  # two rows have overtaken 9: on time
     s.expect("punct window_end 10")
     s.push("21 a 1").expect("row 2 10 \n punct window_end 20")
     s.push("8 a 1 \n 13 a 1").end().expect("row 3 20 \n row 1 30 \n end")
@@ -92,7 +93,7 @@ def test_slack_of_time_ignores_punctuation() -> None:
 
 
 def test_slack_is_waited_for_once() -> None:
-    """ORDER BY the end of windows takes their word for it that they are complete."""
+    """ORDER BY window_end relies on the punctuation of the windows and adds no second wait."""
     s = Script(f"{COUNT} ORDER BY window_end", settings={"slack": "3"})
     s.push("1 a 1 \n 13 a 1").expect("row 1 10 \n punct window_end 20").end().expect(
         "row 1 20 \n end"
@@ -129,11 +130,11 @@ def test_order_depends_on_no_morsel_and_no_runtime(morsel_rows: int, runtime: st
     settings = {"morsel_rows": morsel_rows, "runtime": runtime}
     session = session_over(tables, slack=60, settings=settings)
     found = session.sql("SELECT ts, k, v, x FROM a UNION b UNION c ORDER BY ts").to_arrow()
-    assert repr(found.to_pydict()) == repr(_expected(tables).to_pydict())  # NaN equals nothing
+    assert repr(found.to_pydict()) == repr(_expected(tables).to_pydict())  # repr, as NaN != NaN
 
 
 def _expected(tables: dict[str, pa.Table]) -> pa.Table:
-    """Late rows left out, then a stable sort of the inputs in turn."""
+    """The rows without the late ones, input after input, stably sorted by time."""
     parts = []
     for table in tables.values():
         ts = table["ts"].to_numpy()
@@ -159,8 +160,7 @@ def test_further_keys_equal_a_sort_at_the_end(keys: str) -> None:
 
 
 def test_state_does_not_grow_with_the_stream() -> None:
-    """Two inputs in order hold what the replay's blocks put between them, however long they are;
-    disorder within slack makes few runs."""
+    """Disorder within the slack makes few runs, however long the stream is."""
     sizes = []
     for n in (20_000, 200_000):
         tables = {"a": stream(n, 1, 40), "b": stream(n, 2, 40)}
@@ -182,7 +182,8 @@ def test_reversed_bursts_need_more_runs_than_there_are_at_first() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 5, 40])
 def test_rows_that_punctuation_releases_leave_in_few_batches(most: int) -> None:
-    """Up to 4 rows at a time are collected to 32, and more leave as they come, behind those."""
+    """Releases of up to 4 rows are collected into batches of up to 32 rows; a larger release leaves
+    at once, after the collected rows."""
     sizes = np.random.default_rng(most).integers(0, most + 1, 300)
     rows: list[Any] = []
     for second, size in enumerate(sizes):
@@ -225,7 +226,7 @@ def test_enforcing_order_changes_no_answer_without_late_rows(settings: dict[str,
 
 
 def test_drops_against_delay_are_counted() -> None:
-    """With slack of its own, the count is short by what it dropped, and says so."""
+    """With SET slack, the count lacks exactly the pairs that the ledger counts as late."""
     table = stream(3_000, 5, 200)
     text = "SELECT count(*) AS n FROM a [RANGE 60 SLIDE 60 WA ts]"
     for slack in ("10", "20 rows", "3 rows"):
@@ -239,7 +240,7 @@ def test_drops_against_delay_are_counted() -> None:
         assert ledger["rows", "a"] == 0
 
 
-# -- what EXPLAIN says, and refusals ---------------------------------------------------------------
+# -- EXPLAIN and refusals --------------------------------------------------------------------------
 
 
 def test_explain_tells_why_a_union_merges() -> None:

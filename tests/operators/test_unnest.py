@@ -1,4 +1,4 @@
-"""UNNEST: random arrays against the reference; names, padding, late rows; what is refused."""
+"""UNNEST: random arrays against the reference; names, padding, late rows; refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.support.fuzz.random_unnest import SHAPES, unnest_shape
 
 @pytest.mark.parametrize("index", range(len(SHAPES)))
 def test_random_arrays_equal_the_reference(index: int, full: bool, seed: int) -> None:
-    """With --full also with every operator below, each of which makes machine code of its own."""
+    """With --full, the cases also draw other operators below, each of which compiles its own
+    kernel."""
     if full:
         for k in range(seed, seed + 100):
             check(case_of(unnest_shape(index), k))
@@ -101,7 +102,7 @@ def test_elements_of_further_types(session: cql.Session, value: str, elements: l
     ],
 )
 def test_many_elements_fill_many_units(runtime: str, morsel_rows: int) -> None:
-    """One row has more pairs of elements than a unit has room for."""
+    """One row has more pairs of elements than a morsel has room for."""
     numbers = list(range(400 if morsel_rows > 1 else 40))
     rows = pa.table({"ts": [at(i / 100) for i in numbers], "n": numbers})
     with cql.connect(spark=False, runtime=runtime, morsel_rows=morsel_rows) as session:

@@ -1,5 +1,5 @@
-"""Decimals that declare more than 18 digits: values of up to 18 are as those of any decimal, others
-are bad rows, whatever the source."""
+"""Decimals that declare more than 18 digits: values of up to 18 digits behave as in any decimal
+column, longer values are bad rows, whatever the source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cql.errors import BindError, CatalogError, CqlError, NotSupportedError, Run
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
 
 WIDE = pa.decimal128(20, 2)
-#: The second to last and the last have 19 digits.
+#: The last two values have 19 digits.
 TEXTS = ("1.50", None, "-2.25", "9999999999999999.99", "-0.01", "12345678901234567.89",
          "-10000000000000000.00")  # fmt: skip
 VALUES = [None if text is None else Decimal(text) for text in TEXTS]

@@ -1,5 +1,5 @@
-"""Slack over several bounded inputs (out-of-order paper §2, option 2): they are read in the order
-of their times, so that a row is late only if it is behind the rows of its own input."""
+"""Slack over several bounded inputs (out-of-order paper §2, option 2): the inputs are read in order
+of time, so that a row is late only if it is behind the rows of its own input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def given(session: Session, settings: dict[str, Any]) -> None:
 def stream(
     session: Session, name: str, times: Sequence[int | None], block: int, most: int | None = None
 ) -> None:
-    """A stream of blocks of that many rows."""
+    """Creates a stream whose blocks have ``block`` rows each."""
     table = pa.table({"t": pa.array(times, pa.int64()), "k": pa.array(range(len(times)))})
     chunks = [table.slice(k, block) for k in range(0, len(times), block)] or [table]
     session.create_stream(
@@ -55,8 +55,8 @@ def run(session: Session, text: str) -> tuple[list[tuple[Any, ...]], dict[str, i
 
 
 def late_in_order_of_time(inputs: Sequence[Sequence[int]], slack: int) -> int:
-    """Rows below the highest time before them less the slack, read in the order of their times. A
-    row behind its own input's highest time comes with that."""
+    """The number of rows below the highest earlier time less the slack, if the inputs are read in
+    order of time. A row below its own input's highest time is read together with that time."""
     coming = []
     for k, times in enumerate(inputs):
         reached = -1 << 62
@@ -104,7 +104,7 @@ def test_late_is_what_is_late_in_the_order_of_time(
 
 @pytest.mark.parametrize("slack", ["0", "5 rows"])
 def test_an_input_that_begins_later_is_read_later(session: Session, slack: str) -> None:
-    """And one whose rows are few, without a time, or none."""
+    """Inputs with few rows, rows without a time, or no rows make no other row late."""
     given(session, {"slack": slack, "on_bad_row": "keep"})
     stream(session, "a", range(300), 1000)
     stream(session, "b", range(250, 400), 11)
@@ -116,7 +116,7 @@ def test_an_input_that_begins_later_is_read_later(session: Session, slack: str) 
 
 @pytest.mark.parametrize("settings", WHERE, ids=named)
 def test_joins(session: Session, settings: dict[str, Any]) -> None:
-    """A pair comes with the later of its rows, and its time lies at most the band behind."""
+    """A pair comes with the later of its rows; its time is at most 2, the band, behind."""
     given(session, settings | {"slack": "2"})
     stream(session, "a", range(200), 1000)
     stream(session, "b", range(200), 13)
@@ -143,7 +143,7 @@ def test_files_and_frames(session: Session, tmp_path: Path) -> None:
 
 
 def test_a_row_far_ahead_is_read_in_its_place(session: Session) -> None:
-    """It makes neither its own input nor the others wait."""
+    """Neither its own input nor the other input waits for the row."""
     stream(session, "a", [0, 1, 90_000, *range(2, 100)], 1000, most=1000)
     stream(session, "b", range(100), 1000)
     session.set("slack", "5")

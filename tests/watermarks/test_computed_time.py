@@ -1,5 +1,5 @@
-"""Event times that a query computes: WATERMARK behind a query in FROM gives what a source gives
-that has the times stored and declares the same of them."""
+"""Event times that a query computes: WATERMARK after a subquery in FROM gives the results of a
+source that stores the same times and declares the same watermark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPUTED = {
 
 
 def times(seed: int) -> list[dt.datetime]:
-    """Out of order by up to 20 seconds, of which 5 are allowed."""
+    """400 event times, up to 20 seconds out of order; the declared delay is 5 seconds."""
     r = random.Random(seed)
     return [
         START + dt.timedelta(seconds=i // 2 - r.choice((0, 0, 1, 3, 5, 20))) for i in range(ROWS)
@@ -49,7 +49,7 @@ def times(seed: int) -> list[dt.datetime]:
 
 @pytest.fixture
 def session(seed: int) -> Iterator[Session]:
-    """``raw`` is a table with the time in other forms; ``stored`` a stream that has it."""
+    """``raw`` holds the time in other forms; ``stored`` is a stream that has it as a column."""
     r = random.Random(seed)
     ts = times(seed)
     columns = {
@@ -76,7 +76,7 @@ def session(seed: int) -> Iterator[Session]:
 def asked(
     source: str, window: str, declared: str = "WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
 ) -> str:
-    """A count over the window: brackets stand before the watermark, GROUP BY behind it."""
+    """A count over the window: a window in brackets precedes the watermark, GROUP BY follows it."""
     behind = WINDOWS[window]
     clauses = (
         f"{behind} {declared} GROUP BY k" if behind.startswith("[") else f"{declared} {behind}"
@@ -86,7 +86,7 @@ def asked(
 
 
 def outcome(query: Any) -> tuple[pa.Table, int]:
-    """The rows, and how many pairs of a row and a window were late."""
+    """The rows, and the number of late (row, window) pairs."""
     assert isinstance(query, Query)
     table = query.to_arrow()
     return table, sum(e["count"] for e in query.late().to_pylist() if e["kind"] == "pairs")
@@ -94,7 +94,7 @@ def outcome(query: Any) -> tuple[pa.Table, int]:
 
 @pytest.mark.parametrize("window", ["RANGE 5 SECONDS SLIDE 2 SECONDS", "SESSION 2 SECONDS"])
 def test_random_cases_equal_the_reference(window: str, seed: int) -> None:
-    """The rows of a stream whose own progress counts for nothing behind WATERMARK."""
+    """WATERMARK replaces the input stream's own watermark."""
     computed = "SELECT t + INTERVAL 1 SECOND AS t, k, q FROM a"
     calls = "k, count(*) AS n, sum(q) AS total, window_start, window_end"
     text = (
@@ -129,7 +129,7 @@ def test_any_way_to_compute_it(session: Session, form: str) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES[::4], ids=named)
 def test_windows_of_rows_count_late_ones_too(session: Session, runtime: Settings) -> None:
-    """They follow the numbers of the rows, whatever the watermark says of the time."""
+    """They count rows by sequence number, whatever the watermark."""
     apply(session, runtime, {"morsel_rows": 16})
     values = session.sql("SELECT v FROM raw").to_arrow()["v"].to_pylist()
     starts = range(-6, ROWS, 3)
@@ -147,7 +147,7 @@ def test_windows_of_rows_count_late_ones_too(session: Session, runtime: Settings
 
 
 def test_the_same_slack_is_suggested(session: Session) -> None:
-    """As of a stream that stores the time."""
+    """The suggested slack equals that of a stream that stores the time."""
     found = []
     source = f"(SELECT {COMPUTED['cast']} AS ts, k, v FROM raw) AS r"
     for text in (asked("stored AS s", "range", ""), asked(source, "range")):
@@ -171,7 +171,7 @@ def test_behind_a_view_a_name_of_with_and_a_union(session: Session) -> None:
 
 
 def test_each_member_of_a_union_has_progress_of_its_own(session: Session) -> None:
-    """However they are read: of two tables one block after the other, nothing is late."""
+    """No row is late although the inputs are read one block after the other."""
     rows = {"us": [(1_704_189_600 + k) * 1_000_000 for k in range(5_000)]}
     for name in "ab":
         session.create_stream(name, lambda: iter(pa.table(rows).to_batches(max_chunksize=100)))
@@ -202,7 +202,8 @@ def test_a_stream_that_is_a_query(session: Session, clause: str) -> None:
 
 
 def test_max_advance_of_a_stream_that_is_a_query(session: Session) -> None:
-    """Of a day: an advance by 90 minutes is believed at once, and rows behind it are late."""
+    """With MAX ADVANCE 1 DAY, an advance of 90 minutes needs no confirmation and makes later rows
+    late."""
     minutes = [0, 1, 90, 2, 3, 4]
     rows = {"w": [f"{START + dt.timedelta(minutes=m):%Y-%m-%d %H:%M:%S}" for m in minutes]}
     session.create_stream("few", pa.table(rows))
@@ -217,7 +218,8 @@ def test_max_advance_of_a_stream_that_is_a_query(session: Session) -> None:
 
 
 def test_a_filter_above_lets_the_rows_it_drops_count_for_progress(session: Session) -> None:
-    """As one above a source does: what is late does not depend on who asks."""
+    """The rows that a filter drops advance the watermark, as above a source: lateness does not
+    depend on the query."""
     source = f"(SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw) AS r"
     texts = asked("stored AS s", "range", ""), asked(source, "range")
     expected, found = (
@@ -300,14 +302,14 @@ def test_what_is_refused(session: Session, text: str, message: str) -> None:
     assert caught.value.position is not None
 
 
-# -- computed columns of CREATE STREAM -------------------------------------------------------------
+# Computed columns of CREATE STREAM ----------------------------------------------------------------
 
 LISTED = "k INT, w STRING, ts AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss'), v BIGINT"
 SOURCES = ("csv", "json", "table", "iterable", "replay")
 
 
 def declare(session: Session, source: str, folder: Path, columns: str, clauses: str) -> None:
-    """``made``, a stream of the rows of ``raw`` from another kind of source."""
+    """Creates ``made``, a stream of the rows of ``raw`` from another kind of source."""
     rows = session.sql("SELECT k, v, w FROM raw").to_arrow()
     match source:
         case "csv" | "replay":
@@ -365,7 +367,8 @@ def test_how_a_computed_column_may_be_declared_and_used(session: Session, tmp_pa
 
 
 def test_watermark_of_a_query_over_computed_and_stored_columns(session: Session) -> None:
-    """That of the query wins, and where it names a stored time the computed one is none more."""
+    """The query's WATERMARK wins; if it names a stored column, the computed one no longer
+    progresses."""
     clauses = "FROM TABLE raw ORDERED BY ts WITHIN 1 SECOND"
     session.sql(f"CREATE STREAM made (ts AS CAST(iso AS TIMESTAMP)) {clauses}")
     expected = outcome(session.sql(asked("stored AS s", "range", "")))

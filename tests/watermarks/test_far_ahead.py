@@ -1,5 +1,5 @@
-"""One row of the far future (MAX ADVANCE): it makes no other row late, wherever it comes from, and
-the ledger of late rows names it."""
+"""A single far-future row (MAX ADVANCE) makes no other row late, from any kind of source, and the
+ledger of late rows names it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def session() -> Iterator[Session]:
 def run(
     session: Session, text: str = COUNT.format(MINUTE)
 ) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The sum of ``n``, and the ledger of late rows by kind (of inputs)."""
+    """The sum of ``n``, and the ledger of late rows by kind."""
     query = session.sql(text)
     assert isinstance(query, Query)
     with warnings.catch_warnings():
@@ -61,7 +61,8 @@ def run(
 def test_no_honest_row_is_lost(
     session: Session, far: dt.datetime, place: int, slack: str | None
 ) -> None:
-    """A day, an hour, a month and 8,000 years ahead; as the first row, within, and as the last."""
+    """The far row is a day, an hour, a month or 8,000 years ahead, and comes first, in the middle
+    or last."""
     rows = pa.table({"ts": with_far(far, place)})
     session.create_stream("s", rows, ordered_by="ts", slack=slack)
     total, late = run(session)
@@ -109,7 +110,8 @@ def test_integers_without_a_unit_are_measured_by_their_slack(session: Session) -
 
 
 def test_what_makes_rows_late_where_nothing_tells_what_is_far(session: Session) -> None:
-    """No unit, no slack: the rows are late, and the ledger advises no slack of a day."""
+    """Without a unit and a slack, the rows are late, and the ledger does not suggest a slack of a
+    day."""
     times = [round(t.timestamp()) for t in with_far(at(2, 2), 2)]
     session.create_stream("s", pa.table({"t": times}), ordered_by="t")
     total, late = run(session, COUNT.format(60))
@@ -139,7 +141,7 @@ def test_dates(session: Session) -> None:
 
 
 def test_gaps_of_honest_rows_cost_nothing(session: Session) -> None:
-    """A row a day, in order: nothing is told, nothing is late."""
+    """One row a day, in order, causes no notice and no late row."""
     days = [at(0) + dt.timedelta(days=k) for k in range(50)]
     session.create_stream("s", pa.table({"ts": days}), ordered_by="ts")
     query = session.sql(COUNT.format("1 HOUR"))
@@ -153,7 +155,7 @@ def test_gaps_of_honest_rows_cost_nothing(session: Session) -> None:
 def test_sparse_rows_in_order_are_no_notice(
     session: Session, bounded: bool, declared: str | None
 ) -> None:
-    """A row a day, and a hundred each morning: all are honest, whatever their distances."""
+    """One row a day, or a hundred rows each morning, in order: the gaps cause no notice."""
     daily = [at(0) + dt.timedelta(days=k) for k in range(20)]
     mornings = [at(m / 10) + dt.timedelta(days=d) for d in range(5) for m in range(100)]
     notices: list[str] = []
@@ -174,7 +176,7 @@ def test_sparse_rows_in_order_are_no_notice(
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_jump_among_sparse_rows_is_told_once(session: Session, bounded: bool) -> None:
-    """Ten years ahead of a row a day: the rows after it show that it was wrong."""
+    """One row is ten years ahead of daily rows; the rows after it show that its time is wrong."""
     times = [at(0) + dt.timedelta(days=k) for k in range(20)]
     rows = [{"ts": t} for t in [*times[:8], at(0) + dt.timedelta(days=3650), *times[8:]]]
     notices: list[str] = []
@@ -218,11 +220,11 @@ def test_slack_by_a_setting(session: Session, slack: str) -> None:
 
 @pytest.mark.parametrize("within", ["", " WITHIN 3 HOURS"])
 def test_each_value_for_itself(session: Session, within: str) -> None:
-    """One clock is a day behind, honestly; a row of it is dated as the others are."""
+    """Value b is a day behind, without an error; one of its rows is dated a day ahead."""
     here = [{"ts": at(m, 2), "k": "a"} for m in range(12)]
     behind = [{"ts": t, "k": "b"} for t in with_far(at(5, 2), 3)]
     rows = [row for pair in itertools.zip_longest(behind, here) for row in pair if row]
-    if within:  # then the clocks may not differ by so much, and one that is far ahead is wrong
+    if within:  # values may differ by 3 hours only: a row a day ahead is wrong
         rows = [{"ts": t, "k": k} for t in with_far(at(2, 2), 3) for k in ("a", "b")]
     session.register_table("rows", pa.Table.from_pylist(rows))
     session.sql(f"CREATE STREAM s FROM TABLE rows ORDERED BY ts PUNCTUATE BY k{within}")
@@ -232,7 +234,7 @@ def test_each_value_for_itself(session: Session, within: str) -> None:
 
 @pytest.mark.parametrize("operator", ["auto", "sync_filter", "filter_order", "adaptive"])
 def test_a_join_of_inputs_in_order(session: Session, operator: str) -> None:
-    """The far row waits below a join that takes its inputs in order."""
+    """The far row waits below a join that needs its inputs in order."""
     session.create_stream("s", pa.table({"ts": with_far(at(2, 2), 2)}), ordered_by="ts")
     session.create_stream("r", pa.table({"u": HONEST}), ordered_by="u")
     session.set("join_operator", operator)
@@ -241,7 +243,8 @@ def test_a_join_of_inputs_in_order(session: Session, operator: str) -> None:
 
 
 def test_two_far_rows_and_a_real_gap(session: Session) -> None:
-    """Three rows do not move time; a fourth does, and the ledger says what became late of it."""
+    """Three far rows do not advance the watermark; a fourth does, and the ledger counts the rows
+    that this makes late."""
     three = [*HONEST[:2], at(0, 2), at(1, 2), at(2, 2), *HONEST[2:]]
     session.create_stream("s", pa.table({"ts": three}), ordered_by="ts")
     assert run(session)[0] == 15

@@ -1,4 +1,4 @@
-"""LATE OUTPUT INTO: just the rows that some window leaves out, whatever the plan does."""
+"""LATE OUTPUT INTO receives exactly the rows that some window leaves out, whatever the plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows_of(seed: int, name: str) -> list[dict[str, Any]]:
 
 
 def lost(rows: list[dict[str, Any]], window: Window, slack: int = SLACK) -> list[dict[str, Any]]:
-    """By the rule: (row, window) is left out iff the window's end <= the row's row watermark."""
+    """The late rows by the rule: a window leaves a row out iff its end <= the row watermark."""
     found, highest = [], None
     for row in rows:
         own, t = -(1 << 60) if highest is None else highest - slack, row["t"]
@@ -79,7 +79,7 @@ def made(session: Session, rows: list[dict[str, Any]], name: str = "s") -> None:
 
 def run(session: Session, text: str) -> list[dict[str, Any]]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of windows with gaps between them
+        warnings.simplefilter("ignore")  # the warning about windows with gaps between them
         session.sql(f"{text} LATE OUTPUT INTO kept").to_arrow()
     kept = session.sql("SELECT * FROM kept")
     assert isinstance(kept, Query)
@@ -220,7 +220,7 @@ def names_of(session: Session, table: str) -> list[str]:
 
 @pytest.mark.parametrize("how", ["insert", "create", "set", "select"])
 def test_over_endless_input_its_table_is_there_from_the_start(session: Session, how: str) -> None:
-    """Whoever looks before the first late row finds it, empty."""
+    """A reader finds the empty table before the first late row."""
     go = threading.Event()
 
     def numbers() -> Iterator[dict[str, Any]]:
@@ -253,7 +253,7 @@ def test_nothing_is_made_where_planning_fails(session: Session) -> None:
     for text in (f"INSERT INTO nowhere {LATE}", f"INSERT INTO counts {LATE}", f"{LATE} WITH x"):
         with pytest.raises(CqlError):
             session.sql(text)
-    session.sql(LATE)  # lazy: it has not started
+    session.sql(LATE)  # the query is lazy and has not started
     assert session._catalog.find(("kept",)) is None
 
 

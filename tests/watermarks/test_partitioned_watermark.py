@@ -1,5 +1,5 @@
-"""Group-wise punctuation (PUNCTUATE BY; out-of-order paper A.1.1): each value of a column has
-progress of its own."""
+"""Group-wise punctuation (PUNCTUATE BY; out-of-order paper A.1.1): each value of a column has its
+own watermark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_random_cases(index: int, full: bool) -> None:
     assert outcomes["same"] > 1
 
 
-# What leaves when ---------------------------------------------------------------------------------
+# When windows close -------------------------------------------------------------------------------
 
 
 ROWS = [(1, "a"), (2, "b"), (25, "a"), (3, "b"), (31, "a"), (14, "a"), (26, "b"), (7, None)]
@@ -44,7 +44,7 @@ ROWS = [(1, "a"), (2, "b"), (25, "a"), (3, "b"), (31, "a"), (14, "a"), (26, "b")
 def test_a_row_is_late_by_the_progress_of_its_own_value(session: Session, morsel_rows: int) -> None:
     session.set("morsel_rows", morsel_rows)
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by="p")
-    # b and NULL come after 25 of a, and are not late; 14 of a comes after it, and is
+    # b and NULL come after 25 of a and are on time; 14 of a comes after 25 of a and is late
     groups = [("a", 1, 10), ("a", 1, 30), ("b", 2, 10), ("a", 1, 40), ("b", 1, 30), (None, 1, 10)]
     assert Counter(results(session)) == Counter(groups)
     query = session.sql(COUNT)
@@ -55,7 +55,7 @@ def test_a_row_is_late_by_the_progress_of_its_own_value(session: Session, morsel
 
 
 def test_groups_leave_by_their_own_progress(session: Session) -> None:
-    """In order of leaving: a's windows as a goes on, while b's stay; b's at last."""
+    """a's windows close as a advances, while b's stay open."""
     rows = [(1, "b"), (1, "a"), (11, "a"), (21, "a"), (31, "a"), (12, "b"), (32, "a")]
     session.create_stream("s", table(rows, "t", "p"), ordered_by="t", punctuated_by="p")
     ends = [(p, e) for p, _, e in results(session)]
@@ -63,12 +63,12 @@ def test_groups_leave_by_their_own_progress(session: Session) -> None:
 
 
 def test_a_group_waits_for_no_other(session: Session) -> None:
-    """While b is silent, a's window has left."""
+    """a's window closes while b is silent."""
     seen: list[Any] = []
 
     def items() -> Iterator[dict[str, Any]]:
         yield from ({"t": t, "p": p} for t, p in ((1, "b"), (2, "a"), (11, "a")))
-        for _ in range(100_000):  # until the reader has seen it
+        for _ in range(100_000):  # until the reader has seen the window of a
             if seen:
                 break
             yield {"t": 12, "p": "a"}
@@ -84,16 +84,16 @@ def test_a_group_waits_for_no_other(session: Session) -> None:
 
 
 def test_within_says_how_far_values_may_be_apart(session: Session) -> None:
-    """30 and more behind the row furthest ahead, b's windows close without it."""
+    """b's windows close once the highest time of all rows is 30 beyond their ends."""
     rows = [(1, "b"), (2, "a"), (45, "a"), (3, "b"), (12, "b"), (22, "c")]
     clauses = {"ordered_by": "t", "punctuated_by": ("p", 30)}
     session.create_stream("s", table(rows, "t", "p"), **clauses)
     groups = [("b", 1, 10), ("a", 1, 10), ("a", 1, 50), ("b", 1, 20), ("c", 1, 30)]
-    assert Counter(results(session)) == Counter(groups)  # 3 of b is late: 45 - 30 has passed 10
+    assert Counter(results(session)) == Counter(groups)  # 3 of b is late: 10 <= 45 - 30
 
 
 def test_promises_of_the_source(session: Session) -> None:
-    """A row that is a mark speaks for its value; with NULL, for all."""
+    """A punctuation row holds for its value; with a NULL value, for all values."""
     rows = [
         *((1, "a", False), (2, "b", False), (10, "b", True), (3, "b", False), (4, "a", False)),
         *((10, None, True), (5, "a", False), (6, "c", False), (12, "c", False)),
@@ -117,7 +117,7 @@ def test_promises_between_rows_hold_for_all(session: Session) -> None:
 def test_groups_that_leave_make_room(
     session: Session, values: int, keys: int, behind: int, morsel_rows: int
 ) -> None:
-    """Nothing is lost while entries of windows move to the places of those that leave."""
+    """No row is lost while window entries move into the places of closed windows."""
     rng = np.random.default_rng(values)
     n = 20_000
     t, p, k = np.sort(rng.integers(0, 1_000, n)), rng.integers(0, values, n), None
@@ -137,7 +137,7 @@ def test_groups_that_leave_make_room(
 
 
 def test_the_state_of_groups_that_have_left_is_given_back(session: Session) -> None:
-    """However long the stream is, and though one value holds its windows open far behind."""
+    """The peak does not depend on the stream's length, though one value keeps old windows open."""
     session.set("morsel_rows", 64)
     peaks = []
     for n in (20_000, 80_000):
@@ -155,7 +155,7 @@ def test_the_state_of_groups_that_have_left_is_given_back(session: Session) -> N
     assert peaks[0] == peaks[1]
 
 
-# What is kept beside the groups ------------------------------------------------------------------
+# State of DISTINCT and holistic aggregates --------------------------------------------------------
 
 KEPT = """
     SELECT p, k, count(*) AS n, count(DISTINCT v) AS d, count(DISTINCT w) AS dw,
@@ -167,7 +167,7 @@ KEPT = """
 
 
 def kept_values() -> pa.Table:
-    """Some values are far behind others; texts and NULLs are among keys and values."""
+    """Rows in which some values lag behind others; keys and values include texts and NULLs."""
     rng, n = np.random.default_rng(7), 1_000
     t, p = np.sort(rng.integers(0, 150, n)), rng.integers(0, 9, n)
     order = np.argsort(t + rng.integers(0, 90, 9)[p], kind="stable")
@@ -186,8 +186,8 @@ def kept_values() -> pa.Table:
 
 
 def test_what_is_kept_beside_groups_leaves_with_them(session: Session) -> None:
-    """Sets of DISTINCT values and the values of medians, of one value after the other, are those of
-    whole windows over the rows in order of time."""
+    """DISTINCT and holistic aggregates equal those over the same rows in order of time, though
+    windows close value by value."""
     data = kept_values()
     in_order = data.take(pa.array(np.argsort(data["t"].to_numpy(), kind="stable")))
     session.create_stream("s", in_order, ordered_by="t")
@@ -211,8 +211,8 @@ def test_results_of_kept_values_wait_for_no_other_value(session: Session) -> Non
 
 @pytest.mark.parametrize("fixed", [0, 300])
 def test_what_is_kept_is_given_back_while_the_window_stays(session: Session, fixed: int) -> None:
-    """Values come and go in one window, which others hold open: memory is that of the values that
-    are there, though their groups move meanwhile."""
+    """One window stays open while values come and close in it: the peak is that of the values that
+    are open at one time, though their groups move."""
     session.set("morsel_rows", 64)
     peaks = []
     for n in (400, 4_000):
@@ -252,7 +252,7 @@ def test_what_is_kept_is_given_back_while_the_window_stays(session: Session, fix
 
 
 def test_the_first_row_of_a_value_measures_the_others(session: Session) -> None:
-    """100 of a is believed as 98 comes, late; 110 of b is far from it, and to be confirmed."""
+    """98 of a, late, confirms 100 of a; 110 of b is more than 5 ahead and waits."""
     rows = [(100, "a"), (98, "a"), (110, "b"), (109, "b"), (104, "b")]
     clauses: dict[str, Any] = {"ordered_by": "t", "punctuated_by": "p", "max_advance": 5}
     session.create_stream("s", table(rows, "t", "p"), **clauses)
@@ -262,7 +262,7 @@ def test_the_first_row_of_a_value_measures_the_others(session: Session) -> None:
 
 
 def test_values_that_tell_nothing_are_forgotten(session: Session, small_blocks: None) -> None:
-    """New values forever: memory is that of the ones that are not 10 behind yet."""
+    """With ever-new values, memory holds only the values that are less than 10 behind."""
     rows = [(i // 4, f"value {i}") for i in range(4_000)]
     session.set("max_state", "3 MB")
     session.set("morsel_rows", 64)
@@ -278,7 +278,7 @@ def test_values_that_tell_nothing_are_forgotten(session: Session, small_blocks: 
 
 
 def test_queries_that_start_together(session: Session) -> None:
-    """They share the scan, whose columns stand elsewhere then; their groups leave as ever."""
+    """Queries of one set share a scan that reorders the columns; each result stays the same."""
     rows = [(0, t, p) for t, p in ROWS]
     session.create_stream("s", table(rows, "v", "t", "p"), ordered_by="t", punctuated_by="p")
     texts = [COUNT, COUNT.replace("SLIDE 10", "SLIDE 5"), "SELECT v, t FROM s WHERE v = 0"]
@@ -288,7 +288,7 @@ def test_queries_that_start_together(session: Session) -> None:
     assert found == alone
 
 
-# What awaits no progress, and what cannot be -----------------------------------------------------
+# Queries that await no watermark, and refusals ----------------------------------------------------
 
 
 def test_what_needs_no_progress_runs(session: Session) -> None:

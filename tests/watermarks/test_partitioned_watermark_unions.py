@@ -1,4 +1,4 @@
-"""Unions of streams in which each value of a column has progress of its own (PUNCTUATE BY;
+"""Unions of streams in which each value of a column has its own watermark (PUNCTUATE BY;
 out-of-order paper A.2.1)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def session() -> Iterator[Session]:
 
 
 def united(session: Session, **u: Any) -> None:
-    """``b`` of s stays behind; u has it in other places, and gives nothing of ``a``."""
+    """In ``s``, value b lags; ``u`` has other column positions and no row of value a."""
     rows = [(1, "b"), (2, "a"), (5, "c"), (11, "a"), (31, "a"), (13, "c"), (4, "b"), (33, "b")]
     session.set("morsel_rows", 1)
     session.create_stream("s", table(rows, "t", "p"), ordered_by="t", punctuated_by="p")
@@ -80,7 +80,8 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_spellings_of_unions(session: Session, spelling: str) -> None:
-    """c leaves [0, 10) and [10, 20) while others are behind: both inputs have passed them."""
+    """c's windows [0, 10) and [10, 20) close while other values lag: c passed them in both
+    inputs."""
     united(session)
     inner = SPELLINGS["members"].removeprefix("(").removesuffix(") AS x")
     session.sql(f"CREATE VIEW w AS {inner}")
@@ -96,13 +97,13 @@ def test_spellings_of_unions(session: Session, spelling: str) -> None:
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_unions_in_every_runtime(session: Session, settings: Settings) -> None:
-    """Rows that are late by their own value at their own input are left out, and no others."""
+    """The union drops exactly the rows that are late by their own value at their own input."""
     apply(session, settings, {"morsel_rows": 3})
     rng = random.Random(5)
     expected: Counter[tuple[Any, ...]] = Counter()
     late = 0
     for name in ("s", "u"):
-        # a value for every row or so: more of them come further at once than one morsel tells of
+        # 61 values: more values advance at once than one morsel has room to punctuate
         base = [(i // 5, rng.choice([None, *(f"v{k}" for k in range(60))])) for i in range(1_500)]
         rows = sorted(base, key=lambda row: row[0] + 10 * len(row[1] or "") * (name == "u"))
         rows += [(0, "v1"), (40, "v2")]
@@ -130,7 +131,8 @@ def test_unions_in_every_runtime(session: Session, settings: Settings) -> None:
 
 @pytest.mark.parametrize("way", ["whole", "computed"])
 def test_a_member_may_have_one_progress_for_all(session: Session, way: str) -> None:
-    """It counts for each value, so that nothing leaves before it has come as far."""
+    """A member's single watermark bounds every value: no window closes before that watermark passes
+    the window's end."""
     united(session, **({"punctuated_by": None} if way == "whole" else {}))
     member = "SELECT t, p FROM u" if way == "whole" else "SELECT t, concat(p, '') FROM u"
     text = f"SELECT p, count(*) AS n, window_end AS e FROM (SELECT t, p FROM s UNION ALL {member})"
@@ -159,7 +161,7 @@ def test_a_wider_integer_has_the_values_of_a_narrow_one(session: Session) -> Non
 
 
 def test_what_a_union_knows_of_values_is_bounded(session: Session, small_blocks: None) -> None:
-    """New texts forever, of which the dictionary forgets the old ones."""
+    """The texts are ever new, and the dictionary drops the old ones."""
     session.set("morsel_rows", 64)
     peaks = []
     for n in (4_000, 12_000):
@@ -190,17 +192,17 @@ def test_every_member_says_how_far_its_values_may_be_apart(session: Session) -> 
     assert [n for batch in one for n in batch.column("n").to_pylist()] == [2]
 
 
-# The operator by hand -----------------------------------------------------------------------------
+# Direct calls of the operator ---------------------------------------------------------------------
 
 
 SCHEMA = Schema((Field("t", BIGINT, True), Field("k", BIGINT, True)))
 ONES = np.ones(64, np.uint8)
-MARK = tuple[int, int | None]  # a promise, of a value or of all (ALL)
+MARK = tuple[int, int | None]  # punctuation (time, value) of one value or of all (ALL)
 ALL = -1
 
 
 class Fed:
-    """A union by hand: morsels go in, promises come out."""
+    """Calls a union operator directly: morsels go in, punctuation comes out."""
 
     def __init__(self, ports: int) -> None:
         names = tuple("abc"[:ports])
@@ -264,15 +266,15 @@ def test_a_value_has_come_as_far_as_the_last_of_its_inputs() -> None:
     fed = Fed(2)
     assert fed.give(0, (10, 7)) == []
     assert fed.give(1, (5, 7), (30, None)) == [(5, 7, NEVER)]
-    assert fed.give(1, (5, 7), (5, 7)) == []  # "minus duplicates"
+    assert fed.give(1, (5, 7), (5, 7)) == []  # "minus duplicates": the paper's rule
     assert fed.give(1, (20, 7)) == [(10, 7, 5)]
-    # what holds for all holds for each; what that promises of 7 is known
+    # punctuation of all values holds for each value; 7 is already at 10 in port 0
     assert fed.give(0, (8, ALL)) == [(8, None, NEVER)]
     assert fed.give(1, (8, ALL)) == [(0, 8)]
     assert fed.give(0, (20, ALL)) == [(20, 7, 10), (20, None, 8)]
     assert fed.union.counters()["values"] == 2
     assert fed.give(1, (20, ALL)) == [(0, 20)]
-    assert fed.union.counters()["values"] == 1  # of NULL, which is ahead at 30 in the other
+    assert fed.union.counters()["values"] == 1  # NULL stays: it is at 30 in port 1
     assert fed.give(0, also=(END_OF_INPUT, INFINITY)) == [(30, None, 20)]
     assert fed.give(1, (40, ALL)) == [(0, 40)]
     assert fed.union.counters()["values"] == 0
@@ -280,7 +282,7 @@ def test_a_value_has_come_as_far_as_the_last_of_its_inputs() -> None:
 
 
 def test_more_values_than_a_morsel_tells_of() -> None:
-    """Beyond the room for a promise of each, and for an entry of each at first."""
+    """1,000 values exceed the initial room for entries and one morsel's room for punctuation."""
     fed = Fed(2)
     for k in range(0, 1_000, 20):
         assert fed.give(0, *((50, k + i) for i in range(20))) == []
@@ -290,7 +292,7 @@ def test_more_values_than_a_morsel_tells_of() -> None:
 
 
 def test_an_idle_input_holds_no_value_back() -> None:
-    """What it gives later below what was promised of a value is late, by that promise."""
+    """A row of the idle input is late if it is below its value's output watermark."""
     fed = Fed(2)
     assert fed.give(0, (10, 7), (12, 8)) == []
     assert fed.give(1, also=(IDLE, 1)) == [(10, 7, NEVER), (12, 8, NEVER)]

@@ -1,6 +1,7 @@
-"""Streams of PUNCTUATE BY under what asks for one progress: joins, sorts, relations and all windows
-but those that let single values go. It is what all values have passed, so that rows are those over
-a stream of the same rows with as much slack; late is a row by its own value."""
+"""PUNCTUATE BY streams under operators that need one watermark for all values: joins, sorts,
+relations, and windows that cannot close value by value. This watermark is the minimum over the
+values, so that results equal those of a stream with the same rows and enough slack. A row is late
+by its own value."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def session() -> Iterator[Session]:
 
 
 def disordered(seed: int, n: int = 400, *, late: bool = False) -> list[tuple[Any, ...]]:
-    """Values lie up to 30 apart, and each is in order; ``late``: but for some of its rows."""
+    """Rows that are in order within each value; values lag by up to 30. With ``late``, some rows
+    lag further, behind their own value."""
     rng = random.Random(seed)
     rows: list[tuple[int, tuple[Any, ...]]] = []
     t = 0
@@ -53,7 +55,7 @@ def disordered(seed: int, n: int = 400, *, late: bool = False) -> list[tuple[Any
 
 
 def on_time(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Those that do not lie below the progress of their own value."""
+    """The rows that are not below the watermark of their own value."""
     kept, own, highest = [], dict[Any, int](), -WITHIN
     for row in rows:
         t, p = row[:2]
@@ -64,7 +66,7 @@ def on_time(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def streams(session: Session, by: bool, *, late: bool = False) -> None:
-    """``s``, of PUNCTUATE BY or with enough slack, and ``u``, whose rows come in order."""
+    """Creates ``s``, with PUNCTUATE BY or with enough slack, and ``u``, whose rows are in order."""
     rows = disordered(1, late=late)
     clauses: dict[str, Any] = {"slack": 1_000}
     if by:
@@ -78,7 +80,7 @@ def streams(session: Session, by: bool, *, late: bool = False) -> None:
 
 
 def found(session: Session, text: str) -> list[tuple[Any, ...]]:
-    """Of a relation its changes."""
+    """The rows of the query; for a relation, its changelog."""
     query = session.sql(text)
     assert isinstance(query, Query)
     return [tuple(row.values()) for batch in query.batches() for row in batch.to_pylist()]
@@ -86,7 +88,7 @@ def found(session: Session, text: str) -> list[tuple[Any, ...]]:
 
 NEAR = "s.k = u.k AND u.t BETWEEN s.t - 3 AND s.t + 2"
 EACH = "SELECT s.i, u.i AS j, s.t AS st, u.t AS ut"
-#: Of what is joined, sorted or held, a row that is late for its own value is left out.
+#: Queries that join, sort or hold rows: they drop a row that is late by its own value.
 OF_ROWS = {
     "join": f"{EACH} FROM s JOIN u ON {NEAR}",
     "left join": f"{EACH} FROM s LEFT JOIN u ON {NEAR}",
@@ -104,7 +106,7 @@ OF_ROWS = {
     "first": "SELECT t, i FROM s ORDER BY t, i LIMIT 9",
     "merge": "SELECT t, i FROM s UNION ALL SELECT t, i FROM u",
 }
-#: A window leaves a late row out if it had ended by the progress of the row's value.
+#: Windows: they drop a late row if the watermark of its own value has reached the window's end.
 OF_WINDOWS = {
     "by another": f"SELECT k, count(*) AS n, sum(i) AS m, window_end FROM s {WINDOW} GROUP BY k",
     "of all": f"SELECT count(*) AS n, max(p) AS m, window_end FROM s {WINDOW}",
@@ -169,7 +171,7 @@ def test_joins_in_order_sort_such_a_stream_first(session: Session, operator: str
 
 
 def test_no_plan_takes_such_a_stream_for_one_in_order(session: Session) -> None:
-    """Though each value is in order, and the declaration has no WITHIN of its own."""
+    """This holds although each value is in order and the declaration has no WITHIN."""
     text = f"{OF_ROWS['join']} ORDER BY greatest(s.t, u.t)"
     rows = sorted(disordered(1), key=lambda row: row[0])
     for by in (None, "p"):
@@ -183,7 +185,7 @@ def test_no_plan_takes_such_a_stream_for_one_in_order(session: Session) -> None:
 
 
 def drawn(made: Case, seed: int) -> Case:
-    """The case over streams in which each value of a column has progress of its own."""
+    """The case over streams in which each value of a column has its own watermark."""
     rng = random.Random(f"whole {seed}")
     by = rng.choice("ksgb")
     named = (s if s.name in TABLES else punctuated_by(rng, s, by) for s in made.streams)
@@ -210,11 +212,11 @@ def test_random_joins_in_order(full: bool) -> None:
         check_in_order(drawn(join_case(1, seed), seed))
 
 
-# State, and progress that never comes ------------------------------------------------------------
+# State, and input without a watermark -------------------------------------------------------------
 
 
 def test_a_join_forgets_rows_while_a_value_is_silent(session: Session) -> None:
-    """What lies WITHIN behind has been passed, though b says nothing any more."""
+    """Rows more than WITHIN behind are purged although b sends no rows any more."""
     held = []
     session.set("morsel_rows", 64)
     for n in (5_000, 20_000):
@@ -247,7 +249,7 @@ def endless() -> Iterator[dict[str, Any]]:
     ],
 )
 def test_endless_input_says_how_far_values_may_be_apart(session: Session, text: str) -> None:
-    """All that waits for progress; what does not runs."""
+    """Every query that waits for a watermark needs the distance."""
     for name, by in (("s", "p"), ("w", ("p", 5))):
         session.create_stream(name, endless, ordered_by="t", bounded=False, punctuated_by=by)
     with pytest.raises(PlanError, match="how far its values may be apart") as error:
@@ -276,7 +278,7 @@ def test_what_awaits_no_progress_of_the_stream_runs(session: Session, text: str)
 
 
 def test_promises_of_the_source_need_no_distance(session: Session) -> None:
-    """Where rows say nothing, WITHIN would not, either."""
+    """Only punctuation advances this watermark, so that WITHIN would have no effect."""
 
     def items() -> Iterator[Any]:
         yield {"t": 5, "p": "a"}
@@ -290,7 +292,7 @@ def test_promises_of_the_source_need_no_distance(session: Session) -> None:
     assert [t for batch in query for t in batch.column("t").to_pylist()] == [3, 5]
 
 
-# What EXPLAIN says --------------------------------------------------------------------------------
+# EXPLAIN ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -326,7 +328,7 @@ def test_explain_says_who_takes_all_values_together(session: Session, text: str,
     ],
 )
 def test_explain_names_settings(session: Session, setting: str, who: str) -> None:
-    """Under which windows do not let single values go."""
+    """EXPLAIN names each setting under which windows do not close value by value."""
     streams(session, by=True)
     session.sql(f"SET {setting}")
     item = "u UNION s AS x" if "union" in setting else "s"
@@ -344,7 +346,7 @@ def test_without_within_nothing_has_passed_before_the_end(session: Session) -> N
 
 
 def test_late_output_of_a_window_that_lets_no_value_go(session: Session) -> None:
-    """It is what the window left out: rows whose own value had passed its end."""
+    """LATE OUTPUT holds the rows whose own value's watermark has reached the window's end."""
     rows = [(1, "a", 0, 0), (21, "a", 0, 1), (2, "b", 0, 2), (3, "a", 0, 3), (1, "b", 0, 4)]
     session.create_stream("s", table(rows, *NAMES), ordered_by="t", punctuated_by=("p", WITHIN))
     text = f"SELECT p, count(*) AS n, window_end AS e FROM s {WINDOW} GROUP BY p LATE OUTPUT INTO x"

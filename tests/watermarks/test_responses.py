@@ -1,4 +1,4 @@
-"""Response times of input rows (in-order join paper, section 7.1), on a clock that only sources
+"""Response times of input rows (in-order join paper, section 7.1), on a clock that only the sources
 move."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JOIN = "SELECT a.ts, b.ts AS other FROM a, b WHERE b.ts BETWEEN a.ts AND a.ts + 
 
 
 class Timed:
-    """A session on a clock of its own."""
+    """A session with its own clock."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -41,7 +41,8 @@ class Timed:
         self.session.sql(f"CREATE STREAM {name} FROM TABLE {name}_rows ORDERED BY ts {within}")
 
     def seconds(self, text: str) -> tuple[dict[str, float], str]:
-        """Of each input the mean response time of its rows, and what EXPLAIN ANALYZE says."""
+        """The mean response time of each input's rows, in seconds, and the text of EXPLAIN
+        ANALYZE."""
         query = self.session.sql(text)
         assert isinstance(query, Query)
         query.explain("analyze")
@@ -57,7 +58,7 @@ def timed() -> Iterator[Timed]:
     made.session.close()
 
 
-#: Whoever waits for a source asks it every 0.05 seconds, and looks what is done then.
+#: A run polls a waiting source every 0.05 seconds and looks for completed rows at each poll.
 def about(seconds: float) -> Any:
     return pytest.approx(seconds, abs=0.11)
 
@@ -71,8 +72,8 @@ def test_a_row_of_one_input_waits_for_nothing(timed: Timed, settings: dict[str, 
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_row_of_a_join_waits_for_the_other_input(timed: Timed, settings: dict[str, Any]) -> None:
-    """Until that has passed its time: those of ``a`` at 1 and 2 come at once, and ``b`` passes them
-    at 10 and 30; that at 3 is passed by the end of ``b``, which is at 30, too."""
+    """A row of ``a`` waits until ``b`` passes its time: ``b`` passes 1 at 10 and 2 at 30. The end
+    of ``b``, also at 30, passes 3."""
     apply(timed.session, settings)
     timed.stream("a", [(0, [1, 2, 3])])
     timed.stream("b", [(0, [1]), (10, [2]), (30, [3])])
@@ -83,7 +84,7 @@ def test_a_row_of_a_join_waits_for_the_other_input(timed: Timed, settings: dict[
 
 
 def test_rows_that_are_not_in_order(timed: Timed) -> None:
-    """Each by its own time; and rows that wait in the middle of a block."""
+    """Each row waits by its own time; rows in the middle of a block may wait."""
     timed.stream("a", [(0, [3, 1, 6, 2])], "WITHIN 5 SECONDS")
     timed.stream("b", [(0, [1]), (10, [2.5]), (20, [4]), (40, [5])])
     found, _ = timed.seconds(JOIN)
@@ -106,7 +107,8 @@ def test_responses_are_of_explain_analyze_only(timed: Timed) -> None:
 
 
 def test_markers(timed: Timed) -> None:
-    """All units of an input go through all operators of the ordered runtime; others have none."""
+    """In the ordered runtime, markers pass all operators with an input's morsels; other runtimes
+    have no markers."""
     apply(timed.session, {"runtime": "ordered", "workers": 2, "morsel_rows": 1})
     timed.stream("a", [(0, list(range(5))), (1, [5, 6])])
     query = timed.session.sql("SELECT ts FROM (SELECT ts FROM a ORDER BY ts) AS s")

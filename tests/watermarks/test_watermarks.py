@@ -1,5 +1,5 @@
-"""Progress end to end: the guard against far-future rows, punctuation of the source itself, idle
-inputs and heartbeats. Time is injected: a script of blocks moves the clock."""
+"""Watermarks end to end: the guard against far-future rows, source punctuation, idle inputs and
+heartbeats. A script of blocks moves the injected clock."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DAY = 86_400
 
 
 def counts(query: Any) -> list[tuple[int, float]]:
-    """(rows, end of the window) of a query that counts."""
+    """Per window: the count ``n`` and the window's end in seconds."""
     return [_count(row) for row in query.to_arrow().to_pylist()]
 
 
 COUNT = "SELECT count(*) AS n, window_end FROM {} [RANGE 10 SECONDS SLIDE 10 SECONDS]"
 
 
-# Sources without an end --------------------------------------------------------------------------
+# Endless sources ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_three_further_rows_confirm_an_advance(live: Live) -> None:
     gap = 2 * DAY
     live.stream("s", [(0, [1]), (1, [gap + 1]), (2, [gap + 2, gap + 3]), (3, [gap + 20])])
     found, query = live.run(COUNT.format("s"))
-    assert found[0] == (3, 1, 10)  # not before the fourth row
+    assert found[0] == (3, 1, 10)  # not before the fourth row arrives
     assert query.metrics()[0]["far_ahead"] == 4
 
 
@@ -128,7 +128,7 @@ def test_an_idle_input_holds_nothing_back(live: Live) -> None:
     live.stream("a", STEADY)
     live.stream("b", [(0, [0]), (1, [1]), (60, [60])])
     found, query = live.run(UNION)
-    # b was heard at 1, and is idle 5 seconds later; then the windows follow a
+    # b sends its last row at 1 and is idle from 6 on; then a's watermark alone closes windows
     assert [row[:2] for row in found[:3]] == [(10.0, 12), (20.0, 10), (30.0, 10)]
     assert sum(row[1] for row in found) == 63
     assert query.progress().late == 0
@@ -139,13 +139,13 @@ def test_rows_of_an_input_that_wakes_are_late_below_what_was_passed_on(live: Liv
     live.stream("b", [(1, [1]), (35, [5, 31, 36]), (45, [45])], "IDLE AFTER 20 SECONDS")
     found, query = live.run(UNION)
     ends = [row[2] for row in found]
-    assert ends == sorted(set(ends))  # never a second row for a window
-    assert found[0][:2] == (21.0, 11)  # 20 seconds after b was heard
-    # 35 was reached, and 30 passed on, where the last window ended
+    assert ends == sorted(set(ends))  # each window is emitted once
+    assert found[0][:2] == (21.0, 11)  # 20 seconds after the last row of b
+    # the watermark is at 35; the last closed window ended at 30
     assert late(query)["b", "idle"] == 1
     assert late(query)["aggregate#1", "pairs"] == 1
     assert {end: n for _, n, end in found}[40] == 12
-    # having woken, b counts again: nothing of [40, 50) before b has passed it, or ended
+    # b is active again: [40, 50) waits until b passes 50 or ends
     assert {end: time for time, _, end in found}[40] >= 45
 
 
@@ -166,8 +166,8 @@ def test_a_union_in_order_waits_for_no_idle_input(live: Live) -> None:
     found, query = live.run(UNION)
     assert "merge" in query.explain()
     assert found[0][1:] == (11, 10)
-    assert found[0][0] <= 22  # 20 seconds after b was heard
-    # 35 has left in order; what is below that cannot go in between
+    assert found[0][0] <= 22  # 20 seconds after the last row of b
+    # the merge has output 35 and cannot output lower times any more
     assert late(query)["b", "idle"] == 2
     assert late(query)["merge#0", "left out"] == 2
     assert sum(row[1] for row in found) == len(STEADY) + 3
@@ -208,7 +208,7 @@ def test_idleness_passes_filters_and_windows(live: Live, runtime: str, fuse: str
 
 
 def test_an_idle_input_does_not_hold_the_rows_of_a_join(live: Live) -> None:
-    """What it gives in the end for instants that are over is of the first one that is not."""
+    """Changes of the idle input for closed instants count for the first open instant."""
     live.stream("a", STEADY)
     live.stream("b", [(0, [0]), (1, [1]), (50, [20, 50])], "IDLE AFTER 5 SECONDS")
     text = (
@@ -216,16 +216,16 @@ def test_an_idle_input_does_not_hold_the_rows_of_a_join(live: Live) -> None:
         " LEFT JOIN b [RANGE 2 SECONDS] AS r ON r.ts <= l.ts"
     )
     found, query = live.run(text)
-    # b is idle from 6 on: the counts follow a, whose rows leave again
+    # b is idle from 6 on: the counts follow a, whose rows leave the window
     assert found[0][0] == 6.0
     (join,) = (m for m in query.metrics() if m["operator"].startswith("relationjoin"))
     assert join["held_left"] == join["held_right"] == join["waiting"] == 0
-    # the row at 1, whose instant was not over when b fell silent, and that at 20
+    # b's rows at 1 (that instant is still open when b turns idle) and at 20
     assert late(query)["b", "idle"] == 2
 
 
 def test_bounded_input_is_never_idle(session: Session) -> None:
-    """A replay with a stall in the middle loses nothing, and what is known leaves before it."""
+    """A bounded replay that stalls loses no row and emits the closed windows during the stall."""
     clock = Clock()
     made = Session(False, run=lambda plan, settings: Execution(plan, settings, clock).queries[0])
     from cql.planner.nodes.catalog import StreamSpec
@@ -250,7 +250,7 @@ def test_bounded_input_is_never_idle(session: Session) -> None:
 def test_a_heartbeat_closes_windows_in_silence(live: Live) -> None:
     live.stream("s", [(0, [1, 8]), (30, [36])], "HEARTBEAT EVERY 1 SECOND SLACK 3 SECONDS")
     found, query = live.run(COUNT.format("s"))
-    # last data time 8 + elapsed - 3 reaches 10 after five seconds
+    # the last event time, 8, + elapsed seconds - 3 reaches 10 after five seconds
     assert found == [(5.0, 2, 10), (30.0, 1, 40)]
     assert query.progress().late == 0
 
@@ -258,13 +258,13 @@ def test_a_heartbeat_closes_windows_in_silence(live: Live) -> None:
 def test_rows_below_a_heartbeat_are_late_rows(live: Live) -> None:
     live.stream("s", [(0, [8]), (20, [9, 12, 21, 35])], "HEARTBEAT EVERY 1 SECOND SLACK 3 SECONDS")
     found, query = live.run(COUNT.format("s"))
-    # 8 + 19 or 20 - 3 was promised: 9 and 12 are late for windows that are over, 21 is not
+    # the watermark is 8 + (19 or 20) - 3: 9 and 12 miss their windows; the window of 21 is open
     assert [row[1:] for row in found] == [(1, 10), (1, 30), (1, 40)]
     assert late(query) == {("s", "rows"): 3, ("aggregate#0", "pairs"): 2}
 
 
 def test_a_heartbeat_waits_for_the_live_end(live: Live) -> None:
-    """While there is data to read the clock says nothing, however slow the reading is."""
+    """A source that has data to read makes no heartbeats, however slowly it is read."""
     live.stream("s", [(0, [1]), (0, [2]), (0, [3])], "HEARTBEAT EVERY 1 SECOND SLACK 0 SECONDS")
     query = live.session.sql(COUNT.format("s"))
     assert isinstance(query, Query)
@@ -276,11 +276,11 @@ def test_an_input_with_a_heartbeat_is_idle_only_on_demand(live: Live) -> None:
     live.stream("a", STEADY)
     live.stream("b", [(0, [0]), (60, [60])], "HEARTBEAT EVERY 1 SECOND SLACK 4 SECONDS")
     found, query = live.run(UNION)
-    assert found[0] == (14.0, 11, 10)  # by the heartbeat, not by the five seconds of IDLE AFTER
+    assert found[0] == (14.0, 11, 10)  # by the heartbeat, not after the five seconds of IDLE AFTER
     assert query.progress().late == 0
 
 
-# Punctuation of the source itself -----------------------------------------------------------------
+# Source punctuation -------------------------------------------------------------------------------
 
 
 def _items(*items: float | Punctuation) -> list[Any]:
@@ -299,7 +299,7 @@ def test_marks_between_the_rows_of_an_iterable(session: Session, morsel_rows: in
     session.create_stream("s", MARKED, punctuated="ts")
     query = session.sql(COUNT.format("s"))
     assert isinstance(query, Query)
-    assert counts(query) == [(3, 10), (2, 20), (1, 30)]  # 9 and 19.5 break the promises
+    assert counts(query) == [(3, 10), (2, 20), (1, 30)]  # 9 and 19.5 are below the punctuation
     assert late(query) == {("s", "rows"): 2, ("aggregate#0", "pairs"): 2}
     (entry,) = [e for e in query.late().to_pylist() if e["kind"] == "rows"]
     assert entry["max_lateness"] == datetime.timedelta(seconds=1)
@@ -339,7 +339,7 @@ def test_rows_that_are_marks(session: Session) -> None:
     bad = session.sql("SELECT 1 / (v - 5) AS x FROM s ON BAD ROW KEEP")
     assert isinstance(bad, Query)
     assert bad.to_arrow().num_rows == 7
-    assert bad.bad_rows().to_pylist()[0]["offset"] == 5  # marks have their places among the rows
+    assert bad.bad_rows().to_pylist()[0]["offset"] == 5  # a punctuation row takes an offset
 
 
 def test_a_csv_file_with_marks(session: Session, tmp_path: Any) -> None:
@@ -360,7 +360,7 @@ def test_order_and_marks_together(session: Session) -> None:
     session.create_stream("s", items, ordered_by="ts", slack="5 seconds", punctuated="ts")
     query = session.sql(COUNT.format("s"))
     assert isinstance(query, Query)
-    assert counts(query) == [(3, 10), (2, 20)]  # 6 is below 17 - 5, 14 below the promise of 15
+    assert counts(query) == [(3, 10), (2, 20)]  # 6 < 17 - 5; 14 is below the punctuation 15
     assert late(query) == {("s", "rows"): 2, ("aggregate#0", "pairs"): 1}
 
 
@@ -391,7 +391,7 @@ def test_punctuation_of_a_replay_is_shifted_with_its_times(session: Session) -> 
     assert counts(query) == [(3, DAY + 10), (2, DAY + 20), (1, DAY + 30)]
 
 
-# Nasty event times --------------------------------------------------------------------------------
+# Unusual event times ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("punctuated", [None, "ts"])
@@ -424,11 +424,11 @@ def test_integers_below_zero(session: Session) -> None:
     session.create_stream("s", pa.table({"t": times}), ordered_by="t", max_advance=10)
     query = session.sql("SELECT count(*) AS n, window_end FROM s [RANGE 10 SLIDE 10]")
     assert isinstance(query, Query)
-    assert counts(query) == [(3, -20), (2, 0), (1, 10), (1, 20)]  # without a notice: none is late
+    assert counts(query) == [(3, -20), (2, 0), (1, 10), (1, 20)]  # no late rows, hence no notice
     assert query.metrics()[0]["far_ahead"] == 4
 
 
-# What the consumers await -------------------------------------------------------------------------
+# What EXPLAIN shows of the awaited punctuation ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -494,8 +494,8 @@ def test_explain_shows_what_is_awaited(session: Session, query: str, awaited: st
 def test_joins_await_what_the_windows_above_them_do(
     session: Session, time: str, left: str, right: str
 ) -> None:
-    """Individual punctuation on one time of a pair needs that of both inputs, joint punctuation
-    as well (out-of-order paper §5.3, §7); and what lets the join itself forget rows."""
+    """Individual and joint punctuation on a pair's times need punctuation of both inputs
+    (out-of-order paper §5.3, §7). The join also awaits punctuation to purge its own rows."""
     for name in "ab":
         session.create_stream(name, pa.table({"ts": [at(1)], "v": [1]}), ordered_by="ts")
     pairs = (
@@ -522,12 +522,12 @@ def test_a_join_of_a_join_awaits_no_more(session: Session) -> None:
 
 
 def _awaited(query: Any) -> list[str]:
-    """What EXPLAIN says of each source."""
+    """The awaited punctuation of each source, as EXPLAIN shows it."""
     return [line.split("awaited: ")[1] for line in query.explain().split("\n") if "awaited" in line]
 
 
 def test_fine_punctuation_does_not_flood(session: Session) -> None:
-    """A thousand promises, of which ten reach the end of a window: as few units."""
+    """Of 1,000 punctuations, ten reach the end of a window: at most 12 operator calls."""
     items = [i for t in range(1000) for i in _items(t / 10, Punctuation("ts", t / 10))]
     session.create_stream("s", items, punctuated="ts")
     calls: list[Callable[[], int]] = []
@@ -563,7 +563,7 @@ FLOWS = pa.table(
 
 @pytest.fixture
 def flows(session: Session) -> Session:
-    """NetFlow records (out-of-order paper §3.1): in order of their ends, starts in disorder."""
+    """NetFlow records (out-of-order paper §3.1), ordered by end; their starts are out of order."""
     session.register_table("rows", FLOWS)
     for name in ("f", "g"):
         session.sql(
@@ -580,7 +580,7 @@ def test_windows_on_either_column(flows: Session) -> None:
     assert late(ends)["aggregate#0", "pairs"] == 0
     starts = flows.sql(text.format("began"))
     assert isinstance(starts, Query)
-    assert counts(starts) == [(5, 10), (2, 20), (16, 30), (8, 40), (32, 50)]  # 8 came at 41 - 10
+    assert counts(starts) == [(5, 10), (2, 20), (16, 30), (8, 40), (32, 50)]  # 8 < 41 - 10
     assert late(starts)["aggregate#0", "pairs"] == 1
 
 
@@ -597,7 +597,7 @@ def test_unions_of_such_streams(flows: Session) -> None:
 
 
 def test_a_window_on_one_column_over_a_window_on_the_other(flows: Session) -> None:
-    """Both promises of the source reach the plan; each aggregate reads its own."""
+    """Both watermarks of the source reach the plan; each aggregate reads one of them."""
     query = flows.sql(
         "WITH a AS (SELECT sum(size) AS n, window_end AS e FROM f [RANGE 10 SLIDE 10 WA ended]),"
         " b AS (SELECT sum(size) AS n, window_end AS e FROM g [RANGE 10 SLIDE 10 WA began])"

@@ -1,4 +1,4 @@
-"""ASOF joins and temporal joins: random ones against the reference, DuckDB; what is kept."""
+"""ASOF joins and temporal joins: random joins against the reference, DuckDB, and the rows kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.fuzz.random_asof_joins import SHAPES, asof_case
 from tests.support.fuzz.random_cases import check
 from tests.support.live import STEADY, Live, late
 
-#: Shapes of every run.
+#: The number of shapes that run without --full.
 SMALL = 4
 
 
@@ -33,7 +33,7 @@ def test_random_joins_equal_the_reference(first: int, full: bool) -> None:
 
 
 def stream(**columns: list[Any]) -> pa.Table:
-    """``ts`` in seconds."""
+    """A table whose ``ts``, in seconds, becomes a timestamp."""
     times = pa.array([int(t * 1_000_000) for t in columns.pop("ts")], pa.timestamp("us"))
     return pa.table({"ts": times, **columns})
 
@@ -82,12 +82,12 @@ def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
 def test_left_rows_leave_in_their_order(
     session: cql.Session, source: str, expected: list[Any]
 ) -> None:
-    """4 and 5 come in the wrong order; of two quotes at 1 the last counts."""
+    """The trades at 5 and 4 arrive out of order; of two quotes at 1, the last one counts."""
     assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == expected
 
 
 def test_a_condition_is_asked_of_the_version_that_holds(session: cql.Session) -> None:
-    """One that fails it is not replaced by an older one."""
+    """If the version fails the condition, no older version replaces it."""
     source = "JOIN quotes FOR SYSTEM_TIME AS OF t.ts q ON t.k = q.k AND q.w <> 40 AND t.v + q.w > 0"
     assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == [(2, 20), (5, 60)]
     found = [(1, None), (2, 20), (4, None), (3, None), (5, 60)]
@@ -115,7 +115,7 @@ def test_windows_above_close_by_the_left_time(session: cql.Session) -> None:
 @pytest.mark.parametrize("op", [">=", ">", "<=", "<"])
 @pytest.mark.parametrize("kind", ["ASOF", "ASOF LEFT"])
 def test_the_same_as_duckdb(op: str, kind: str) -> None:
-    """No two quotes of a key have one time: of such DuckDB takes any."""
+    """No two quotes of a key have the same time: DuckDB would choose either of them."""
     rng = random.Random(op)
     n, m = 6_000, 5_000
     times = sorted(rng.randrange(100_000) for _ in range(n))
@@ -139,7 +139,7 @@ def test_the_same_as_duckdb(op: str, kind: str) -> None:
         expected = connection.sql(text).fetchall()
         assert len(expected) > n // 2
         assert sorted(rows(session, text), key=str) == sorted(expected, key=str)
-        if kind == "ASOF":  # the nearest is within the tolerance, or none is
+        if kind == "ASOF":  # either the nearest quote is within the tolerance, or no quote is
             far = text.replace("SELECT t.v, q.w", "SELECT t.v, q.w, t.ts - q.ts AS apart")
             inside = f"SELECT v, w FROM ({far}) WHERE abs(epoch(apart)) <= 1800"
             expected = connection.sql(inside).fetchall()
@@ -149,7 +149,7 @@ def test_the_same_as_duckdb(op: str, kind: str) -> None:
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
 @pytest.mark.parametrize(("tolerance", "most"), [("", 2 * 5_000), ("5 SECONDS", 1_000)])
 def test_what_is_kept(runtime: str, tolerance: str, most: int, monkeypatch: Any) -> None:
-    """Ever new keys: a tolerance forgets those whose latest row is too old."""
+    """With ever-new keys, a tolerance purges the keys whose latest row is too old."""
     monkeypatch.setattr(asof_join, "_KEYS", 64)
     n = 5_000
     within = f" AND a.ts - b.ts <= INTERVAL {tolerance}" if tolerance else ""
@@ -197,7 +197,7 @@ def test_texts_outlive_the_block_that_they_came_with(monkeypatch: pytest.MonkeyP
 
 
 def test_an_idle_input_holds_nothing_back() -> None:
-    """b was heard at 1, and is idle 5 seconds later; what it tells of what is over, is late."""
+    """b sends a row at 1 and is idle 5 seconds later; its row below the watermark is late."""
     live = Live()
     live.stream("a", STEADY)
     live.stream("b", [(0, [0]), (1, [1]), (40, [3, 40]), (60, [60])])

@@ -1,5 +1,5 @@
-"""Correlated scalar aggregates of streams: a table is looked up in as rows pass; what changes is
-read as the relation of all rows so far, under every runtime."""
+"""Correlated scalar aggregates of streams, under every runtime: rows look a table up as they pass;
+a changing source is read as the relation of all rows so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N = [(1, 1, 9), (2, None, 8), (3, 2, 7), (4, 1, 6), (5, 2, 5), (6, 2, 4)]  # t, 
 
 @pytest.fixture
 def session() -> Iterator[cql.Session]:
-    """Streams ``m`` and ``n``, and ``u``, a table of the rows of ``n``."""
+    """Streams ``m`` and ``n``, and ``u``, a table with the rows of ``n``."""
     with cql.connect(spark=False) as made:
         for name, rows, columns in (("m", M, "tab"), ("n", N, "tax")):
             data = pa.table({c: [row[k] for row in rows] for k, c in enumerate(columns)})
@@ -46,7 +46,8 @@ def summed(around: tuple[Any, ...]) -> int | None:
 def test_each_row_has_the_value_of_its_own(
     session: cql.Session, source: str, runtime: dict[str, Any]
 ) -> None:
-    """By an equality and by a comparison; of no rows a count is 0 and a sum NULL."""
+    """Subqueries correlate by an equality and by a comparison; over no rows, a count is 0, a sum
+    NULL."""
     text = (
         f"SELECT t, (SELECT count(*) FROM {source} AS k WHERE k.a = m.a) AS c,"
         f" (SELECT sum(x) FROM {source} AS k WHERE k.x > m.b) AS s FROM m"
@@ -56,7 +57,7 @@ def test_each_row_has_the_value_of_its_own(
 
 
 def test_rows_pass_a_table_as_they_come(session: cql.Session) -> None:
-    """An equality with a table keeps a stream a stream: a window above closes."""
+    """An equality with a table keeps the result a stream: a window above it closes."""
     text = "SELECT t, (SELECT count(*) FROM u WHERE u.a = m.a) AS c FROM m"
     plan = str(session.sql(f"EXPLAIN {text}"))
     assert "TableJoin left a = key_0" in plan
@@ -85,7 +86,8 @@ def test_in_having_and_in_where_of_windows(session: cql.Session) -> None:
 
 
 def test_windows_of_the_subquery(session: cql.Session) -> None:
-    """A window without SLIDE is the relation at each instant; one with SLIDE stands in FROM."""
+    """A window without SLIDE is the relation at each instant; a window with SLIDE needs a query in
+    FROM."""
     now = (
         "SELECT ISTREAM(t, (SELECT sum(x) FROM n [ROWS 2] AS k WHERE k.a = m.a) AS v) FROM m [NOW]"
     )
@@ -108,7 +110,7 @@ def test_windows_of_the_subquery(session: cql.Session) -> None:
 
 
 def test_an_endless_stream_is_refused_where_it_would_be_kept(session: cql.Session) -> None:
-    """What it may be asked of is a table, by an equality."""
+    """An endless stream may only look up a table, by an equality."""
 
     def numbers() -> Iterator[dict[str, int]]:
         for k in range(100):

@@ -1,5 +1,5 @@
 """Correlated scalar aggregates over tables, against DuckDB: every kind of FROM, equalities and
-comparisons, wherever a subquery may stand. What is not supported is refused with its place."""
+comparisons, in every place of a query. A refusal names the position."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(seed: int, rows: int) -> pa.Table:
 
 TABLES = {"m": table(1, 9), "n": table(2, 14), "e": table(3, 0)}
 
-#: FROM of the subquery, which gives the columns a, b and x; asked by an equality and a comparison.
+#: FROM of the subquery, with the columns a, b and x; a query correlates by = and by <.
 SOURCES = {
     "table": "n",
     "no rows": "e AS n",
@@ -47,7 +47,7 @@ SOURCES = {
     "distinct": "(SELECT DISTINCT a, b, x FROM n) AS n",
 }
 
-#: Other texts: where a subquery stands, what it computes, how it is related.
+#: Other queries: the place of a subquery, its aggregate, its correlation.
 TEXTS = (
     "SELECT a, b FROM m WHERE (SELECT count(*) FROM n WHERE n.b < m.b AND n.x <> m.x) > 1",
     "SELECT a, b FROM m WHERE b = (SELECT min(o.b) FROM m AS o WHERE o.a = m.a)"
@@ -58,12 +58,12 @@ TEXTS = (
     "SELECT sum((SELECT count(*) FROM n WHERE n.a = m.a)) AS v FROM m",
     "SELECT DISTINCT (SELECT max(x) FROM n WHERE n.a = m.a) AS v FROM m",
     "SELECT a, CASE WHEN (SELECT count(*) FROM n WHERE n.a = m.a) > 2 THEN 'many' END AS v FROM m",
-    # nested, each related to the query just around it
+    # nested subqueries, each correlated with the query directly around it
     "SELECT a, (SELECT max(x) FROM n WHERE n.b < m.b AND n.x > (SELECT avg(o.x) FROM n AS o"
     " WHERE o.a = n.a)) AS v FROM m",
     "SELECT a FROM m WHERE EXISTS (SELECT 1 FROM n WHERE n.a = m.a AND n.x > (SELECT min(o.x)"
     " FROM n AS o WHERE o.b < n.b))",
-    # values of several results, and of the row around
+    # expressions over several aggregates and the outer row
     "SELECT a, (SELECT max(x) - min(x) + count(*) FROM n WHERE n.a IS NOT DISTINCT FROM m.a) AS v"
     " FROM m",
     "SELECT a, (SELECT max(x) + m.b FROM n WHERE n.a = m.a HAVING count(*) > 2) AS v FROM m",
@@ -74,7 +74,7 @@ TEXTS = (
     "SELECT a, (SELECT count(*) FROM n WHERE n.a = m.a OR n.b = m.b) AS v FROM m",
     "SELECT a, (SELECT count(*) FROM n WHERE m.b > 3) AS v FROM m",
     "SELECT a, (SELECT avg(x) FROM n WHERE n.b BETWEEN m.b - 1 AND m.b + 1) AS v FROM m",
-    # the row around is one of a join, and of a join by USING
+    # the outer row comes from a join, also with USING
     "SELECT m.a, o.b, (SELECT count(*) FROM n WHERE n.a = m.a AND n.b > o.b) AS v"
     " FROM m JOIN n AS o ON m.b = o.b",
     "SELECT b, (SELECT count(*) FROM n WHERE n.a = b) AS v FROM m FULL JOIN n AS o USING (b)",
@@ -110,7 +110,7 @@ def compare(session: cql.Session, database: Any, text: str) -> None:
     assert bag(found) == bag(database.sql(text).fetchall()), text
 
 
-#: Sources that are tried without --full: each is compiled.
+#: Sources that run without --full: each query is compiled.
 SOME = ("no rows", "derived table", "outer join", "union", "values", "view")
 
 
@@ -169,7 +169,7 @@ def test_a_query_in_from_does_not_see_the_row_around(session: cql.Session) -> No
 
 
 def test_many_subqueries_do_not_multiply_their_inputs(session: cql.Session) -> None:
-    """Each reads what stands around once more, not what the ones before it have made of that."""
+    """Each subquery reads the outer input once more, not the results of earlier subqueries."""
     many = ", ".join(f"(SELECT count(*) FROM n WHERE n.b < m.b + {k}) AS v{k}" for k in range(12))
     plan = str(session.sql(f"EXPLAIN SELECT {many} FROM m"))
     assert plan.count("Source m") == 13

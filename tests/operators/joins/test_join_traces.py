@@ -1,5 +1,6 @@
-"""The traces of the in-order paper's figures 1, 3 and 4: what leaves when, and what is held until
-then. One tick of event time is a second; rows of T come in time, a8 of S three seconds late."""
+"""The traces of figures 1, 3 and 4 of the in-order paper: when each result leaves, and which rows
+are held until then. A tick of event time is a second; rows of T arrive in time, a8 of S arrives
+three seconds late."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from cql.planner.lower.joins.in_order_join_cost import filter_order, improvement
 
 SECOND = 1_000_000
 DAY = 86_400
-#: Stream, letter and time, arrival. ``a`` joins ``a``, and so on (figure 1).
+#: Stream, letter, time, arrival in seconds. Rows with the same letter join (figure 1).
 ROWS = (
     *(("T", "a", 1, 1), ("S", "d", 2, 2), ("S", "c", 4, 4), ("T", "a", 5, 5), ("S", "b", 6, 6)),
     *(("T", "b", 9, 9), ("T", "c", 10, 10), ("S", "a", 8, 11), ("S", "a", 12, 12)),
 )
 W = 6
-#: The time to join a row (t_p).
+#: The time to join a row, in seconds (t_p).
 TP = 0.01
 
 
@@ -50,7 +51,7 @@ def test_rows_in_time_join_in_their_order() -> None:
 
 
 def test_sync_filter_waits_for_the_late_row() -> None:
-    """Figure 3: b9 and c10 stay in the input queue until a12 has come."""
+    """Figure 3: b9 and c10 stay in the input queue until a12 comes."""
     found = traced("sync_filter")
     assert pairs(found) == [("a", 8, 5), ("b", 6, 9), ("c", 4, 10)]
     taken = delays(found)
@@ -64,7 +65,8 @@ def test_sync_filter_waits_for_the_late_row() -> None:
 
 
 def test_filter_order_holds_results_until_the_late_row() -> None:
-    """Figure 4: <b6, b9> and <c4, c10> are there when a8 comes, which leaves before them."""
+    """Figure 4: the results <b6, b9> and <c4, c10> are held when a8 comes; a8's result leaves
+    first."""
     found = traced("filter_order")
     assert pairs(found) == [("a", 8, 5), ("b", 6, 9), ("c", 4, 10)]
     taken = delays(found)
@@ -88,8 +90,8 @@ def test_filter_order_is_ahead_by_three_times_the_service() -> None:
 
 
 def test_adaptive_changes_over_as_rates_change() -> None:
-    """The slow stream comes at 0.1, 2 and 0.1 rows a second: c·w·λ1·λ2 is 0.03, 0.6 and 0.03. What
-    leaves, and in which order, is always the same."""
+    """The slow stream has 0.1, 2 and 0.1 rows per second: c·w·λ1·λ2 is 0.03, 0.6 and 0.03. The
+    results and their order are the same for every operator."""
     slow = [10.0 * n for n in range(300)] + [3000 + n / 2 for n in range(2000)]
     slow += [4000 + 10.0 * n for n in range(300)]
     at = np.concatenate([slow, np.arange(70_000) / 10 + 0.001])

@@ -1,4 +1,4 @@
-"""Joins of streams: random ones against the reference; bands; what is kept, and for how long."""
+"""Joins of streams: random joins against the reference, bands, and how long rows are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_joins import SHAPES, join_case, rooms
 from tests.support.seconds import SECOND, rows
 
-#: Of so many shapes one is run, unless all are: each takes seconds to compile.
+#: Without --full, one shape in PART runs: each shape takes seconds to compile.
 PART = 12
 
 
@@ -100,7 +100,8 @@ def test_windows_over_either_time(session: cql.Session) -> None:
 def test_joint_punctuation_does_not_wait_for_the_band(
     session: cql.Session, band: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Out-of-order paper §7: how many rows, of one a second, have come when a group leaves."""
+    """Out-of-order paper §7: the number of rows, one per second, that arrive before a group
+    leaves."""
     n = 400
     monkeypatch.setattr(input_scheduler, "SHORT", 8)
     monkeypatch.setattr(Execution, "_gathered", lambda *_: {})
@@ -131,7 +132,7 @@ def test_joint_punctuation_does_not_wait_for_the_band(
 def test_rows_that_are_left_alone_leave_a_few_at_a_time(
     session: cql.Session, flush: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Out-of-order paper §6: of 400 rows at one time none finds a partner."""
+    """Out-of-order paper §6: none of 400 rows at one time finds a partner."""
     n = 400
     monkeypatch.setattr(input_scheduler, "SHORT", 8)
     monkeypatch.setattr(oop_join, "_PADS", 8)
@@ -148,7 +149,7 @@ def test_rows_that_are_left_alone_leave_a_few_at_a_time(
 
 
 def test_ends_of_pairs_are_window_attributes(session: cql.Session) -> None:
-    """Pairs at 0 and 0.5, 1 and 1.5, 2 and 2.5 seconds."""
+    """The pairs are at 0 and 0.5, 1 and 1.5, 2 and 2.5 seconds."""
     for end, times in (("greatest", (0.5, 1.5, 2.5)), ("least", (0, 1, 2))):
         found = session.sql(
             f"SELECT count(*) AS n, window_start FROM (SELECT {end}(a.ts, b.at) AS m FROM a JOIN b"
@@ -161,7 +162,7 @@ def test_ends_of_pairs_are_window_attributes(session: cql.Session) -> None:
 
 
 def test_rows_without_a_partner_leave_when_none_can_come(session: cql.Session) -> None:
-    """One that is ahead of its time waits longer; those behind it leave all the same."""
+    """A row far ahead in time waits longer; the rows that arrive after it do not wait for it."""
     session.set("morsel_rows", 1)
     ts = [0, 1, 100, 2, 3, 110]
     session.create_stream("p", rows(ts=ts, k=list(range(6))), "ts", slack="200 seconds")
@@ -290,10 +291,10 @@ def test_what_is_refused_is_named(session: cql.Session, text: str, clause: str) 
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
 def test_what_is_kept_depends_on_the_band(session: cql.Session, runtime: str) -> None:
-    """10,000 rows a side, of which about 20 lie within the band at any time."""
+    """Of 10,000 rows per side, about 20 lie within the band at any time."""
     n = 10_000
     session.set("runtime", runtime)
-    with blocks_of_eight():  # inputs take turns by blocks
+    with blocks_of_eight():  # the inputs alternate after each block
         for name in ("p", "q"):
             table = rows(ts=[t / 10 for t in range(n)], k=[t % 7 for t in range(n)])
             session.create_stream(name, table.to_batches, "ts")
@@ -320,7 +321,8 @@ CROWDS = {
 
 @pytest.mark.parametrize("what", CROWDS)
 def test_pairs_pass_though_they_are_many(what: str) -> None:
-    """All of 1,200 rows a side find each other: few pairs are ready that nobody has read yet."""
+    """Each of 1,200 rows matches all 1,200 rows of the other side; few pairs wait for the
+    reader."""
     n, morsel = 1_200, 256
     crowd = rows(ts=[s / 1000 for s in range(n)], k=[7] * n, v=list(range(n)))
     with cql.connect(spark=False, morsel_rows=morsel) as session:
@@ -334,14 +336,14 @@ def test_pairs_pass_though_they_are_many(what: str) -> None:
             read += batch.num_rows
         state = {m["operator"]: m.get("peak_bytes") or 0 for m in run.metrics()}
     assert most <= 20 * morsel
-    assert max(state.values()) < 4_000_000, state  # all pairs: 26 MB
+    assert max(state.values()) < 4_000_000, state  # all pairs take 26 MB
     assert what == "count" or read in (n * n, 2 * n * n)
 
 
 def test_the_second_links_of_rows_lead_no_further_than_the_ring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of rows that have left would be followed out of the memory."""
+    """A second link of a purged row would lead outside the ring's memory."""
     made: list[OopJoinOperator] = []
     real = OopJoinOperator.__init__
 
@@ -367,7 +369,7 @@ def test_the_second_links_of_rows_lead_no_further_than_the_ring(
 def test_buckets_hold_the_lower_half_of_the_numbers_of_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Results are the same where that comes to its end."""
+    """Results stay the same when these 32 bits wrap around."""
     real, begin = OopJoinOperator.__init__, [0]
 
     def numbered(self: OopJoinOperator, *args: Any, **more: Any) -> None:

@@ -1,5 +1,5 @@
 """Joins against DuckDB, at the last instant of bounded input: streams without windows and tables,
-of which nothing leaves, and (whose windows) the last rows of each key."""
+whose rows never leave, and windows of the last rows of each key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUBQUERIES = (
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k < a.k AND b.s <> a.s)",
 )
 
-#: Joins of streams without a band, where a relation is asked for, and of what ASOF JOIN gives.
+#: Joins of streams without a band, where the query needs a relation, and joins of ASOF results.
 RELATIONS = (
     "SELECT a.t FROM a WHERE EXISTS (SELECT 1 FROM b, a AS c WHERE b.k = a.k AND b.v = c.v)",
     "SELECT a.t FROM a WHERE a.v NOT IN (SELECT b.v FROM b JOIN a AS c ON b.k = c.k WHERE c.v > 9)",
@@ -43,21 +43,21 @@ RELATIONS = (
 )
 
 
-#: What WHERE asks of one side of an outer join: the preserved one, the other one, or both.
+#: WHERE conditions on one side of an outer join (preserved or not), or on both sides.
 ASKED = (
     "a.v > 5 AND b.v IS NULL",
     "a.s <> 'p' AND (b.v > 9 OR b.v IS NULL)",
     "b.v > 5",
     "(a.v > 5 OR a.k IS NULL) AND a.v < 15 AND coalesce(b.v, 0) < 12",
 )
-#: The sources of it: relations, streams near each other, what is nearest.
+#: Sources for these conditions: a relation join, stream joins with a band, an ASOF join.
 ONE_SIDE = (
     "a RIGHT JOIN b ON a.k = b.k AND a.v < b.v",
     "a LEFT JOIN b ON a.k = b.k AND abs(a.t - b.t) <= 90",
     "a RIGHT JOIN b ON b.t BETWEEN a.t - 30 AND a.t + 60",
     "a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t",
 )
-#: Bands of times that stand in WHERE, above an outer join; of each row at most one below it.
+#: Time bands in WHERE, above another join: an outer, a semi- or an anti-join.
 BANDS_ABOVE = (
     "SELECT a.t, b.t AS u, c.v FROM a, b LEFT JOIN b AS c ON c.t = b.t"
     " WHERE abs(a.t - b.t) <= 50 AND a.v > 3",
@@ -111,7 +111,7 @@ def test_kinds(kind: str, condition: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_with_tables(kind: str, seed: int) -> None:
-    """NULL is no key, also next to 0."""
+    """A NULL key matches nothing, not even a 0."""
     rng = random.Random(f"{seed} {kind}")
     right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.k AS l, b.v AS w"
     text = f"SELECT a.k, a.v{right} FROM a {kind} b ON a.k = b.k"
@@ -132,7 +132,7 @@ def test_kinds_with_tables(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["JOIN", "FULL JOIN", "ANTI JOIN"])
 def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
-    """As an aggregate shows them; rows of no key are of one."""
+    """An aggregate reads these rows; the rows with a NULL key are the rows of one key."""
     counted, condition = "SELECT k, s, count(*) AS n, max(v) AS v", CONDITIONS[0]
     mine = f"({counted} FROM {{0}} [PARTITION BY k ROWS 2] GROUP BY k, s)"
     latest = (
@@ -164,7 +164,8 @@ def test_integer_times_of_windows(kind: str, seed: int) -> None:
 
 
 def test_times_at_the_end_of_all_times() -> None:
-    """Nothing overflows that compares them, but what computes with them first may."""
+    """Comparisons of these times do not overflow; a condition that computes with them is
+    refused."""
     times = [-MAX_EVENT_TIME, MAX_EVENT_TIME - 2, MAX_EVENT_TIME]
     asked = "SELECT a.t FROM a WHERE {} (SELECT 1 FROM b WHERE a.t > b.t AND {})"
     with cql.connect(spark=False) as session:
@@ -222,7 +223,7 @@ def test_keys_of_bigint_and_decimal(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "ANTI JOIN"])
 def test_times_that_lie_near_those_of_a_table(kind: str) -> None:
-    """Of an outer join nothing may fail but sums of times, which no row is guarded from."""
+    """An outer join refuses conditions that can fail, except sums and differences of times."""
     rng, tables = random.Random(kind), {}
     for name in "ab":
         times = sorted(rng.randrange(100) for _ in range(30))
@@ -247,8 +248,8 @@ def test_times_that_lie_near_those_of_a_table(kind: str) -> None:
 
 @pytest.mark.parametrize("ways", ["single", "pipeline"])
 def test_three_streams_whose_distances_are_sums(ways: str) -> None:
-    """What bounds how far apart rows lie is never computed: it does not keep three inputs from
-    being joined by one operator."""
+    """The sums in the time bounds are never evaluated, so that one operator can join the three
+    inputs."""
     near = "abs(a.t - b.t) <= 60 AND c.t BETWEEN b.t AND b.t + 100 AND a.k = b.k AND b.k = c.k"
     text = f"SELECT a.t, b.t AS u, c.t AS w, a.k FROM a, b, c WHERE {near}"
     tables = {name: table(random.Random(name), 200) for name in "abc"}
@@ -269,7 +270,7 @@ def test_three_streams_whose_distances_are_sums(ways: str) -> None:
 @pytest.mark.parametrize("slack", [0, 40])
 @pytest.mark.parametrize("kind", ["JOIN", "ANTI JOIN"])
 def test_lists_that_lie_far_apart(kind: str, slack: int, runtime: str, seed: int) -> None:
-    """Of 400 keys: rows of one lie some 10 KB apart, and each row meets about 10 of them."""
+    """Rows of one of the 400 keys lie some 10 KB apart, and each row meets about 10 rows."""
     rng, tables = random.Random(f"{seed} {kind} {slack}"), {}
     for name in "ab":
         times = sorted(range(6_000), key=lambda t: t + rng.uniform(0, slack))

@@ -1,5 +1,6 @@
-"""``<=>`` as a key: an equality in which NULL is a value, wherever ``=`` is one. Each operator that
-looks rows up, each type, each runtime and the partitions give what asking every pair gives."""
+"""``<=>`` as a key: an equality in which NULL is a value, wherever ``=`` can be a key. With each
+operator that looks rows up, each type, each runtime and partitions, results equal those of a
+comparison of all pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from cql.errors import BindError, CqlError
 from tests.support.runtimes import RUNTIMES
 
 NAN = float("nan")
-#: Values of each type: with one that is stored as zero, which NULL must not be taken for.
+#: Values of each type; one of them is stored as zero, and NULL must not equal it.
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "boolean": (pa.bool_(), [False, True]),
     "tinyint": (pa.int8(), [0, -1]),
@@ -50,7 +51,7 @@ def bag(found: list[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 @pytest.fixture
 def session() -> Iterator[cql.Session]:
-    """Streams ``l`` and ``r`` and tables ``t`` and ``u`` of the same rows."""
+    """Streams ``l`` and ``r``, and tables ``t`` and ``u`` with the same rows."""
     with cql.connect(spark=False) as made:
         for stream, table, ids in (("l", "t", "id"), ("r", "u", "rid")):
             data = pa.table({name: [row[k] for row in ROWS[stream]] for k, name in
@@ -60,7 +61,7 @@ def session() -> Iterator[cql.Session]:
         yield made
 
 
-#: id, time, k, s, d.
+#: (id, ts, k, s, d) of each row of ``l`` and ``r``.
 ROWS: dict[str, list[tuple[Any, ...]]] = {
     "l": [
         (1, 1, None, None, Decimal("0.0")),
@@ -82,7 +83,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 KEYS = ("id", "ts", "k", "s", "d")
-#: Conditions of keys, and what they say of two rows.
+#: Conditions on keys, and their (column, null-safe) pairs.
 CONDITIONS = {
     "l.s <=> r.s": [("s", True)],
     "l.k IS NOT DISTINCT FROM r.k AND r.s = l.s": [("k", True), ("s", False)],
@@ -92,7 +93,7 @@ CONDITIONS = {
     ],
 }
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
-#: What the rows of a stream join have besides, and what that says of their times.
+#: The further conditions of a stream join: none, or a band.
 BANDS = ("", " AND l.ts BETWEEN r.ts - 2 AND r.ts + 3")
 
 
@@ -108,7 +109,7 @@ def met(asked: list[tuple[str, bool]], one: tuple[Any, ...], other: tuple[Any, .
 
 
 def joined(kind: str, asked: list[tuple[str, bool]], *, near: bool) -> list[tuple[Any, ...]]:
-    """What a join gives, by asking every pair."""
+    """The rows of a join, from a comparison of all pairs."""
     pairs = [
         (one, other)
         for one in ROWS["l"]
@@ -131,7 +132,7 @@ def shown(kind: str) -> str:
 
 
 def conditions(first: int, full: bool) -> list[str]:
-    """All of them, or one: each is compiled."""
+    """All conditions with --full, otherwise one: each is compiled."""
     return list(CONDITIONS) if full else [list(CONDITIONS)[first % len(CONDITIONS)]]
 
 
@@ -146,7 +147,7 @@ def test_joins_of_streams(session: cql.Session, kind: str, near: bool, full: boo
             assert bag(rows(session.sql(text, morsel_rows=2, **runtime))) == expected, text
 
 
-#: Of a stream with a table and of tables, which is looked up in; of relations, which change.
+#: A stream with a table and a table with a table, for lookups; two relations, which change.
 SIDES = (("l", "u"), ("t", "u"), ("l [RANGE UNBOUNDED]", "r [RANGE UNBOUNDED]"))
 
 
@@ -177,7 +178,7 @@ def test_a_key_that_one_side_always_has_is_one_column(session: cql.Session) -> N
     assert "id = n" in said
 
 
-#: Types that are stored and compared in ways of their own.
+#: Types with their own storage and comparison.
 SOME = ("boolean", "bigint", "double", "decimal", "timestamp", "binary")
 
 
@@ -198,7 +199,7 @@ def test_null_is_a_value_of_every_type(name: str, full: bool) -> None:
 
 
 def test_arrays(session: cql.Session) -> None:
-    """Of texts and of numbers, of both sides of which some are NULL."""
+    """Arrays of texts and of numbers; both sides have arrays that are NULL."""
     for values in ("s", "k"):
         side = (
             f"(SELECT o.{{0}} AS n, v.x FROM {{1}} o LEFT JOIN (SELECT {{0}}, array_agg({values})"
@@ -217,7 +218,7 @@ def test_arrays(session: cql.Session) -> None:
 
 
 def test_subqueries(session: cql.Session) -> None:
-    """EXISTS over tables and over streams, in WHERE alone and beside other conditions."""
+    """EXISTS over tables and over streams, alone in WHERE and beside another condition."""
     asked = CONDITIONS["l.s <=> r.s"]
     there = [a[0] for a in ROWS["l"] if any(met(asked, a, b) for b in ROWS["r"])]
     for source, other in (("t", "u"), ("l", "r")):
@@ -255,7 +256,7 @@ def test_using_stays_an_equality(session: cql.Session) -> None:
 
 
 def test_in_partitions(session: cql.Session) -> None:
-    """NULL is in one of them, with its partners."""
+    """One partition holds the rows with a NULL key of both sides."""
     text = "SELECT l.id, r.rid FROM l JOIN r ON l.s <=> r.s AND l.ts BETWEEN r.ts - 2 AND r.ts + 3"
     expected = bag(joined("JOIN", [("s", True)], near=True))
     for parts in (1, 4, 100):

@@ -1,4 +1,4 @@
-"""Joins of relations: random ones against the reference; instants, padding, what leaves."""
+"""Joins of relations: random joins against the reference; instants, padding, rows that leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.fuzz.random_relation_joins import SHAPES, relation_join_case
 from tests.support.relation_cases import difference_of_changes, expected_changes
 from tests.support.seconds import rows
 
-#: Shapes of every run: a shape costs a second or two to compile.
+#: The number of shapes that run without --full: a shape takes a second or two to compile.
 QUICK = 4
 
 
@@ -48,7 +48,7 @@ def session() -> Iterator[cql.Session]:
 
 
 def told(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
-    """(second, weight, …) of each change, by time."""
+    """(second, weight, …) of each change, sorted."""
     found = []
     for row in session.sql(f"{text} EMIT CHANGES").to_arrow().to_pylist():
         time, weight, *values = row.values()
@@ -58,7 +58,7 @@ def told(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
 
 
 def last(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
-    """The rows of the relation in the end."""
+    """The rows of the final relation, sorted."""
     return sorted((tuple(r.values()) for r in session.sql(text).to_arrow().to_pylist()), key=str)
 
 
@@ -66,7 +66,7 @@ def last(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_pair_is_there_while_both_rows_are(session: cql.Session) -> None:
-    """Both ends of RANGE are in: it leaves one microsecond after."""
+    """Both ends of RANGE are inclusive: the pair leaves one microsecond after the end."""
     pairs = "SELECT v, w FROM a [RANGE 2 SECONDS], b [RANGE 1 SECOND] WHERE a.k = b.k"
     assert told(session, f"SELECT DISTINCT * FROM ({pairs})") == [
         (0.0, 1, 10, 1),
@@ -91,7 +91,7 @@ def test_rows_that_come_at_one_instant_meet_at_it(session: cql.Session) -> None:
 
 
 def test_what_is_replaced_at_an_instant_changes_once(session: cql.Session) -> None:
-    """The last row of each side: both may be others from one instant to the next."""
+    """Each window holds the last row of its side, and an instant may replace either row."""
     text = "SELECT DISTINCT v, w FROM a [ROWS 1], b [ROWS 1]"
     assert told(session, text) == [
         (0.0, 1, 10, 1),
@@ -111,7 +111,7 @@ def test_what_is_replaced_at_an_instant_changes_once(session: cql.Session) -> No
 
 
 def test_a_pair_of_windows_of_rows_leaves_once(session: cql.Session) -> None:
-    """At the top, each pair that was there at some instant."""
+    """At the top level, each pair that exists at some instant leaves once."""
     found = last(session, "SELECT v, w FROM a [ROWS 2], b [ROWS 1]")
     assert found == [
         *((10, 1), (10, 2), (20, 1), (20, 2), (20, 3)),
@@ -169,7 +169,8 @@ def test_where_is_not_on(session: cql.Session) -> None:
 
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
 def test_a_row_without_another_time_than_that_of_the_window(kind: str) -> None:
-    """It is not bad, so that a filter below the join must not keep it."""
+    """A NULL in another time column makes no row bad, so that a filter below the join may drop the
+    row."""
     fields = [pa.field("t", pa.int64(), nullable=False), ("u", pa.int64()), ("v", pa.int64())]
     rows = pa.table({"t": [1, 2, 3], "u": [None, 2, 3], "v": [1, 2, 3]}, schema=pa.schema(fields))
     with cql.connect(spark=False) as session:
@@ -184,7 +185,7 @@ def test_a_row_without_another_time_than_that_of_the_window(kind: str) -> None:
 
 
 def test_a_partner_of_nulls_looks_like_none(session: cql.Session) -> None:
-    """The change from the one to the other is none."""
+    """To replace the padded row by a partner of NULLs is no change."""
     inner = "(SELECT max(w) AS w FROM b [NOW] WHERE w > 1)"
     text = f"SELECT x, w FROM t LEFT JOIN {inner} m ON x = 'r'"
     assert [row for row in told(session, text) if row[0] >= 0] == [
@@ -203,7 +204,7 @@ def test_a_partner_of_nulls_looks_like_none(session: cql.Session) -> None:
     ]
 
 
-# How often ----------------------------------------------------------------------------------------
+# Multiplicity -------------------------------------------------------------------------------------
 
 
 def test_equal_rows_keep_their_number(session: cql.Session) -> None:
@@ -227,7 +228,7 @@ def test_tables_join_as_they_are(session: cql.Session) -> None:
     assert told(session, counted) == [(0.0, 1, 2)]
 
 
-# What is kept -------------------------------------------------------------------------------------
+# State --------------------------------------------------------------------------------------------
 
 
 def many(n: int) -> pa.Table:
@@ -239,10 +240,10 @@ def many(n: int) -> pa.Table:
     [("", "RANGE 1 SECOND"), ("FULL", "RANGE 1 SECOND"), ("LEFT", "ROWS 10")],
 )
 def test_rows_leave_with_their_window(session: cql.Session, kind: str, window: str) -> None:
-    """2,000 rows a side, of which eleven or ten are there at any time, and no more keys than
-    these have."""
+    """Of 2,000 rows per side, ten or eleven are in the window at any time, with at most seven
+    keys."""
     n = 2_000
-    with blocks_of_eight():  # inputs take turns by blocks
+    with blocks_of_eight():  # the inputs alternate after each block
         for name in ("p", "q"):
             session.create_stream(name, many(n).to_batches, "ts")
         query = session.sql(
@@ -317,7 +318,7 @@ def test_the_latest_row_of_each_key_of_endless_input(session: cql.Session) -> No
     assert [row["k"] for row in found[:6]] == [0, 1, 2, 0, 1, 2]
 
 
-# What is refused ----------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ def test_refused(session: cql.Session, text: str, error: str, hint: str) -> None
     assert caught.value.position is not None
 
 
-# One stream, twice --------------------------------------------------------------------------------
+# Self-joins ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -374,13 +375,13 @@ def test_a_stream_joined_with_itself_is_read_once(
     query = session.sql(re.sub(r"\ba ", "once ", text))
     assert "read once for its" in query.explain()
     assert sorted((tuple(r.values()) for r in query.to_arrow().to_pylist()), key=str) == expected
-    assert opened == []  # the first run goes on with what told the columns
+    assert opened == []  # the first run continues the read that found the columns
     read = [m for m in query.metrics() if m["operator"] == "once"]
     assert [m["rows_in"] for m in read] == [4]
 
 
 def test_zeros_of_either_sign_are_one_row() -> None:
-    """A row that leaves as another one of equal values enters is no change."""
+    """A row that leaves while an equal row enters is no change."""
     table = rows(ts=[1, 2, 3], x=[0.0, -0.0, 5.0], k=[7, 7, 8])
     with cql.connect(spark=False) as session:
         session.create_stream("z", table, "ts")
@@ -390,7 +391,7 @@ def test_zeros_of_either_sign_are_one_row() -> None:
 
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "SEMI JOIN", "ANTI JOIN"])
 def test_a_row_that_where_leaves_out_is_an_instant(kind: str) -> None:
-    """From the first row on there is an aggregate, whatever it is of."""
+    """The aggregate has a row from the first input row on, even if WHERE drops that row."""
     text = (
         f"SELECT count(*) AS n FROM a [RANGE 10] {kind} b [ROWS 2] ON a.k = b.k WHERE a.v > 9"
         " EMIT CHANGES"

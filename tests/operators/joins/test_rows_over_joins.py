@@ -1,4 +1,4 @@
-"""Windows over the numbers of the pairs of a join (out-of-order paper §5.2)."""
+"""Windows over the sequence numbers of a join's pairs (out-of-order paper §5.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.runtimes import Settings, apply
 ON = "a.k = b.k AND b.t BETWEEN a.t - 2 AND a.t + 1"
 PAIRS = f"SELECT a.t AS t, b.t AS u, a.v AS v, b.v AS w FROM a JOIN b ON {ON}"
 COUNT = "SELECT count(*) AS n, sum(v) AS v, sum(w) AS w, window_end AS e FROM ({}) AS j {}"
-#: (t, k, v): several rows of one time; v counts.
+#: (t, k, v): three rows at each time; v numbers the rows.
 ROWS = {
     name: [(i // 3, random.Random(f"{name} {i}").randrange(3), i) for i in range(120)]
     for name in "ab"
@@ -27,7 +27,7 @@ RUNTIMES: tuple[Settings, ...] = (
     {"runtime": "ordered", "partitions": 1, "workers": 2, "morsel_rows": 64},
     {"runtime": "ordered", "partitions": 4, "workers": 2, "morsel_rows": 7},
 )
-#: The joins in any order with each runtime, those in order with one.
+#: OOP-Join with each runtime, the in-order joins with one runtime.
 CHOICES = [*(("oop_join", runtime) for runtime in RUNTIMES), ("adaptive", RUNTIMES[-1])]
 
 
@@ -48,7 +48,7 @@ def results(session: Session, text: str) -> list[tuple[Any, ...]]:
 
 
 def pairs() -> list[tuple[int, ...]]:
-    """(t, u, v, w)."""
+    """(t, u, v, w) of each pair."""
     return [
         (t, u, v, w)
         for t, k, v in ROWS["a"]
@@ -58,7 +58,7 @@ def pairs() -> list[tuple[int, ...]]:
 
 
 def counted(rows: list[tuple[int, ...]], n: int, m: int) -> list[tuple[int, ...]]:
-    """(rows, sum of v, sum of w, end) of windows of ``n`` rows that slide by ``m``."""
+    """(number of rows, sum of v, sum of w, end) of windows of ``n`` rows that slide by ``m``."""
     ends = range(m, len(rows) + n, m)
     held = [(rows[max(0, e - n) : e], e) for e in ends if e - n < len(rows)]
     return [(len(w), sum(r[2] for r in w), sum(r[3] for r in w), e) for w, e in held]
@@ -71,7 +71,7 @@ def test_every_operator_gives_the_same_windows(
     apply(session, runtime, {"join_operator": operator})
     by_time = sorted(pairs(), key=lambda r: (max(r[:2]), *r))
     assert results(session, COUNT.format(PAIRS, "[ROWS 20 SLIDE 10]")) == counted(by_time, 20, 10)
-    by_left = sorted(pairs())  # as ORDER BY says, and at one time by the columns
+    by_left = sorted(pairs())  # by t, then by the other columns
     found = results(session, COUNT.format(f"{PAIRS} ORDER BY t", "[ROWS 20 SLIDE 10]"))
     assert found == counted(by_left, 20, 10)
 
@@ -89,7 +89,7 @@ def test_in_the_select_list(session: Session) -> None:
 
 
 def test_lookups(session: Session) -> None:
-    """Of rows with partners in a table, and of those that have one."""
+    """Windows over the pairs with a table, and over the rows whose key is IN a table."""
     looked_up = [(t, x, v, 0) for t, k, v in ROWS["a"] for x in {1: [10], 2: [20, 21]}.get(k, [])]
     text = "SELECT a.t AS t, d.x, a.v AS v, 0 AS w FROM a JOIN d ON a.k = d.k"
     found = results(session, COUNT.format(text, "[ROWS 4 SLIDE 4]"))
@@ -101,7 +101,7 @@ def test_lookups(session: Session) -> None:
 
 @pytest.mark.parametrize("window", ["[ROWS 30 SLIDE 30]", "[PARTITION BY k ROWS 60 SLIDE 60]"])
 def test_computed_columns_under_the_numbers(session: Session, window: str) -> None:
-    """A column that the subquery makes leaves the numbers their place."""
+    """Columns that the subquery computes do not displace the row numbers."""
     text = f"SELECT sum(v) AS v FROM (SELECT v + 1 AS v, k < 9 AS k FROM a) AS c {window}"
     assert sum(v for (v,) in results(session, text)) == sum(v + 1 for _, _, v in ROWS["a"])
 

@@ -1,4 +1,5 @@
-"""Joins of streams with tables: random ones against the reference, DuckDB, what is refused."""
+"""Joins of streams with tables: random joins against the reference, against DuckDB, and
+refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_table_joins import SHAPES, table_case
 
-#: Shapes of every run.
+#: The number of shapes that run without --full.
 SMALL = 4
 
 
@@ -35,7 +36,7 @@ PAGES = {"page": [1, 2, 2, None], "name": ["one", "two", "zwei", "none"], "site"
 
 
 def stream(**columns: list[Any]) -> pa.Table:
-    """``ts`` in seconds."""
+    """A table whose ``ts``, in seconds, becomes a timestamp."""
     times = pa.array([int(t * 1_000_000) for t in columns.pop("ts")], pa.timestamp("us"))
     return pa.table({"ts": times, **columns})
 
@@ -55,7 +56,7 @@ def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
 
 
 def test_rows_pass_in_their_order_late_ones_too(session: cql.Session) -> None:
-    """3 comes behind 5: it is late, and passes."""
+    """The row at 3 comes after the row at 5: it is late, and passes."""
     found = rows(session, "SELECT ms, name FROM clicks LEFT JOIN pages USING (page)")
     pairs = [(20, "two"), (20, "zwei"), (30, None), (40, "two"), (40, "zwei"), (50, None)]
     assert found == [(10, "one"), *pairs]
@@ -82,7 +83,7 @@ def test_stars(session: cql.Session, source: str) -> None:
 
 
 def test_windows_above_close_while_rows_come(session: cql.Session) -> None:
-    """The window of the stream is that of the aggregate; without end, its results come."""
+    """The stream's window is the window of the aggregate; endless input gives its results."""
 
     def endless() -> Iterator[dict[str, Any]]:
         for n in count():
@@ -115,7 +116,7 @@ def test_groups_close_by_a_key_that_rises(session: cql.Session) -> None:
 def test_rows_of_a_table_without_a_partner_wait_for_the_end(
     session: cql.Session, kind: str
 ) -> None:
-    """No lookup: both sides join as streams, whose late row (40) is left out."""
+    """This is no lookup: both sides join as streams, and the stream's late row (40) is left out."""
     text = f"SELECT c.ms, p.name FROM clicks c {kind} JOIN pages p ON c.page = p.page"
     found = {(10, "one"), (20, "two"), (20, "zwei"), (None, "none")}
     lonely = {(30, None), (50, None)} if kind == "FULL" else set()
@@ -197,7 +198,8 @@ def test_an_endless_table_is_none(session: cql.Session) -> None:
 def test_texts_of_a_table_outlive_those_of_the_stream(
     session: cql.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dictionary is compacted while the stream passes fresh texts; keys are still found."""
+    """The dictionary is compacted while the stream passes new texts; the table's keys are still
+    found."""
     monkeypatch.setattr(compaction, "LEAST", 1_000)
     n = 2_000
     texts = [f"fresh {k}" if k % 10 else "one" for k in range(n)]

@@ -1,5 +1,5 @@
-"""Tables that are read again while a stream without an end looks rows up in them (SET
-table_refresh), under a clock of the test's own."""
+"""Tables that are read again while an endless stream looks rows up in them (SET table_refresh),
+under the test's own clock."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.support.live import STEADY, Clock, Live
 
 @dataclass
 class Dimension:
-    """A table of one row, the number of 10 seconds that the clock has passed; a new version every
-    ``every`` seconds, or it cannot tell."""
+    """A table of one row: the number of 10-second steps of the clock. Its version changes every
+    ``every`` seconds; if ``every`` is None, it has no version."""
 
     clock: Clock
     every: float | None
@@ -52,7 +52,8 @@ class Dimension:
 def seen(
     every: float | None, refresh: str, runtime: str = "depth_first", on: str = "t.v >= 0"
 ) -> tuple[list[tuple[int, int]], list[float], Query]:
-    """(second of the stream, what the table said) of each row, and when the table was read."""
+    """(second of the stream, value of the table) of each row, the seconds at which the table was
+    read, and the query."""
     live = Live()
     table = Dimension(live.clock, every)
     live.session._catalog.local.add_source(("t",), table, StreamSpec())
@@ -75,7 +76,7 @@ def test_it_is_known_which_rows_saw_which_version(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tests.support.live.Execution", Recorded)
     found, _, _ = seen(None, "20 seconds")
     (run,) = runs
-    first = 0  # place in the stream: the rows of the table have places, too
+    first = 0  # index of a stream row; positions also count the rows of the table
     for k, (name, at) in enumerate(run.rereading.switches):
         assert name == "t"
         rows = [v for _, v in found[first : at - (k + 2)]]
@@ -85,11 +86,11 @@ def test_it_is_known_which_rows_saw_which_version(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
 def test_rows_see_the_version_that_they_come_after(runtime: str) -> None:
-    """A row per second; the table is read again when the clock has reached 10, 20, … seconds."""
+    """A row comes per second; the table is read again when the clock reaches 10, 20, … seconds."""
     found, opened, query = seen(None, "10 seconds", runtime)
     assert [at for at, _ in found] == list(range(60))
     assert [round(t) for t in opened] == [0, 10, 20, 30, 40, 50]
-    # the clock is asked between two turns: the row that comes at 10 may just be ahead of it
+    # the run reads the clock between two turns: the row at 10 may come just before the refresh
     assert all(v in ((at - 1) // 10, at // 10) for at, v in found if at)
     (join,) = (m for m in query.metrics() if m["operator"].startswith("tablejoin"))
     assert (join["table_versions"], join["table_rows"]) == (6, 1)
@@ -110,7 +111,7 @@ def test_off_reads_it_once() -> None:
 
 
 def test_through_filters_and_projections() -> None:
-    """What is computed below the join is computed again."""
+    """The expressions below the join are computed again."""
     _, opened, _ = seen(None, "20 seconds", on="t.v * 2 = 2 * (t.v + 0 * unix_seconds(s.ts))")
     assert [round(t) for t in opened] == [0, 20, 40]
 

@@ -1,5 +1,5 @@
-"""The in-order window joins: random ones against the reference, in order; several inputs both ways;
-when they are chosen, and what they keep."""
+"""The in-order window joins: random joins against the reference, in order; several inputs, in one
+operator or in a pipeline; when they are chosen, and the rows that they keep."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ def plan(session: cql.Session, text: str) -> str:
     return str(session.sql(f"EXPLAIN {text}"))
 
 
-#: Of the random shapes so many are run, unless all are.
+#: The number of random shapes that run without --full.
 PARTS = 2
 
 
 def small(monkeypatch: pytest.MonkeyPatch, seed: int) -> dict[str, Any]:
-    """Rings and tables that also grow and shrink; Adaptive changes over now and then."""
+    """Makes rings and tables grow and shrink; under these settings, Adaptive switches now and
+    then."""
     for name in ("_ROWS", "_KEYS"):
         monkeypatch.setattr(in_order_join, name, 2 if seed % 3 else 1024)
     return {"join_cost": 1_000_000 * (seed % 5), "join_alpha": 0.2 * (seed % 3)}
@@ -87,7 +88,7 @@ def several_case(index: int, seed: int) -> Case:
 
 
 def test_several_inputs_both_ways(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the queries, unless all are asked for: each takes ten seconds to compile."""
+    """Without --full, one of the queries runs: each takes ten seconds to compile."""
     for index in range(len(_SEVERAL) if full else 1):
         for seed in range(100 if full else 5):
             way = small(monkeypatch, seed)
@@ -124,8 +125,8 @@ def test_results_are_ordered_by_their_time_without_a_sort(
 @pytest.mark.parametrize(
     "text",
     [
-        f"SELECT v, w {JOIN}",  # nobody asks for an order
-        f"SELECT v, w {JOIN} ORDER BY a.ts",  # no order that a join gives
+        f"SELECT v, w {JOIN}",  # no ORDER BY
+        f"SELECT v, w {JOIN} ORDER BY a.ts",  # an order that the join does not give
         f"SELECT v, w {JOIN} ORDER BY b.at DESC",
         f"SELECT count(*) {JOIN}",
         "SELECT v FROM a JOIN late l ON a.k = l.k AND abs(a.ts - l.ts) <= INTERVAL 1 SECOND"
@@ -153,7 +154,7 @@ def test_inputs_that_are_not_declared_in_order_are_sorted_below(session: cql.Ses
         session.set("join_operator", operator)
         assert (
             plan(session, text).count("PunctuatedSort by ts") == 2
-        )  # of a, for rows far ahead (MAX ADVANCE)
+        )  # also of a, for rows far ahead (MAX ADVANCE)
         found = session.sql(text).to_arrow().to_pylist()
         latest = [max(row["lt"], row["rt"]) for row in found]
         assert latest == sorted(latest)
@@ -233,8 +234,8 @@ def test_what_cannot_be_joined_in_order_is_refused(
 
 
 def test_rows_far_ahead_do_not_break_the_order(session: cql.Session) -> None:
-    """Input may have a clock that is wrong for a moment (MAX ADVANCE, an hour by default):
-    such a row waits below the join until time has come to it."""
+    """An input's clock may be wrong for a moment (MAX ADVANCE, an hour by default): a row far ahead
+    waits below the join until the watermark reaches it."""
     endless(session, "p")
     endless(session, "q")
     text = (
@@ -251,7 +252,7 @@ def test_rows_far_ahead_do_not_break_the_order(session: cql.Session) -> None:
 
 @pytest.mark.parametrize("operator", IN_ORDER)
 def test_an_idle_input_holds_nothing_back(operator: str) -> None:
-    """b was heard at 1, and is idle 5 seconds later; what it tells of what is over, is late."""
+    """b sends a row at 1 and is idle 5 seconds later; its row below the watermark is late."""
     live = Live()
     live.session.set("join_operator", operator)
     live.stream("a", STEADY)
@@ -271,8 +272,8 @@ def test_an_idle_input_holds_nothing_back(operator: str) -> None:
 def test_what_is_kept_depends_on_the_band(
     session: cql.Session, operator: str, runtime: str
 ) -> None:
-    """10,000 rows a side, of which about 20 lie within the band at any time. Texts that nobody
-    refers to any more are forgotten meanwhile."""
+    """Of 10,000 rows per side, about 20 lie within the band at any time. The dictionary drops texts
+    without references meanwhile."""
     n = 10_000
     session.set("runtime", runtime)
     session.set("join_operator", operator)

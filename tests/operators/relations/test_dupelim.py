@@ -1,5 +1,5 @@
-"""Dupelim: DISTINCT over a stream passes the first of equal rows as it comes, and forgets it when
-progress has passed its time (out-of-order paper §5.4)."""
+"""Dupelim: DISTINCT over a stream passes the first of equal rows at once and purges it when the
+watermark has passed its time (out-of-order paper §5.4)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SLACK = 5
 
 
 def disordered(count: int, seed: object, *, late: bool = False) -> pa.Table:
-    """Rows of every type, many of them twice, at most ``SLACK`` behind the one that is furthest;
-    ``late``: but for some that are further behind."""
+    """Rows of every type with many duplicates, at most ``SLACK`` behind the highest time; with
+    ``late``, some rows are further behind."""
     rng = random.Random(f"dupelim {seed}")
     times = [i // 4 + rng.randint(0, 4) for i in range(count)]
     times = [t - 40 * (late and rng.random() < 0.03) for t in times]
@@ -46,7 +46,7 @@ def disordered(count: int, seed: object, *, late: bool = False) -> pa.Table:
 
 
 def in_order(table: pa.Table, *names: str) -> list[str]:
-    """The first of equal rows, none of which is late, in the order of rows; 0.0 is -0.0."""
+    """The first of equal rows, in row order, with -0.0 as 0.0; no row is late."""
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
     plain = (tuple(v + 0.0 if isinstance(v, float) else v for v in row) for row in rows)
     return list(dict.fromkeys(map(repr, plain)))
@@ -72,7 +72,7 @@ def test_first_rows_pass_in_the_order_of_rows(runtime: dict[str, Any]) -> None:
 def test_texts_that_are_forgotten_stay_known(
     runtime: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The codes of texts change while rows are known by them."""
+    """Compaction changes the text codes in the rows that the operator holds."""
     monkeypatch.setattr(compaction, "LEAST", 1)
     seen = []
 
@@ -96,7 +96,7 @@ def test_texts_that_are_forgotten_stay_known(
 
 
 def test_a_first_row_shows_before_progress_has_passed_it() -> None:
-    """With such a slack, no punctuation ever comes to the times of these rows."""
+    """The slack is so large that punctuation never reaches the times of these rows."""
 
     def endless() -> Iterator[pa.RecordBatch]:
         while True:
@@ -110,7 +110,7 @@ def test_a_first_row_shows_before_progress_has_passed_it() -> None:
 
 
 def test_late_rows_are_left_out_and_counted() -> None:
-    """Progress is 8 when 7 comes; as a part of a minute, 7 is not late."""
+    """The watermark is 8 when 7 comes: t = 7 is late, and t / 5 = 1 is not."""
     table = pa.table({"t": [3, 13, 7, 8, 13, 9, 9]})
     with cql.connect() as session:
         session.create_stream("s", table, ordered_by="t", slack=SLACK)
@@ -150,7 +150,7 @@ def test_a_row_without_a_time_is_bad() -> None:
 
 
 def test_an_operator_by_itself_keeps_the_contract() -> None:
-    """Rows conserved, late rows in order, no row below a promise."""
+    """Rows are conserved, late rows come in order, and no other row is below the watermark."""
     table = disordered(400, "contract", late=True).rename_columns(
         ["ts", "k", "x", "f", "b", "m", "g", "z"]
     )
@@ -174,7 +174,7 @@ def test_an_operator_by_itself_keeps_the_contract() -> None:
             assert wrapped[-1].counters()["duplicates"] > 0
 
 
-#: Queries over ``s`` and ``r``, and the same without DISTINCT over a stream.
+#: Queries over ``s`` and ``r``, and their equivalents without DISTINCT over a stream.
 ABOVE = {
     "SELECT count(*) AS n, window_end FROM (SELECT DISTINCT t, k FROM s) AS d [RANGE 9 SLIDE 3]":
     "SELECT count(*) AS n, window_end FROM (SELECT t, k FROM s GROUP BY t, k) AS d"
@@ -232,7 +232,7 @@ def test_order_and_limit() -> None:
 
 
 def test_emit_on_window_close_holds_rows() -> None:
-    """They leave as groups that close do: in the order of their time."""
+    """The rows leave in order of time, as closed groups do."""
     table = disordered(300, "held")
     with cql.connect() as session:
         session.create_stream("s", table, ordered_by="t", slack=SLACK)

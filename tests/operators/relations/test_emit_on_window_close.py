@@ -1,4 +1,4 @@
-"""EMIT ON WINDOW CLOSE without a window: rows leave when progress has passed their time."""
+"""EMIT ON WINDOW CLOSE without a window: rows leave when the watermark has passed their time."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_pairs_wait_for_the_later_of_their_times(
 
 
 def test_nothing_leaves_before_progress_has_passed_it() -> None:
-    """What has left when a row comes: only rows that are five and more behind the newest."""
+    """When a row comes, only rows at least 5 behind the newest have left."""
     seen: list[tuple[int, int]] = []
     given: list[int] = []
 

@@ -1,5 +1,5 @@
-"""Relations: the changes, the final relation and the streams of each query equal the reference,
-whatever the order of arrival, the size of morsels and the runtime."""
+"""Relations: the changelog, the final relation and the streams of each query equal the reference,
+for every order of arrival, morsel size and runtime."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ BESIDE = {
 @pytest.mark.parametrize("empty", BESIDE)
 @pytest.mark.parametrize("stream", ["", "ISTREAM", "DSTREAM", "RSTREAM"])
 def test_beside_an_aggregate_of_nothing(empty: str, stream: str, seed: int) -> None:
-    """Its row is there from the beginning, before whatever the other relation holds: also before
-    0 and 1970, and where the input without rows is at an instant by punctuation."""
+    """An aggregate over no rows has its row from the beginning, before any row of the other
+    relation: also before instant 0, and if the empty input sends punctuation only."""
     text = BESIDE[empty] if not stream else f"SELECT {stream}(c) FROM ({BESIDE[empty]})"
     for start in (-60, 10):
         for punctuated in (False, True):
@@ -143,7 +143,8 @@ def test_final_relation_and_its_changes(session: cql.Session) -> None:
 
 
 def test_signs_within_an_instant(session: cql.Session) -> None:
-    """As STREAM shows them: what a RANGE window loses comes first, in a ROWS window behind."""
+    """As in STREAM: within an instant, deletions precede insertions in a RANGE window and follow
+    them in a ROWS window."""
 
     def signs(window: str) -> list[int]:
         query = session.sql(f"SELECT DISTINCT t FROM s {window}")
@@ -154,7 +155,8 @@ def test_signs_within_an_instant(session: cql.Session) -> None:
 
 
 def test_changes_are_net(session: cql.Session) -> None:
-    """Groups that change and show the same, or another group that takes the place of one."""
+    """An instant's changes are net: a group whose result stays the same, or whose row another group
+    takes over, outputs nothing."""
     data = pa.table({"t": pa.array([1, 2, 2, 3], pa.int64()), "k": [1, 1, 2, 1], "v": [5, 6, 5, 7]})
     session.create_stream("p", data, ordered_by="t")
     for text in (
@@ -167,7 +169,8 @@ def test_changes_are_net(session: cql.Session) -> None:
 
 
 def test_the_row_that_leaves(session: cql.Session) -> None:
-    """Of two rows with the same values it is the one whose window lets it go, here the first 5."""
+    """If two rows have equal values, the row that leaves its window is removed, here the first
+    5."""
     data = pa.table({"t": pa.array([1, 2, 3, 4], pa.int64()), "v": [5, 9, 5, 0]})
     session.create_stream("p", data, ordered_by="t")
     query = session.sql("""
@@ -185,7 +188,7 @@ def test_of_an_input_without_rows(session: cql.Session) -> None:
 
 
 def test_of_punctuation_alone(session: cql.Session) -> None:
-    """No row comes, and the source is at an instant before 0."""
+    """Punctuation advances the source to an instant before 0, without any row."""
     data = pa.table({"t": pa.array([-5], pa.int64()), "k": [1], "m": [True]})
     session.create_stream("p", data, ordered_by="t", punctuated={"t": "m"})
     query = session.sql("SELECT count(*) AS c, max(k) AS k FROM p [ROWS 2]")
@@ -241,8 +244,8 @@ def test_refused_without_a_clock(session: cql.Session) -> None:
 
 
 def test_early_results_end_as_those_of_closed_windows(seed: int) -> None:
-    """What stays of the changes is what leaves without EMIT CHANGES; groups of windows that have
-    ended are forgotten."""
+    """The changes sum to the rows that leave without EMIT CHANGES; the groups of closed windows are
+    removed."""
     text = "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s"
     case = case_of(text, random.Random(seed))
     with open_session(case) as session, warnings.catch_warnings():

@@ -1,4 +1,5 @@
-"""Groups without a window that punctuation closes: a key rises with a column that progresses."""
+"""Groups without a window that punctuation closes, because a key rises with a progressing
+column."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ SLACK = 40
 
 
 def disordered(count: int, seed: object) -> pa.Table:
-    """Rows at most ``SLACK`` behind the one that is furthest: none is late."""
+    """Rows at most ``SLACK`` behind the highest time: no row is late."""
     rng = random.Random(f"closing {seed}")
     times = [-500 + 3 * i + rng.randint(0, SLACK) for i in range(count)]
     return pa.table(
@@ -36,7 +37,7 @@ def rows_of(table: pa.Table, text: str, order: str, slack: Any, **settings: Any)
         return sorted(map(repr, session.sql(text).to_arrow().to_pylist()))
 
 
-#: A key, and the same in DuckDB.
+#: Each key, and the same expression in DuckDB.
 KEYS = {
     "t / 60": "trunc(t / 60.0)::bigint",
     "t - t % 60": "t - t % 60",
@@ -71,7 +72,7 @@ def test_equals_duckdb(key: str) -> None:
 
 
 def test_late_rows_are_left_out_and_counted() -> None:
-    """Progress is 125 when 119 and 121 come: group 1 is closed, group 2 is not."""
+    """The watermark is 125 when 119 and 121 come: group 1 is closed, group 2 is open."""
     table = pa.table({"t": [10, 125, 119, 121, 59, 190]})
     with cql.connect() as session:
         session.create_stream("s", table, ordered_by="t")

@@ -1,4 +1,5 @@
-"""Cumulating windows: one size, growing by steps; out of order, with late rows; against DuckDB."""
+"""Cumulating windows of one size that grow by steps: out of order, with late rows, against
+DuckDB."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_each_window_holds_the_one_before_it(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_late_row_is_in_the_windows_that_have_not_left(operator: str) -> None:
-    """The row of time 1 comes when its stream is at 7: [0, 5) has left, the others have not."""
+    """The row at 1 comes when the watermark is 7: [0, 5) is closed, the other windows are open."""
     table = pa.table({"t": [0, 7, 1, 16, 2], "v": [1, 10, 100, 1000, 10_000]})
     with cql.connect(window_operator=operator) as session:
         session.create_stream("s", table, ordered_by="t")

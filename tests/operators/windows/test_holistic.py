@@ -1,4 +1,4 @@
-"""Aggregates whose state is all the values of a group, and arrays: against DuckDB, in bounded
+"""Holistic aggregates, whose state is all values of a group, and arrays: against DuckDB, in bounded
 memory, through every kind of operator and into tables."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
 
 # DuckDB -------------------------------------------------------------------------------------------
 
-#: Here, and as DuckDB says the same over rows that are numbered by ``i`` in order of ``t``.
+#: Each call, and its DuckDB equivalent over rows that are numbered by ``i`` in order of ``t``.
 CALLS = {
     "median(q)": "median(q)",
     "median(DISTINCT q)": "median(DISTINCT q)",
@@ -99,7 +99,7 @@ def test_duckdb_says_the_same(operator: str, seed: int) -> None:
     assert difference(storage_rows(answer.to_arrow_table()), mine) is None
 
 
-# What they mean -----------------------------------------------------------------------------------
+# Values -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_arrays_as_text(session: cql.Session) -> None:
 
 
 def peak(rows_: int, **settings: object) -> int:
-    """Bytes of state of a median over windows that each row is in 60 of."""
+    """State bytes of holistic aggregates over windows; each row is in 60 windows."""
     table = pa.table({"ts": range(rows_), "v": [i * 7919 % 1000 for i in range(rows_)]})
     with cql.connect(False, morsel_rows=256, **settings) as session:
         session.create_stream("s", table, ordered_by="ts")

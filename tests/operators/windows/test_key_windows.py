@@ -1,4 +1,4 @@
-"""Windows over the rows of each key that slide: [PARTITION BY k ROWS n SLIDE m] (out-of-order paper
+"""Sliding windows over the rows of each key: [PARTITION BY k ROWS n SLIDE m] (out-of-order paper
 A.2.2)."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def results(session: Session, text: str) -> list[tuple[Any, ...]]:
 def by_definition(
     rows: list[tuple[Any, ...]], n: int, m: int
 ) -> list[tuple[Any, int, list[tuple[Any, ...]]]]:
-    """(key, end, rows) of each window, as they leave: when its last row has come; then those that
-    the end of the input finds open, key by key."""
+    """(key, end, rows) of each window in output order: a window leaves when its last row comes; at
+    the end of the input, the open windows leave key by key."""
     found, of_key = [], dict[Any, list[tuple[Any, ...]]]()
     for row in rows:
         own = of_key.setdefault(row[0], [])
@@ -73,7 +73,7 @@ def test_rows_between_windows_belong_to_none(session: Session) -> None:
 
 
 def test_filters_stand_behind_the_numbers(session: Session) -> None:
-    """A window whose last row is filtered leaves with the others; one without rows does not."""
+    """A window whose last row the filter drops is emitted; a window without rows is not."""
     session.create_stream(
         "r", pa.table({"k": list("aababb"), "t": range(6), "v": [5, 0, 6, 7, 0, 0]})
     )
@@ -85,12 +85,12 @@ def test_filters_stand_behind_the_numbers(session: Session) -> None:
 
 
 def test_a_window_waits_for_no_other_key(session: Session) -> None:
-    """Nor for a next row of its own; and no row is late."""
+    """A window waits neither for other keys nor for the next row of its key, and no row is late."""
     seen: list[Any] = []
 
     def items() -> Iterator[dict[str, Any]]:
         yield from ({"t": t, "k": k, "v": 1} for t, k in ((9, "b"), (2, "a"), (1, "a")))
-        for _ in range(100_000):  # until the reader has seen it
+        for _ in range(100_000):  # until the reader has seen a window
             if seen:
                 break
             yield {"t": 12, "k": "c", "v": 1}

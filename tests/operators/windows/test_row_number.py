@@ -103,7 +103,8 @@ def test_other_functions_over_windows_are_refused(over: str) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 1000])
 def test_the_first_rows_so_far(limit: int) -> None:
-    """Flink's Top-N over a stream: what stays is what DuckDB says of the whole."""
+    """Flink's Top-N over a stream: the final relation equals DuckDB's result over the whole
+    input."""
     table = table_of(random.Random(limit))
     text = f"""
         SELECT k, c, v, t, place FROM (
@@ -127,7 +128,7 @@ def test_the_first_rows_so_far(limit: int) -> None:
 
 
 def test_rows_behind_are_forgotten_where_none_leaves() -> None:
-    """The first two of three keys over ever more rows."""
+    """Of 6,000 rows, the operator holds the first two rows of each of three keys."""
     n = 6000
     table = pa.table(
         {"t": range(n), "k": [i % 3 for i in range(n)], "v": [i % 97 for i in range(n)]}
@@ -167,7 +168,7 @@ def test_rows_behind_are_forgotten_where_none_leaves() -> None:
     ],
 )
 def test_clauses_that_come_before_it(text: str, clause: str, column: int) -> None:
-    """Which rows would be numbered, those before or those behind the clause?"""
+    """The query does not say whether rows are numbered before or after the clause applies."""
     with cql.connect() as session:
         rows = pa.table({"t": [1, 2, 3], "k": ["a", "b", "a"]})
         session.create_stream("s", rows, ordered_by="t")
@@ -177,7 +178,8 @@ def test_clauses_that_come_before_it(text: str, clause: str, column: int) -> Non
 
 
 def test_rows_of_window_functions() -> None:
-    """Flink's Window Top-N over a windowing TVF; what comes after its window has no place."""
+    """Flink's Window Top-N over a windowing TVF; a row that comes after its window has closed gets
+    no number."""
     table = pa.table({"t": [1, 2, 12, 3, 4, 14, 11], "v": [3, 9, 7, 5, 4, 8, 6]})
     text = """
         SELECT v, window_end AS e, n FROM (
@@ -205,7 +207,7 @@ def test_rows_of_no_window_are_refused() -> None:
 
 
 def test_more_state_than_allowed_is_told() -> None:
-    """Also where a query is refused before its first row."""
+    """The error also comes where the limit refuses a query before its first row."""
     table = pa.table({"t": range(300_000), "x": range(300_000)})
     with cql.connect(max_state="5 MB") as session:
         session.create_stream("s", table, ordered_by="t")

@@ -1,5 +1,5 @@
-"""Session windows: the same sessions for every order of arrival that means the same, exactly those
-of the reference, in bounded memory; DuckDB's where rows come in order."""
+"""Session windows: every interleaving of the inputs gives the sessions of the reference, in bounded
+memory; rows in order give DuckDB's sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUERY = """
     SELECT k, count(*) AS n, sum(v) AS total, first(v) AS f, last(v) AS l, min(v) AS low,
            window_start, window_end
     FROM {source} [SESSION {gap}, WA ts] GROUP BY k"""
-#: Calls that keep the values of each session.
+#: Aggregates that keep all values of a session.
 VALUES = """
     SELECT k, count(DISTINCT v % 5) AS n, sum(DISTINCT v % 7) AS total, mode(v % 3) AS o,
            first(v) AS f, last(v) AS l, median(v) AS m, array_agg(v ORDER BY v DESC) AS a,
@@ -81,7 +81,7 @@ def as_table(rows: Rows) -> pa.Table:
 
 
 def random_rows(rng: random.Random, count: int) -> Rows:
-    """Dense enough for rows that join sessions, and with rows far behind."""
+    """Rows that are dense enough to join sessions; some rows lag far behind."""
     time, rows = rng.randint(-50, 50), []
     for i in range(count):
         time += rng.choice((0, 1, 1, 2, 3, 9, 30))
@@ -102,7 +102,7 @@ def test_unions_of_uneven_progress_equal_the_reference(
         slacks = {name: rng.choice((0, 0, 3, 15)) for name in names}
         rows = {name: random_rows(rng, rng.choice((0, 3, 30, 90))) for name in names}
         text = asked.format(source=" UNION ".join(names) + " AS u", gap=gap)
-        if count > 1:  # the order among streams is that of the replay
+        if count > 1:  # first and last depend on the replay order
             text = text.replace("first(v) AS f, last(v) AS l, ", "")
         answer, plan = reference(text, slacks, rows)
         with cql.connect(
@@ -120,7 +120,8 @@ def test_unions_of_uneven_progress_equal_the_reference(
 
 
 def test_any_interleaving_of_the_inputs_gives_the_same_sessions(seed: int) -> None:
-    """The runtime reads the input that is furthest behind; operators must not count on it."""
+    """The runtime reads the input that is furthest behind; operators must not rely on this
+    order."""
     rng = random.Random(f"interleaved sessions {seed}")
     for _ in range(20):
         tables = {name: as_table(random_rows(rng, 60)) for name in "ab"}
@@ -141,7 +142,7 @@ def test_any_interleaving_of_the_inputs_gives_the_same_sessions(seed: int) -> No
 
 
 def test_they_leave_by_end_and_first_contribution() -> None:
-    """However the rows are cut into morsels."""
+    """The order does not depend on the morsel size."""
     rows: Rows = [(5, 1, 1), (5, 0, 2), (1, 2, 3), (9, 0, 4), (9, 1, 5), (9, None, 6), (40, 0, 7)]
     answers = set()
     for morsel in (1, 2, 64):
@@ -165,7 +166,7 @@ def test_a_row_that_comes_late_joins_two_sessions() -> None:
 
 @pytest.mark.parametrize("case", range(30))
 def test_sessions_of_a_group_do_not_overlap(case: int) -> None:
-    """What the operator's chain of sessions relies on, checked on the definition."""
+    """The operator's chain of sessions relies on this property; the test checks the definition."""
     rng = random.Random(f"overlap {case}")
     gap, mark, points = rng.choice((2, 5, 9)), 0, list[Point]()
     for _ in range(25):
@@ -175,7 +176,7 @@ def test_sessions_of_a_group_do_not_overlap(case: int) -> None:
     rng.shuffle(points)
     spans = sorted((start, end - gap) for start, end, _ in sessions(points, gap))
     assert all(a[1] < b[0] for a, b in pairwise(spans))
-    for a in points:  # a linked pair meets: the one behind is not over when the other comes
+    for a in points:  # if linked, b's end is not below a's row watermark
         for b in points:
             assert not linked(a, b, gap) or b[0] + gap >= (a[1] or 0)
 

@@ -1,5 +1,5 @@
-"""A sum fails the query if it does not fit itself: in whatever order its rows come, whatever parts
-of it an operator adds up or takes out, the rows are the same."""
+"""A sum fails the query only if its own value does not fit: neither the order of rows nor an
+operator's partial sums matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cql.executor.kernels.lib.scalar import mean_half_up
 TOP, LOW = (1 << 63) - 1, -(1 << 63)
 OPERATORS = ("wid", "panes", "two_stacks", "subtract", "buffered", "two_level")
 WIDE = 10**18 - 1  # the largest unscaled DECIMAL
-#: Values that a sum of few of leaves 64 bits, and that take it back.
+#: A sum of a few of these values overflows 64 bits, and further values bring it back.
 VALUES = (TOP, TOP, LOW, LOW, TOP - 5, LOW + 3, 1, -1, 17)
 RANGE, SLIDE = 4, 2
 
@@ -30,7 +30,7 @@ def rows(query: Any) -> list[tuple[Any, ...]]:
 
 
 def outcome(query: Any) -> Any:
-    """The rows, or what does not fit."""
+    """The sorted rows, or the overflow that the error names."""
     try:
         return sorted(rows(query), key=str)
     except RunError as error:
@@ -39,7 +39,7 @@ def outcome(query: Any) -> Any:
 
 
 def windows(values: Sequence[Any]) -> dict[int, list[Any]]:
-    """Of values at times 0, 1, …, by the start of the window."""
+    """The values of each window, by window start; value number i has time i."""
     found: dict[int, list[Any]] = {}
     for t, value in enumerate(values):
         for start in range((t // SLIDE) * SLIDE, t - RANGE, -SLIDE):
@@ -48,7 +48,8 @@ def windows(values: Sequence[Any]) -> dict[int, list[Any]]:
 
 
 def series(seed: int, fits: bool) -> list[int]:
-    """Values of which the sums of all windows fit, and partial ones do not; or not all fit."""
+    """Values whose window sums fit although partial sums overflow; without ``fits``, some window
+    sum overflows."""
     rng = random.Random(seed)
     while True:
         values = [rng.choice(VALUES) for _ in range(rng.choice((4, 6, 8)))]
@@ -93,8 +94,8 @@ def test_all_operators_fail_for_the_same_windows(
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_groups_with_null_and_decimals(session: cql.Session, operator: str) -> None:
-    """Sums and means of DECIMAL, whose digits are fewer than 64 bits hold. The middle of a window
-    is twice the largest one."""
+    """Sums and means of DECIMAL(18, 0), whose limit is below that of 64 bits; a partial sum reaches
+    twice the largest value."""
     near, some = Decimal(WIDE), Decimal(7)
     fitting = [-near, -near, near, near, None, near, near, -near, -near, None, some, None]
     text = (
@@ -133,7 +134,7 @@ def half_up(value: Fraction, scale: int) -> Decimal:
         return exact.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
 
 
-#: Texts whose groups are put together in other ways, and the group of each row.
+#: Queries that form the groups in other ways.
 OTHERS = {
     "whole input": "SELECT sum(v) AS s FROM w",
     "groups": "SELECT k - k AS g, sum(v) AS s FROM w GROUP BY k - k",
@@ -150,13 +151,13 @@ BEYOND = [TOP, -1, 3, 4, 5, -8]
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_groups(session: cql.Session, name: str) -> None:
-    """Also those that a session is merged from, out of order."""
+    """The rule also holds for the sums of sessions, relations and other groups."""
     text = OTHERS[name]
     for values, fits in ((FITS, True), (BEYOND, False), ([*BEYOND[:-1], -12], True)):
         stream(session, values, pa.int64())
         if name == "a relation":
             partial = [sum(values[: n + 1]) for n in range(len(values))]
-            fits = all(LOW <= s <= TOP for s in partial)  # each of them is shown
+            fits = all(LOW <= s <= TOP for s in partial)  # the relation outputs every partial sum
         found = outcome(session.sql(text))
         if not fits:
             assert found == "overflow in sum"
@@ -166,7 +167,7 @@ def test_other_groups(session: cql.Session, name: str) -> None:
 
 @pytest.mark.parametrize("text", ["SELECT sum(v) AS s FROM w", OTHERS["rows"]])
 def test_no_row_of_a_sum_is_left_out(session: cql.Session, text: str) -> None:
-    """With and without a window: which row would it be?"""
+    """ON BAD ROW KEEP does not help, with or without a window: no single row is at fault."""
     stream(session, BEYOND, pa.int64())
     for policy, helps in ((" ON BAD ROW KEEP", False), ("", True)):
         query = session.sql(text + policy)
@@ -177,7 +178,7 @@ def test_no_row_of_a_sum_is_left_out(session: cql.Session, text: str) -> None:
 
 
 def test_a_sum_of_changes(session: cql.Session) -> None:
-    """Rows leave again: only what is there at an instant is its sum."""
+    """Rows leave the window: the sum at an instant covers only the rows that are present then."""
     values = [TOP, -5, 3, LOW, 7, TOP - 3, LOW + 1, 2]
     stream(session, values, pa.int64())
     for window, length in (("[RANGE 1 SECOND]", 2), ("[ROWS 2]", 2), ("[ROWS 3]", 3)):
@@ -219,7 +220,7 @@ def test_integers_and_intervals_that_are_summed(session: cql.Session) -> None:
 
 
 def test_the_mean_of_decimals_is_exact(full: bool) -> None:
-    """Against Python's own numbers, sums of up to 127 bits among them."""
+    """The mean equals Python's exact arithmetic, also for sums of up to 127 bits."""
     rng = random.Random(7)
     for _ in range(100_000 if full else 5_000):
         count = rng.choice((1, 2, 3, 7, 1000, (1 << 40) + 1, rng.randrange(1, 1 << 61)))

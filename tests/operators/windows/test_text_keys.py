@@ -1,4 +1,4 @@
-"""GROUP BY the text of a time closes its groups as GROUP BY the time itself does."""
+"""GROUP BY the text of a time closes its groups like GROUP BY the time itself."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ START = dt.datetime(2024, 1, 30, 22, tzinfo=dt.UTC)
 
 
 def bids(bounded: bool = True) -> Iterator[dict[str, Any]]:
-    """A bid every 37 minutes, some of them up to five hours late; two are allowed. Where there is
-    no end, time stands still behind them, ten days later."""
+    """A bid every 37 minutes; some come up to five hours late, and the slack is two hours. Unless
+    ``bounded``, up to 300,000 rows with one time, ten days later, follow."""
     r = random.Random(5)
     for i in range(ROWS):
         late = dt.timedelta(hours=r.choice((0, 0, 0, 1, 2, 5)))
@@ -90,7 +90,7 @@ CLOSED = {
 
 @pytest.mark.parametrize("text", CLOSED.values(), ids=CLOSED)
 def test_groups_leave_endless_input(session: Session, text: str) -> None:
-    """All but that of the last row, which never ends."""
+    """Every group leaves except the last row's group, whose end the watermark never reaches."""
     expected, _ = outcome(session.sql(text.format("bid")))
     query = session.sql(text.format("endless"))
     assert isinstance(query, Query)
@@ -102,7 +102,7 @@ def test_groups_leave_endless_input(session: Session, text: str) -> None:
     query.stop()
     extra = found - expected
     assert not expected - found
-    assert extra.total() <= 1  # DISTINCT gives that of the last row, too
+    assert extra.total() <= 1  # DISTINCT also outputs the last row
 
 
 ALIKE = {
@@ -125,7 +125,7 @@ def test_parts_and_starts_close_as_their_unit_does(session: Session, unit: str) 
 
 
 def test_years_of_more_or_fewer_digits(session: Session) -> None:
-    """Their texts begin alike where the times are not."""
+    """Texts of different years can begin with the same characters."""
     years = (-12, -11, -1, 0, 1, 999, 9999, 10_000, 10_001, 12_345)
     micros = [days_from_civil(year, 1, 1) * 86_400_000_000 for year in years]
     session.create_stream(
@@ -169,7 +169,7 @@ UNITS = {
 
 @pytest.mark.parametrize("pattern", UNITS)
 def test_the_unit_that_a_pattern_tells(pattern: str) -> None:
-    """Times have one text if and only if they are in one unit."""
+    """Two times have the same text if and only if they lie in the same unit."""
     unit, r = unit_of(pattern), random.Random(pattern)
     assert unit == UNITS[pattern]
     if unit is None:

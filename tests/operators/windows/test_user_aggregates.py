@@ -1,5 +1,5 @@
-"""Aggregate functions of users: how they are declared, every operator that serves them, and every
-way in which one can misbehave."""
+"""Aggregate functions of users: their declaration, every operator that runs them, and every kind of
+error."""
 
 # ruff: noqa: N801, N805
 from __future__ import annotations
@@ -258,7 +258,7 @@ def test_no_rows() -> None:
 
 
 def test_a_float_state_does_not_drift_over_an_empty_relation() -> None:
-    """What a sum of floats loses as rows leave is gone when the last row is."""
+    """The rounding error of a float state disappears when the last row leaves the relation."""
 
     @cql.aggregate
     class drifting:
@@ -285,7 +285,7 @@ def test_a_float_state_does_not_drift_over_an_empty_relation() -> None:
 
 
 def failing(role: str, where: Any) -> Any:
-    """An aggregate whose ``role`` raises where ``where`` says so of its last argument."""
+    """An aggregate whose method ``role`` raises if ``where`` is true of the last argument."""
 
     def wrapped(function: Any) -> Any:
         def call(*given: Any) -> Any:
@@ -378,7 +378,7 @@ def test_a_state_of_another_kind(returned: Any, message: str) -> None:
 
 
 def test_overflow_raises_as_in_python() -> None:
-    """Python has integers of any size; a state has not."""
+    """A state holds 64-bit integers; Python's integers have any size."""
 
     @cql.aggregate
     class times:

@@ -1,4 +1,4 @@
-"""The operators for windowed aggregates, step by step: none loses a row on the way."""
+"""The operators for windowed aggregates, step by step: no operator loses a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cql
 from tests.support.runtimes import OPERATORS
 from tests.support.script import Script
 
-#: What lets groups of closed windows wait.
+#: Operators that delay the groups of closed windows.
 LATER = {"two_level, slow", "two_level, lazy", "two_level, in_order_slow"}
 WINDOWS = (
     "RANGE 20 SLIDE 20",
@@ -23,7 +23,7 @@ WINDOWS = (
     "RANGE 24 CUMULATE 4 OFFSET 3",
     "RANGE 20 CUMULATE 1",
 )
-#: Those whose operators compile sooner.
+#: The windows whose operators compile fastest.
 FEW = ("RANGE 7 SLIDE 5", "RANGE 24 CUMULATE 4 OFFSET 3")
 
 
@@ -33,8 +33,8 @@ def rows_of(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_pairs_are_conserved_after_every_punctuation(window: str, seed: int, full: bool) -> None:
-    """Those that came are emitted, late or held, whatever keeps them; and the groups that leave
-    with a punctuation are the same."""
+    """Every (row, window) pair is emitted, late or held, in each operator; the groups that leave
+    with a punctuation are the same in all operators."""
     if not full and window not in FEW:
         pytest.skip("with --full")
     text = f"SELECT k, count(*) AS n, sum(v) AS v, window_end FROM a [{window} WA ts] GROUP BY k"
@@ -68,7 +68,7 @@ def two_level(flush: str, **more: Any) -> Script:
 
 
 def test_slow_flush_gives_a_group_for_so_many_rows_and_all_after_m_windows() -> None:
-    """What is promised waits for the last group of a window."""
+    """The punctuation of a window's end waits for the window's last group."""
     s = two_level("slow", flush_every=2, flush_windows=1)
     s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 z 1").promise(10).expect("punct window_end 10")
     s.push("11 x 1").expect("").push("12 x 1").expect("row x 2 10")
@@ -90,8 +90,8 @@ def test_lazy_flush_gives_two_groups_for_each_that_is_pushed_out() -> None:
 
 
 def test_in_order_slow_flush_gives_all_old_groups_where_new_ones_collide() -> None:
-    """Figure 7: the second group of the new window makes the old ones leave, for there is one place
-    only; where every group has one, they leave one by one."""
+    """Figure 7: with one low-level entry, the second group of the new window flushes all old
+    groups; with an entry for every group, old groups leave one by one."""
     rows = "\n".join(f"{t} {k} 1" for t, k in enumerate("abcdef", 1))
     s = two_level("in_order_slow", low_level_entries=1)
     s.push(rows).promise(10).push("11 a 1").expect("punct window_end 10 \n row a 1 10")
@@ -102,7 +102,7 @@ def test_in_order_slow_flush_gives_all_old_groups_where_new_ones_collide() -> No
 
 
 def drifting(seed: int) -> pa.Table:
-    """Rows out of order, of ever-new keys, then of three, and again."""
+    """Rows out of order: 2,000 rows with ever-new keys, then 2,000 rows with three keys, twice."""
     rng = random.Random(seed)
     rows = [
         (n // 4 + rng.randrange(20), n if n // 2000 % 2 == 0 else n % 3, rng.randrange(9))
@@ -113,7 +113,8 @@ def drifting(seed: int) -> pa.Table:
 
 @pytest.mark.parametrize("morsel_rows", [7, 256])
 def test_windows_change_over_as_groups_drift(seed: int, morsel_rows: int) -> None:
-    """Each change is counted; rows and late pairs stay those of the operator that never changes."""
+    """The metrics count each change; rows and late pairs equal those of the operator that never
+    changes."""
     text = """SELECT k, count(*) AS n, sum(v) AS v, count(DISTINCT v) AS d, last(v) AS l, window_end
               FROM s [RANGE 200 SLIDE 40 WA ts] GROUP BY k"""
     answers = []
@@ -133,7 +134,7 @@ def test_windows_change_over_as_groups_drift(seed: int, morsel_rows: int) -> Non
     assert answers[0] == answers[1]
 
 
-#: Groups are looked up by the low bits of their keys as long as these tell them apart.
+#: The group index uses the low bits of the keys as long as these bits distinguish the keys.
 KEYS = {
     "close to each other": [7_000_000 - k for k in range(3000)],
     "far from each other": [(k - 1500) << 20 for k in range(3000)],
@@ -145,7 +146,7 @@ KEYS = {
 @pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks", "subtract", "buffered"])
 @pytest.mark.parametrize("name", KEYS)
 def test_groups_are_found_whatever_their_keys(name: str, operator: str, seed: int) -> None:
-    """Windows are open when the operator begins to hash, and when the first NULL comes."""
+    """Windows are open when the index starts to hash and when the first NULL key comes."""
     rng = random.Random(seed)
     keys: list[int | None] = [
         *rng.choices(KEYS[name][:40], k=3000),
@@ -157,7 +158,7 @@ def test_groups_are_found_whatever_their_keys(name: str, operator: str, seed: in
     table = pa.table({"ts": ts, "k": pa.array(keys, pa.int64())})
     expected = Counter((10 * w, k) for t, k in rows for w in range((t - 20) // 10 + 1, t // 10 + 1))
     with cql.connect(False, window_operator=operator, morsel_rows=256) as session:
-        # A function: nothing is known of its batches beforehand.
+        # a function: the engine knows nothing of its batches in advance
         session.create_stream("s", table.to_batches, ordered_by="ts", slack=10, unit="seconds")
         text = "SELECT window_start, k, count(*) AS n FROM s [RANGE 20 SLIDE 10 WA ts] GROUP BY k"
         found = session.sql(text).to_arrow().to_pylist()

@@ -1,4 +1,4 @@
-"""Windows of days of a time zone, which have 23 or 25 hours where the clock changes."""
+"""Windows of whole days in a time zone: a day has 23 or 25 hours when the clock changes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from tests.support.fuzz.random_zones import _EPOCH, DAYS, HOUR, WINDOWS, ZONES, 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_days_follow_the_local_date(zone: str) -> None:
-    """They are at it, or ahead of it where the clock goes back to the day before."""
+    """The day of an instant is its local date, or one day later where the clock goes back to the
+    previous date."""
     info, days, rng = zoneinfo.ZoneInfo(zone), days_of(zone), random.Random(zone)
     assert list(days.firsts) == sorted(days.firsts)
     for _ in range(2_000):
         second = rng.randint(-3_700_000_000, 7_000_000_000)
-        if len(days.instants) > 1 and rng.random() < 0.5:  # near a change
+        if len(days.instants) > 1 and rng.random() < 0.5:  # near a clock change
             second = rng.choice(days.instants[1:]) // 1_000_000 + rng.randint(-90_000, 90_000)
         local = (_EPOCH + timedelta(seconds=second)).astimezone(info).date()
         day = days.day(1_000_000 * second)
@@ -53,7 +54,7 @@ def test_zones_know_only_names() -> None:
 
 @pytest.mark.parametrize(("window", "zone"), list(zip(WINDOWS, ZONES, strict=False)))
 def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
-    """Against the reference: out of order, with late rows, under every operator."""
+    """Results equal the reference: out of order, with late rows, under every operator."""
     found = set()
     for number in range(100 if full else 3):
         found.add(check(zone_case(window, zone, random.Random(f"{window} {seed} {number}"))))
@@ -61,7 +62,8 @@ def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
 
 
 def test_days_of_one_zone_within_those_of_another() -> None:
-    """The last of March ends at 22:00 UTC in Prague, the day of that moment at 15:00 in Tokyo."""
+    """31 March ends at 22:00 UTC in Prague; the Tokyo day that contains this instant ends at 15:00
+    UTC."""
     table = pa.table({"t": pa.array([instant(2024, 3, 31, 21)], pa.timestamp("us", "UTC"))})
     day = "RANGE 1 DAY SLIDE 1 DAY"
     inner = f"SELECT count(*) AS n, window_time FROM s [{day} TIME ZONE 'Europe/Prague']"
