@@ -1,6 +1,6 @@
-"""How morsels change hands, under all schedules of a few threads (``interleave``): rings,
-worklists, and morsels that several read. Each check is also made on a source with a mistake, which
-it must find; ``--full`` has more threads."""
+"""The handover of morsels, under all schedules of a few threads (``interleave``): rings, pools,
+worklists, and morsels with several readers. Each check must also find a mistake that is put into
+the source. ``--full`` runs more threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def consumes(ring: int, seen: int, n: int) -> None:
 
 
 def ring_of_two(producers: int, consumers: int, each: int, **options: Any) -> Scenario:
-    """``each``: values of a producer."""
+    """Threads share a ring of two cells. ``each``: values of a producer."""
     model = Model(**options)
     ring = model.words(RING)
     model.run(open_ring, ring, model.words(CELL * 2), 2)
@@ -128,7 +128,7 @@ def test_mistakes_of_rings(mistake: str) -> None:
 
 
 def uses(pool: int, morsels: int, n: int) -> None:
-    """Takes all morsels that one input needs, and gives them back."""
+    """Takes the morsels that one input needs, and returns all of them to the pool, ``n`` times."""
     for _ in range(n):
         first = 0
         for k in range(morsels):
@@ -136,7 +136,7 @@ def uses(pool: int, morsels: int, n: int) -> None:
             while morsel == 0:
                 pause()
                 morsel = take_free(pool)
-            words(morsel, HEADER)[SERIAL] += k  # nobody else has it
+            words(morsel, HEADER)[SERIAL] += k  # no other thread has the morsel
             words(morsel, HEADER)[FOLLOWING] = first
             first = morsel
         while first != 0:
@@ -146,7 +146,7 @@ def uses(pool: int, morsels: int, n: int) -> None:
 
 
 def pool_of_two_cells(threads: int, each: int, n: int, **options: Any) -> Scenario:
-    """``each``: morsels that a thread has at once; there are just as many."""
+    """``each``: morsels that a thread holds at once; the pool has ``each`` morsels per thread."""
     model = Model(**options)
     tables = Tables(model, 0)
     pool, total = tables.ring(2), threads * each
@@ -189,7 +189,7 @@ def test_mistakes_of_pools(mistake: str) -> None:
     assert problem(pool_of_two_cells(2, 2, 1, changes=[Change(*BAD_POOLS[mistake])]))
 
 
-# -- a worklist is filled while several read it ----------------------------------------------------
+# -- a worklist is filled while several threads read it --------------------------------------------
 
 
 def gives(plan: int, port: int, morsels: int, n: int) -> None:
@@ -211,8 +211,8 @@ def takes(task: int, lane: int, seen: int, total: int) -> None:
 
 
 def worklist(threads: int, total: int, places: int, **options: Any) -> Scenario:
-    """Workers of a stateless task whose worklist has few places. Each output is told by its
-    ticket; that of input k is the k-th morsel."""
+    """Workers of a stateless task whose worklist has few places note each morsel under its ticket;
+    ticket k must belong to the k-th morsel."""
     model = Model(**options)
     tables = Tables(model, 1)
     task = tables.task(of.STATELESS, size=2, queue=places, lanes=threads)
@@ -264,11 +264,11 @@ def test_mistakes_of_worklists(mistake: str) -> None:
     assert problem(worklist(2, 3, 1, mode=mode, changes=[Change(*BAD_WORKLISTS[mistake])]))
 
 
-# -- a morsel that several read is free when none does ---------------------------------------------
+# -- a morsel becomes free when its last reader releases it ----------------------------------------
 
 
 def fills(plan: int, task: int, total: int) -> None:
-    """As ``advance``: outputs are written to free morsels."""
+    """Writes outputs to free morsels and sends them downstream, as ``advance`` does."""
     pool = words(task, of.TASK)[of.POOL]
     for k in range(total):
         morsel = poll(pool)
@@ -293,7 +293,7 @@ def reads(plan: int, task: int, seen: int, n: int) -> None:
 
 
 def two_readers(total: int, morsels: int, views: int, **options: Any) -> Scenario:
-    """Outputs of a task that two others read, each through views of its own."""
+    """Two tasks read the outputs of a third task, each through its own views."""
     model = Model(**options)
     tables = Tables(model, 3)
     above = tables.task(of.SERIAL_ONE, edges=[(1, 0), (2, 0)], views=views)

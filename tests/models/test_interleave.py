@@ -1,4 +1,4 @@
-"""The model checker finds what it is to find, and nothing else: programs whose answer is known."""
+"""The model checker finds exactly the faults of small programs whose faults are known."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.models.interleave import Explored, Model, mutex_lock, mutex_u
 from tests.support.models.lowered import Change
 from tests.support.models.modelled_memory import require
 
-X, Y = 0, 8  # bytes from the first word
+X, Y = 0, 8  # offsets of two words, in bytes
 
 
 def scenario(*threads: Any, final: Any = None, **options: Any) -> tuple[Model, Any]:
-    """Threads over eight words; ``final`` is given the model and the address of the first."""
+    """Threads over eight words; ``final`` receives the model and the address of the first word."""
     model = Model(**options)
     at = model.words(8)
     for k, thread in enumerate(threads):
@@ -157,7 +157,7 @@ def test_stores_wait_in_buffers() -> None:
     assert "neither" in found(*threads, final=one_was_seen, mode="x86", changes=one)
 
 
-# -- who waits -------------------------------------------------------------------------------------
+# -- threads that wait -----------------------------------------------------------------------------
 
 
 def locks(at: int, mine: int) -> None:
@@ -224,7 +224,8 @@ def adds_blindly(at: int, mine: int) -> None:
 
 
 def test_every_state_is_counted_once() -> None:
-    """Two threads with one step each: a square, whose last corner differs by who was first."""
+    """Two threads with one step each: the states form a square whose last corner is two states,
+    because the memory shows which thread was first."""
     assert explored(adds, adds, mode="values") == Explored(states=5, steps=4, ends=2)
     three = explored(adds, adds, adds, mode="values")
     assert three.ends == 6
@@ -244,7 +245,7 @@ def test_addresses_are_checked() -> None:
     assert "address 56" in found(reads_nowhere)
 
 
-# -- the source means the same ---------------------------------------------------------------------
+# -- lowered source gives the results of the original ----------------------------------------------
 
 
 def all_forms(at: int, n: int) -> int:

@@ -1,7 +1,7 @@
-"""Fragments of partitions go to workers in order: the hybrid queue (figure 7 of the
-ordered-multicore paper), partitioned queues (4.2) and the shared one (figure 5), under all
-schedules of a few workers (``interleave``). Each check is also made on a source with a mistake,
-which it must find; ``--full`` has more workers and inputs."""
+"""Workers process the fragments of each partition in order, under all schedules of a few workers
+(``interleave``): with the hybrid queue (figure 7 of the ordered-multicore paper), partitioned
+queues (section 4.2) and the shared queue (figure 5). Each check must also find a mistake that is
+put into the source. ``--full`` runs more workers and inputs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ SCHEMES = {
     "partitioned": of.PARTITIONED_QUEUE,
     "shared": of.SHARED_QUEUE,
 }
-#: Rows of each input for each partition.
+#: Number of rows by input and partition.
 EVEN, SKEWED, LAST = [[1, 1], [1, 1]], [[1, 0], [1, 1], [1, 0]], [[1, 0], [1, 1]]
 
 
 def works_on_parts(plan: int, worker: int, task: int, total: int, budget: int) -> None:
-    """As a worker that comes back through ``choose`` until all has left."""
+    """Works on the task, as a worker that ``choose`` sends there again, until all inputs have
+    left."""
     me = words(worker, WORKER)
     while load_acquire(task + 8 * NEXT) < total:
         dispatch(plan, task)
@@ -61,7 +62,7 @@ def works_on_parts(plan: int, worker: int, task: int, total: int, budget: int) -
 
 
 def notes(plan: int, task: int, lane: int) -> int:
-    """``advance`` of an operator without outputs: notes which inputs its partition has seen."""
+    """Replaces ``advance``, for an operator without outputs: logs the inputs of each partition."""
     s, at = words(task, of.TASK), words(lane, of.LANE)
     part = (lane - s[of.FIRST_LANE]) // (8 * of.LANE)
     log = words(s[of.COLUMNS], 16 * s[of.PARTS])[16 * part :]
@@ -79,7 +80,7 @@ def partitions(
     budget: int = 2,
     **options: Any,
 ) -> Scenario:
-    """``budget``: fragments of a slice (with one partition the hybrid queue goes on beyond it)."""
+    """``budget``: fragments of a time slice (the hybrid queue exceeds it on a single partition)."""
     model = Model(replaced={id(workers.advance): notes}, **options)
     parts, total = len(inputs[0]), len(inputs)
     tables = Tables(model, 1, workers=threads, SCHEME=SCHEMES[scheme])
@@ -194,8 +195,8 @@ def frees_one(plan: int, task: int) -> None:
 
 
 def dispatching(given: int, **options: Any) -> Scenario:
-    """Of a task with one slot: an input comes when ``given`` (0 or 1) others have come, and
-    their slot becomes free."""
+    """A task with one slot: an input arrives after ``given`` (0 or 1) earlier inputs, whose slot
+    becomes free at the same time."""
     model = Model(**options)
     tables = Tables(model, 1, SCHEME=of.HYBRID)
     task = tables.task(of.PARTITIONED, size=1, queue=2, parts=1)

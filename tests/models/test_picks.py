@@ -1,5 +1,6 @@
-"""Which task a worker takes: each policy against a plain reading of the ordered-multicore
-paper's section 6 (equations 1-3), on random tables, and the cases that its text describes."""
+"""The scheduling heuristics: each chooses the task that a plain implementation of the
+ordered-multicore paper's section 6 (equations 1-3) chooses on random tables, and the task that its
+text names in particular cases."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def pick(policy: int, numbers: Any, *, least: int = 1, admitted: int = 1) -> int
 
 
 def pipeline(rng: random.Random) -> tuple[Any, int]:
-    """Tasks one after the other, each of which has read all that the one before has made; and
-    how many morsels were admitted. One task in four cannot be scheduled."""
+    """A random pipeline of tasks, and the number of admitted morsels. Each task has read all
+    outputs of the task before it. One task in four is not schedulable."""
     count = admitted = rng.randint(1_000_000, 9_000_000)
     rows = []
     for _ in range(rng.randint(1, 6)):
@@ -80,7 +81,7 @@ def schedulable(numbers: Any) -> list[int]:
 
 
 def cost(numbers: Any, s: int) -> Fraction:
-    """c: of an input."""
+    """c: nanoseconds per input."""
     return Fraction(int(numbers[s, TIME]), int(numbers[s, COUNT]))
 
 
@@ -93,18 +94,18 @@ def cumulative(numbers: Any, s: int) -> Fraction:
 
 
 def threshold(numbers: Any, s: int) -> Fraction:
-    """Equation 1."""
+    """Equation 1: the threshold of QST, in outputs."""
     total = sum(cumulative(numbers, k) for k in range(len(numbers)))
     return CAPACITY * cumulative(numbers, s) / total
 
 
 def priority(numbers: Any, s: int) -> Fraction:
-    """Equation 2, of a task that can be scheduled."""
+    """Equation 2, for a schedulable task."""
     return int(numbers[s, WAITING]) * cost(numbers, s) / int(numbers[s, WORKERS] + 1)
 
 
 def effective(numbers: Any, s: int) -> Fraction:
-    """Equation 3: the morsels from outside that a task has worked for."""
+    """Equation 3, as meant: the number of admitted morsels that a task has processed."""
     time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
     return time / (cost(numbers, s) * cumulative(numbers, s - 1))
 
@@ -114,7 +115,7 @@ def effective_as_printed(numbers: Any, s: int) -> Fraction:
     return time / (cost(numbers, s) * cumulative(numbers, s))
 
 
-#: What counts of a million differ by, for a policy adds one to them.
+#: Relative tolerance: a policy adds 1 to counts of about a million.
 NEAR = Fraction(1, 10_000)
 
 
@@ -169,7 +170,7 @@ def test_lp_takes_the_latest_that_waits(least: int, seed: int) -> None:
         assert pick(LP, numbers, least=least) == (enough or among or [NONE])[-1], numbers
 
 
-# -- what the text says ----------------------------------------------------------------------------
+# -- cases that the paper's text describes ---------------------------------------------------------
 
 POLICIES = {"ct": CT, "et": ET, "lp": LP, "qst": QST, "ct_printed": CT_PRINTED}
 
@@ -189,11 +190,11 @@ def test_the_first_morsel_is_taken_before_anything_is_known(policy: str) -> None
 def test_lp_goes_upstream_where_worklists_are_shorter_than_the_minimum() -> None:
     numbers = table({WAITING: 5}, {WAITING: 4}, {WAITING: 1})
     assert [pick(LP, numbers, least=least) for least in (1, 2, 4, 5)] == [2, 1, 1, 0]
-    assert pick(LP, numbers, least=6) == 2  # what is left at the end of the input
+    assert pick(LP, numbers, least=6) == 2  # the rest at the end of the input
 
 
 def test_qst_stops_at_the_threshold() -> None:
-    """Two tasks of equal selectivity: each has half the capacity."""
+    """Of two tasks with equal selectivity, the threshold of each is half the capacity."""
     known = {WAITING: 1, COUNT: 10, OUTPUTS: 10}
     for ahead, picked in ((0, 0), (CAPACITY // 2 - 1, 0), (CAPACITY // 2, 1)):
         assert pick(QST, table({**known, AHEAD: ahead}, known), admitted=10) == picked
@@ -205,7 +206,7 @@ def test_qst_goes_on_where_all_are_above_their_thresholds() -> None:
 
 
 def test_qst_lets_what_emits_next_to_nothing_emit_one() -> None:
-    """Its threshold is below one output, but above none."""
+    """The threshold of a task that rarely emits is above zero outputs and below one output."""
     rare = {WAITING: 1, COUNT: 1000, OUTPUTS: 1}
     often = {WAITING: 1, COUNT: 1000, OUTPUTS: 50_000}
     assert pick(QST, table(rare, often), admitted=1000) == 0
@@ -232,7 +233,8 @@ def test_ct_counts_the_slices_of_the_workers_at_it(policy: int) -> None:
 
 
 def test_ct_goes_by_what_an_operator_has_to_do_and_not_by_what_comes_of_it() -> None:
-    """Two that have worked for as many morsels: one of them gives an output for ten inputs."""
+    """CT counts the admitted morsels that a task has processed; the task's own selectivity does not
+    matter. One of the two tasks has one output for ten inputs."""
     all_of_it = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, OUTPUTS: 10**6}
     selective = {**all_of_it, OUTPUTS: 10**5}
     numbers = table({**all_of_it, RECENT: 5 * SLICE}, {**selective, RECENT: SLICE})
@@ -241,7 +243,7 @@ def test_ct_goes_by_what_an_operator_has_to_do_and_not_by_what_comes_of_it() -> 
 
 
 def test_ct_goes_back_to_what_it_left_behind() -> None:
-    """Inputs that wait count as work: a task has taken a tenth of them."""
+    """CT counts waiting inputs as work: the task that is behind has processed a tenth of them."""
     level = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, RECENT: 3 * SLICE}
     behind = {**level, WAITING: 9 * 10**5, COUNT: 10**5, TIME: 10**8}
     assert pick(CT, table(level, behind), admitted=10**6) == 0
@@ -250,7 +252,7 @@ def test_ct_goes_back_to_what_it_left_behind() -> None:
 
 @pytest.mark.parametrize("count", [9, 999])
 def test_the_printed_equation_divides_by_no_zero(count: int) -> None:
-    """A task that has emitted nothing counts as if the next input gave its first output."""
+    """A task without outputs is rated as if its next input had the first output."""
     other = {WAITING: 1, COUNT: 999, TIME: 999_000, OUTPUTS: 999}
     silent = {WAITING: 1, COUNT: count, TIME: 1000 * count, OUTPUTS: 0, RECENT: SLICE}
     once = {WAITING: 1, COUNT: count + 1, TIME: 1000 * (count + 1), OUTPUTS: 1, RECENT: SLICE}
@@ -262,12 +264,12 @@ def test_the_printed_equation_divides_by_no_zero(count: int) -> None:
     assert pick(CT_PRINTED, both, admitted=999) == 0
 
 
-# -- what is expected ------------------------------------------------------------------------------
+# -- estimates -------------------------------------------------------------------------------------
 
 
 def test_what_comes_of_all_that_was_admitted() -> None:
-    """A task for each of two inputs, a join of both in three partitions, and two tasks that
-    see all of that, one of which has given nothing yet."""
+    """Estimated inputs and outputs of a task for each of two inputs, of their join in three
+    partitions, and of two tasks that both read the join; one of these has no output yet."""
     model = Model()
     tables = Tables(model, 5)
     made = [
@@ -280,8 +282,8 @@ def test_what_comes_of_all_that_was_admitted() -> None:
     for task, given in zip(made, ([100], [60], [25, 600], [2], [2]), strict=True):
         for port, n in enumerate(given):
             model.put(tables.port(task, port), {tasks.GIVEN: n})
-    model.put(made[0], {tasks.NEXT: 50})  # as many wait; half an output for each
-    model.put(made[1], {tasks.NEXT: 60})  # ten
+    model.put(made[0], {tasks.NEXT: 50})  # 50 inputs done, 50 wait; 25 outputs: 0.5 per input
+    model.put(made[1], {tasks.NEXT: 60})  # 60 inputs done; 600 outputs: 10 per input
     model.put(made[2], {tasks.NEXT: 8, tasks.PUT: 10, tasks.MASTER_PUT: 25})
     model.put(made[3], {tasks.NEXT: 1, tasks.MADE: 3})
     model.put(made[4], {tasks.NEXT: 2})
@@ -295,12 +297,13 @@ def test_what_comes_of_all_that_was_admitted() -> None:
     assert found[3:] == [[joined, 3 * joined], [joined, round(joined / 2 + 0.1)]]
 
 
-# -- what can be scheduled -------------------------------------------------------------------------
+# -- schedulable tasks -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [tasks.STATELESS, tasks.SERIAL_ONE, tasks.PARTITIONED])
 def test_a_task_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
-    """w < M of equation 2 (M is 1, the partitions, or the workers)."""
+    """A task with M workers is not schedulable (w < M of equation 2). M is 1 for a serial task, the
+    number of partitions for a partitioned one, the number of workers for a stateless one."""
     most = 1 if kind == tasks.SERIAL_ONE else 3
     for at_it in range(most + 1):
         model = Model()

@@ -1,6 +1,6 @@
-"""A task with several ports reads morsels in the order in which they were admitted, under all
-schedules of those that fill its ports (``interleave``). Each check is also made on a source with a
-mistake, which it must find; ``--full`` has more workers and morsels."""
+"""A task with several ports reads morsels in the order of their admission, under all schedules of
+the threads that fill its ports (``interleave``). Each check must also find a mistake that is put
+into the source. ``--full`` runs more workers and morsels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 
 
 def sends_of_port(plan: int, task: int, lane: int, outputs: int, port: int) -> None:
-    """A worker of a stateless task, of whose inputs the serial numbers are even or odd."""
+    """A worker of a stateless task that feeds ``port``; the serial numbers of the task's inputs are
+    even for port 0, odd for port 1."""
     while _take_input(task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
         place = (2 * ticket + port) << WAY_BITS
@@ -55,8 +56,8 @@ def reads(plan: int, task: int, seen: int, n: int) -> None:
 
 
 def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
-    """Two stateless tasks, whose inputs were admitted in turns, feed a task with two ports;
-    input k has so many ``outputs``. ``senders``: workers of each."""
+    """Two stateless tasks feed a task with two ports; their inputs were admitted alternately.
+    ``outputs[k]``: number of outputs of input k. ``senders``: workers of each stateless task."""
     model = Model(**options)
     tables = Tables(model, 3)
     above = [tables.task(of.STATELESS, size=2, edges=[(2, port)], lanes=senders) for port in (0, 1)]
@@ -117,11 +118,11 @@ def test_mistakes(mistake: str) -> None:
     assert problem(ports(1, [1, 1, 1, 1], mode="values", changes=[Change(*MISTAKES[mistake])]))
 
 
-# -- morsels come on several ways, in turns --------------------------------------------------------
+# -- morsels arrive on several paths, in turns -----------------------------------------------------
 
 
 def forked(n: int, **options: Any) -> Scenario:
-    """A task that feeds both ports of another one is given each serial number on two ways."""
+    """A task that feeds both ports of another task receives each serial number on two paths."""
     model = Model(**options)
     tables = Tables(model, 2)
     above = tables.task(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
@@ -185,8 +186,8 @@ def reads_serials(plan: int, task: int, seen: int, n: int) -> None:
 
 
 def admitting(n: int, **options: Any) -> Scenario:
-    """Morsels of two inputs are admitted in turns: one comes at once, the other through a task
-    that passes what it is given."""
+    """Morsels of two inputs are admitted alternately. The morsels of one input go to the reading
+    task directly, the morsels of the other input go through a task that passes them on."""
     model = Model(**options)
     tables = Tables(model, 2)
     above = tables.task(of.STATELESS, edges=[(1, 1)])

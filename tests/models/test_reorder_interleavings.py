@@ -1,6 +1,6 @@
 """Outputs leave in the order of their inputs (figures 2 and 4 of the ordered-multicore paper),
-under all schedules of a few workers (``interleave``). Each check is also made on a source with a
-mistake, which it must find; ``--full`` has more workers."""
+under all schedules of a few workers (``interleave``). Each check must also find a mistake that is
+put into the source. ``--full`` runs more workers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from tests.support.models.ordered_tables import Tables
 
 
 def sends(plan: int, task: int, lane: int, outputs: int) -> None:
-    """A worker of a stateless task until nothing can be taken."""
+    """A worker of a stateless task; stops when it can take no input."""
     while _take_input(task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
         send(plan, task, ticket, words(outputs, ticket + 1)[ticket], ticket)
 
 
 def sends_and_looks_again(plan: int, task: int, lane: int, outputs: int, total: int) -> None:
-    """As a worker that comes back through ``choose`` until all has left."""
+    """Works on the task, as a worker that ``choose`` sends there again, until all inputs have
+    left."""
     while load_acquire(task + 8 * NEXT) < total:
         if load_acquire(task + 8 * FLAG) == 0:
             send_pending(plan, task)
@@ -64,8 +65,9 @@ def reordering(
     locked: int = 0,
     **options: Any,
 ) -> Scenario:
-    """Workers give the outputs of some inputs (so many of each) through a buffer of ``size`` slots
-    to a task whose worklist has ``room``. ``taken``: worker k has taken input k already."""
+    """Workers send the outputs of some inputs (``outputs[k]`` of input k) through a reorder buffer
+    of ``size`` slots to a task whose worklist has ``room`` places. ``taken``: worker k has already
+    taken input k."""
     model = Model(**options)
     inside = len(outputs) if taken else 0
     tables = Tables(model, 2, LOCKED=locked, INSIDE=inside, TIMED=1)

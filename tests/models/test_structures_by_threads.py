@@ -1,5 +1,6 @@
-"""Atomics, rings, counts of references and the bed of the ordered runtime under real threads:
-nothing is lost, doubled or left sleeping. (Small cases under all schedules: ``interleave``.)"""
+"""Atomics, rings, reference counts and the condition ("bed") of the ordered runtime under real
+threads: no value is lost or duplicated, and no thread sleeps for ever. (``interleave`` checks small
+cases under all schedules.)"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
 def in_threads(*calls: Callable[[], Any]) -> None:
-    """All at once; what one raises is raised."""
+    """Runs the calls in threads at the same time; raises the first exception of a call."""
     raised: list[BaseException] = []
 
     def run(call: Callable[[], Any]) -> None:
@@ -56,13 +57,13 @@ def address(array: Any) -> int:
 
 
 class Memory:
-    """Zeros by address, kept alive."""
+    """Allocates zeroed arrays and keeps them alive."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
 
     def words(self, n: int) -> Any:
-        """Zeros that begin with a cache line of their own."""
+        """``n`` zeros, aligned to a cache line."""
         raw = np.zeros(n + mpmc_queue.CACHE_LINE, np.int64)
         self._kept.append(raw)
         skip = -address(raw) // 8 % mpmc_queue.CACHE_LINE
@@ -83,8 +84,8 @@ def emptied(ring: int) -> list[int]:
 
 @njit("void(int64, int64[::1], int64)", nogil=True)
 def adds(word: int, seen: Any, apart: int) -> None:
-    """To one word by ``fetch_add``, to another one by ``compare_and_swap``, and to a third one that
-    ``exchange`` guards."""
+    """Adds to one word with ``fetch_add``, to a second word with ``compare_and_swap``, and to a
+    third word under a lock that ``exchange`` takes."""
     for k in range(seen.size):
         seen[k] = fetch_add(word, 1)
         other = word + 8 * apart
@@ -150,12 +151,12 @@ def test_rings_of_several_producers_and_consumers() -> None:
 
 # -- morsels ---------------------------------------------------------------------------------------
 
-VALUE = HEADER + 2  # behind the columns that views share
+VALUE = HEADER + 2  # the word behind the columns that views share
 
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True)
 def shows(morsels: int, views: int, readers: int, count: int, n: int) -> None:
-    """Morsels become free, are written, and shown to each of ``count`` readers."""
+    """Takes free morsels, writes them, and hands a view of each to each of ``count`` readers."""
     for k in range(n):
         morsel = poll(morsels)
         while morsel == 0:
@@ -210,15 +211,17 @@ def test_morsels_are_free_when_nobody_reads_them() -> None:
 
 # -- sleep -----------------------------------------------------------------------------------------
 
-#: Words of a sleeper's record: what it has found, and how often the clock has woken it in vain.
+#: Words of a sleeper's record: the number of values that it has found; 1 if it was forgotten (see
+#: ``_MANY``); scratch of the clock.
 FOUND, FORGOTTEN, SCRATCH = 0, 1, 2
-#: Of a sleep, in nanoseconds; so many in a row, and the sleeper has been forgotten.
+#: Timeout of a sleep in nanoseconds, and the number of timeouts in a row after which the sleeper
+#: counts as forgotten.
 _LONG, _MANY = 900_000_000, 100
 
 
 @njit("void(int64, int64, int64)", nogil=True)
 def sleeps(bed: int, ring: int, me: int) -> None:
-    """Takes values until one of them is 1; sleeps whenever there is none."""
+    """Takes values until one of them is 1; sleeps whenever the ring is empty."""
     mine = words(me, SCRATCH)
     while mine[FORGOTTEN] == 0:
         value = poll(ring)
@@ -245,7 +248,8 @@ def sleeps(bed: int, ring: int, me: int) -> None:
 
 @njit("int64(int64, int64, int64[::1], int64)", nogil=True)
 def wakes_all(bed: int, ring: int, sleepers: Any, n: int) -> int:
-    """Gives one value after the other, each when the one before has been found; 0: one was not."""
+    """Adds ``n`` values to the ring, each after the sleepers have found the one before; returns 1,
+    or 0 if a sleeper was forgotten."""
     for k in range(n):
         offer(ring, 2)
         wake(bed)

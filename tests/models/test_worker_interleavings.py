@@ -1,6 +1,6 @@
-"""Workers choose tasks, of which none has more workers than it may; who finds nothing sleeps,
-and nobody is forgotten. Under all schedules (``interleave``); each check is also made on a source
-with a mistake, which it must find. ``--full`` has more workers."""
+"""Workers choose tasks and sleep, under all schedules (``interleave``): no task has more workers
+than it may, and every worker that sleeps for lack of work is woken. Each check must also find a
+mistake that is put into the source. ``--full`` runs more workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.models.lowered import Change
 from tests.support.models.modelled_memory import require
 from tests.support.models.ordered_tables import Tables
 
-# -- which task ---------------------------------------------------------------------------------
+# -- the choice of a task -------------------------------------------------------------------------
 
 
 def chooses(plan: int, worker: int, task: int, times: int, busy: int) -> None:
@@ -48,7 +48,7 @@ def chooses(plan: int, worker: int, task: int, times: int, busy: int) -> None:
 
 
 def choosing(threads: int, most: int, times: int, **options: Any) -> Scenario:
-    """Workers ask for a task, where morsels wait, and come back."""
+    """Workers choose a task with waiting morsels and leave it, ``times`` times."""
     model = Model("values", replaced={id(_has_room): always}, **options)
     tables = Tables(model, 1, workers=threads, POLICY=LP, LEAST=1)
     kind = of.SERIAL_ONE if most == 1 else of.STATELESS
@@ -91,12 +91,12 @@ def test_mistakes_of_choices(mistake: str) -> None:
 
 # -- sleep -----------------------------------------------------------------------------------------
 
-#: Of the worker that sleeps: how much there is to do, and how much is done.
+#: Words of the header that the sleep model uses: the amount of work to do, and of work done.
 TO_DO, DONE = of.ADMITTED, of.WINDOW_BEGAN
 
 
 def finds(plan: int, worker: int) -> int:
-    """``work_once``."""
+    """Replaces ``work_once``."""
     n = load_acquire(plan + 8 * TO_DO)
     if n == 0 or compare_and_swap(plan + 8 * TO_DO, n, n - 1) != n:
         return NONE
@@ -106,7 +106,7 @@ def finds(plan: int, worker: int) -> int:
 
 def wakes_up(plan: int, n: int) -> None:
     for k in range(n):
-        while load_acquire(plan + 8 * DONE) < k:  # a store would undo what they take
+        while load_acquire(plan + 8 * DONE) < k:  # an earlier store would undo a decrement
             pause()
         store_release(plan + 8 * TO_DO, 1)
         wake(plan + 8 * SLEEPING)
@@ -117,7 +117,7 @@ def wakes_up(plan: int, n: int) -> None:
 
 
 def sleeping(sleepers: int, n: int, looks: int, **options: Any) -> Scenario:
-    """Workers that look ``looks`` times before they sleep; nobody wakes them by the clock."""
+    """Workers that look for work ``looks`` times before they sleep; their sleep has no timeout."""
     model = Model("x86", replaced={id(workers.work_once): finds}, **options)
     tables = Tables(model, 0, workers=sleepers, LOOKS=looks)
     for w in range(sleepers):

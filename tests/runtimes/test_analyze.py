@@ -1,4 +1,5 @@
-"""EXPLAIN ANALYZE: what every runtime counts of a query, how long it took, how that is shown."""
+"""EXPLAIN ANALYZE: the metrics and times that every runtime measures, and the table that shows
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def session(seed: int) -> Session:
 
 
 def explained(session: Session, runtime: str) -> tuple[list[dict[str, Any]], str]:
-    """What a run has counted, and what EXPLAIN ANALYZE prints behind the plan."""
+    """The metrics of a run, and the table that EXPLAIN ANALYZE prints behind the plan."""
     session.set("runtime", runtime)
     query = session.sql(TEXT)
     text = query.explain("analyze")
@@ -98,12 +99,13 @@ PUNCTUATION = ("punctuation_in", "punctuation_out")
 
 @pytest.mark.parametrize("runtime", ALL)
 def test_punctuation_of_each_operator(session: Session, runtime: str) -> None:
-    """What one passes on the next one takes; partitions take theirs together, once."""
+    """An operator receives the items that the operator before it sends; the partitions of an
+    operator together count an item once."""
     metrics, text = explained(session, runtime)
     counted = {e["operator"].split("#")[0]: tuple(map(e.get, PUNCTUATION)) for e in metrics}
     assert counted.pop("a") == counted.pop("b") == (None, None)
     (filtered, passed), (taken, united) = counted["filter"], counted["union"]
-    assert filtered == passed > 1  # progress, and the end
+    assert filtered == passed > 1  # watermarks of the input, and its end
     assert taken > united >= filtered
     last, out = counted["aggregate"]
     assert last == counted.get("split", (0, united))[1] == united
@@ -116,8 +118,9 @@ def test_punctuation_of_each_operator(session: Session, runtime: str) -> None:
 
 @pytest.mark.parametrize(("by", "numbers"), [(None, (6, 5)), ("p", (7, 1))])
 def test_items_of_punctuation(by: str | None, numbers: tuple[int, int]) -> None:
-    """One after each row that time goes on with, where it can close a window; each promise of a
-    value is one, and stays with the aggregate that it is for. At last, the end of input."""
+    """Without a key: one item after each row that advances the watermark, if the advance can close
+    a window. With a key: one item for each watermark of a value, which the aggregate does not pass
+    on. The end of the input is one more item."""
     with cql.connect(spark=False) as session:
         session.set("morsel_rows", 1)
         rows = pa.table({"t": [1, 2, 11, 3, 12, 21, 5, 31], "p": list("abababba")})
@@ -152,7 +155,7 @@ def test_an_operator_in_partitions_counts_what_one_does(
 
 
 def counts(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without times, and bytes that units take."""
+    """The metrics without times and without bytes of morsels."""
     return [
         {
             n: v
@@ -163,7 +166,7 @@ def counts(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-# --------------------------------------------------------------------------- by its name
+# --------------------------------------------------------------------------- queries by name
 
 
 def test_the_ledgers_and_the_plan_of_a_query_by_its_name() -> None:
@@ -202,11 +205,11 @@ def test_a_query_by_its_name_that_has_not_run() -> None:
             assert caught.value.hint == "read its rows first, or start() it"
 
 
-# --------------------------------------------------------------------------- as it is shown
+# --------------------------------------------------------------------------- the table
 
 
 class Measured(FakeRun):
-    """A run of which that was measured."""
+    """A run with given metrics and timing."""
 
     def __init__(self, metrics: list[dict[str, Any]], timing: Timing | None) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Memory over a stream without end: texts that no state refers to are forgotten, and nobody can
-tell from the answers."""
+"""Bounded memory over an endless stream: compaction drops the texts that no state refers to, and
+changes no result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.runtimes import OPERATORS, RUNTIMES, share
 COLUMNS = "t bigint, k string, i int, x string"
 BLOCK = 100
 ROWS = 1_500
-#: Less than the texts of a block: each one is followed by a compaction.
+#: Bytes; less than the texts of a block, so that a compaction follows each block.
 LEAST = 4_000
 QUERIES = {
     "keys and extremes": """
@@ -120,7 +120,7 @@ ALTERNATIVES = (
 
 
 def rows_of(seed: int) -> list[tuple[Any, ...]]:
-    """Rows out of order by up to 4, with keys and texts that never come back after 20 rows."""
+    """Rows that are out of order by up to 4; no key and no text comes back after 20 rows."""
     r = random.Random(seed)
     rows: list[tuple[Any, ...]] = []
     for n in range(ROWS):
@@ -251,6 +251,6 @@ def test_compact_keeps_order_and_texts() -> None:
     assert (dictionary.encode_values(texts[::50]) == kept).all()
     assert len(dictionary) == live.sum()
     assert begun + sum(told) == dictionary.nbytes
-    again = dictionary.encode_values(texts)  # room to grow, and every text has one code
+    again = dictionary.encode_values(texts)  # the dictionary grows again; a text has one code
     assert [dictionary.value(code) for code in again.tolist()] == texts
     assert (dictionary.encode_values(texts) == again).all()

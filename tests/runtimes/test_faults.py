@@ -1,4 +1,4 @@
-"""Faults at any time: no thread, no memory and no row stays; what comes next is whole."""
+"""Faults at random times leave no thread, memory or row behind, and the next run is complete."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class FaultError(Exception):
 
 @pytest.mark.usefixtures("interrupts", "stress")
 def test_random_faults(seed: int, full: bool) -> None:
-    """Functions, sources and sinks that raise, runs that are left, stopped, interrupted, paused or
-    given other workers at any time: no thread, no memory and no row stays; what comes next is
-    whole."""
+    """Functions, sources and sinks raise, and runs are abandoned, stopped, interrupted, paused or
+    given other workers, at random times: no thread, memory or row stays, and the next run is
+    complete."""
     rng, session = random.Random(seed), Session(False)
     session.set("morsel_rows", 7)
-    faults: dict[str, int] = {}  # in how many calls it comes
+    faults: dict[str, int] = {}  # number of calls until each fault
     table = stream(seed, [0, 1, 2, 3])
     seen: Counter[str] = Counter()
 
@@ -104,14 +104,14 @@ def test_random_faults(seed: int, full: bool) -> None:
             faults.clear()
             assert whole(session, texts[which]).equals(expected[which])
     gc.collect()
-    assert tables() <= 3  # of the latest runs, with what they raised
+    assert tables() <= 3  # those of the latest runs, kept with their exceptions
     assert not full or resident() < early + (64 << 20)
     assert all(seen[name] > 1 for name in ("FaultError", "CatalogError", "KeyboardInterrupt")), seen
 
 
 @pytest.mark.parametrize("ending", ["finished", "left"])
 def test_a_run_that_is_over_is_let_go(ending: str) -> None:
-    """At once, not when the collector comes: its units may be large."""
+    """The run is freed at once, not by the garbage collector, because its morsels may be large."""
     session = Session(False)
     session.set("runtime", "ordered")
     session.set("workers", 2)
@@ -131,12 +131,12 @@ def test_a_run_that_is_over_is_let_go(ending: str) -> None:
 
 
 def tables() -> int:
-    """The tables, with their units, of how many runs are kept."""
-    return sum(type(found) is Tasks for found in gc.get_objects())  # no proxy is asked
+    """The number of runs whose tables, with their morsels, are kept."""
+    return sum(type(found) is Tasks for found in gc.get_objects())  # isinstance would call proxies
 
 
 def resident() -> int:
-    """Bytes of memory that the process has."""
+    """The resident memory of the process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,5 +1,5 @@
-"""A query under the ordered runtime from its start to its end: other numbers of workers, pauses,
-cuts, errors, interrupts, limits, faults at any time."""
+"""A query under the ordered runtime from its start to its end: changes of the number of workers,
+pauses, cuts, errors, interrupts and limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPES = {
     "filter and project": QUERIES["filter and project"],
     "sorted windows": QUERIES["sorted windows"],
 }
-#: What fails in several operators, each at rows of its own.
+#: Queries that fail in several operators, in each of them at other rows.
 FAILING = {
     "two branches": """
         SELECT k, count(*) AS n, sum(d) AS total, window_end FROM (
@@ -72,7 +72,7 @@ def session(seed: int) -> Iterator[Session]:
 
 @pytest.fixture
 def ungathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small results are delivered one by one, so that something can happen in between."""
+    """Delivers small results one by one, so that a test can act between two of them."""
     monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
 
 
@@ -100,7 +100,8 @@ def ordered_of(query: Query) -> Ordered:
 @pytest.mark.usefixtures("stress", "ungathered")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_workers_come_and_go(session: Session, shape: str, seed: int) -> None:
-    """The output is the same, whenever they do; here between any two batches."""
+    """The output does not depend on when the number of workers changes; here it changes between
+    batches."""
     session.set("morsel_rows", 3)
     expected = depth_first(session, SHAPES[shape])
     rng = random.Random(seed)
@@ -115,7 +116,7 @@ def test_workers_come_and_go(session: Session, shape: str, seed: int) -> None:
             query.workers = rng.choice((1, 2, 3, 4, 9))
     assert pa.Table.from_batches(batches, expected.schema).equals(expected)
     assert left_over() == []
-    assert len(seen) > 1 or len(batches) < 20  # few may all be there before one is read
+    assert len(seen) > 1 or len(batches) < 20  # a few may all be ready before the first is read
 
 
 def test_workers_are_changed_by_another_thread(session: Session, stress: None, seed: int) -> None:
@@ -125,7 +126,7 @@ def test_workers_are_changed_by_another_thread(session: Session, stress: None, s
 
     def change() -> None:
         while not over.is_set():
-            with suppress(RunError):  # it does not run yet, or any more
+            with suppress(RunError):  # the query is not running yet, or no longer
                 query.workers = rng.choice((0, 1, 2, 4))
 
     thread = threading.Thread(target=change)
@@ -137,7 +138,7 @@ def test_workers_are_changed_by_another_thread(session: Session, stress: None, s
 
 
 def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
-    """Few morsels are inside with few workers, whatever there was before."""
+    """The number of morsels follows the current number of workers, up and down."""
     session.set("morsel_rows", 1)
     session.set("runtime", "ordered")
     session.set("workers", 1)
@@ -172,7 +173,8 @@ def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
 def test_workers_that_nobody_has_counted(
     session: Session, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
-    """workers = 0: measured with a clock by which every worker pays, up to the cores."""
+    """workers = 0: measurement chooses the number of workers, up to the number of cores; by the
+    clock of this test every further worker makes the run faster."""
     session.set("morsel_rows", 1)
     expected = depth_first(session, SHAPES["many keys"])
     monkeypatch.setattr("cql.executor.run.control.cores", lambda: cores)
@@ -217,7 +219,7 @@ def test_what_is_refused(session: Session) -> None:
 
 
 class Bell(SimpleQueue):  # type: ignore[type-arg]
-    """Tells when the driver of a paused query waits to be woken."""
+    """Calls ``waits`` when the driver of a paused query begins to wait for its wake-up."""
 
     def __init__(self, waits: Callable[[], None]) -> None:
         self._waits = waits
@@ -246,7 +248,7 @@ def test_a_paused_query_does_nothing(session: Session, ungathered: None, runtime
             execution.control._bell = Bell(lambda: waits.put(pauses))
         if execution._results and pauses < 3 and not query.is_paused:
             pauses += 1
-            execution.control.pause()  # a thread of the run's own may not ask the query
+            execution.control.pause()  # a thread of the run must not call ``query.pause``
         return attend(execution)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -284,7 +286,7 @@ def test_a_paused_query_stops(session: Session, ungathered: None) -> None:
 
 
 def groups(execution: Execution) -> Counter[tuple[Any, ...]]:
-    """The groups of all open windows, wherever they are kept."""
+    """The groups of all open windows, in all partitions."""
     found: Counter[tuple[Any, ...]] = Counter()
     assert execution.graph is not None
     for operator in execution.graph.operators:
@@ -297,7 +299,7 @@ def groups(execution: Execution) -> Counter[tuple[Any, ...]]:
             slots = np.setdiff1d(np.arange(ids.size), free)
             entries = one._entries_of(slots, "")
             windows = ids[slots].repeat(one.state["counts"][slots])
-            # Positions are counted behind a filter or before: their order alone matters.
+            # Positions may be counted before or behind a filter; only their order matters.
             named = [n for n, _ in one._table("").columns]
             names = [n for n in named if n != "born" and not n.endswith("q")]
             columns = [one.column(name)[entries].tolist() for name in names]
@@ -306,7 +308,8 @@ def groups(execution: Execution) -> Counter[tuple[Any, ...]]:
 
 
 def at_a_cut(session: Session, text: str, serial: int) -> tuple[Any, ...]:
-    """Output before and behind a cut; groups and progress at the cut."""
+    """The output before and behind the cut at ``serial``; at the cut the groups, the watermark and
+    late rows of each input, and the sequence number."""
     query = session.sql(text)
     before: list[pa.RecordBatch] = []
     state: list[Any] = []
@@ -341,7 +344,7 @@ def at_a_cut(session: Session, text: str, serial: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("shape", ["many keys", "joined", "filter and project"])
 def test_a_cut_is_consistent(session: Session, stress: None, shape: str, seed: int) -> None:
-    """After n morsels state and output are those of depth first after n morsels."""
+    """The state and the output after n morsels are those of depth first after n morsels."""
     rng = random.Random(seed)
     for serial in (0, 1, *rng.sample(range(2, 43), 4)):
         session.set("runtime", "depth_first")
@@ -367,9 +370,9 @@ def failure(session: Session, text: str) -> tuple[type, str]:
 
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """Errors tell the morsel and the row in it, also where it is no row of a source. Some workers
-    sleep before their failure is known, so that others fail, too: in which operators, for each
-    run."""
+    """Makes errors name the morsel and the row in it, even if the row is not a row of a source.
+    Delays some failures, so that other workers fail too. Collects for each run the ranks of the
+    operators that failed."""
     found: list[set[int]] = []
     failed, first, rng = Execution.failed, Ordered._first_failure, random.Random(1)
 
@@ -402,8 +405,9 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 def test_the_failure_of_depth_first_is_told(
     failed: list[set[int]], shape: str, fuse: bool, seed: int, full: bool
 ) -> None:
-    """Workers are ahead of each other, and several of them fail. (Of one morsel, stages that are
-    not the same may tell different rows: depth first fuses what partitions keep apart.)"""
+    """The error is that of depth first, although workers run ahead of each other and several of
+    them fail. (Within one morsel the reported row can differ if the stages differ: depth first
+    fuses operators that partitions keep apart.)"""
     seen = set()
     for k in range(200 if full else 8):
         rng = random.Random(f"{seed} {k}")
@@ -425,12 +429,13 @@ def test_the_failure_of_depth_first_is_told(
             session.set("reorder", rng.choice(("non_blocking", "lock_based")))
             assert failure(session, FAILING[shape]) == expected
     assert len(seen) > 4
-    # Who is how far ahead is chance: in many runs it happens.
+    # How far a worker runs ahead is chance; in many runs several operators fail.
     assert not full or max(map(len, failed)) > 1 or shape != "behind each other"
 
 
 def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks: None) -> None:
-    """A row that it gave before fails first."""
+    """If a row that the source delivered before its error fails, the failure of the row is
+    reported."""
     rows = [{"ts": i, "v": i % 50} for i in range(100)]
 
     def source(until: int) -> Iterator[dict[str, int]]:
@@ -453,7 +458,8 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
 def test_outputs_of_more_morsels_than_a_pool_has_cells(
     ungathered: None, monkeypatch: pytest.MonkeyPatch, reorder: str
 ) -> None:
-    """They are used again all the same: one window takes no more of them than another."""
+    """Morsels beyond the cells of a pool are reused too: a later window needs no more morsels than
+    an earlier one."""
     monkeypatch.setattr("cql.executor.runtimes.tables._POOL", 64)
     n, groups = 4000, 500
     table = pa.table({"ts": np.arange(n) // groups * 10, "k": np.arange(n) % groups})
@@ -481,8 +487,8 @@ def test_outputs_of_more_morsels_than_a_pool_has_cells(
 def test_blocks_are_read_ahead(
     stress: None, small_blocks: None, monkeypatch: pytest.MonkeyPatch, until: int
 ) -> None:
-    """Where there is no room for morsels, the block behind the one that they are cut off is read;
-    if that cannot be, what is left of the one before is not lost."""
+    """While there is no room for morsels, the next block is read; if this read fails, the rest of
+    the current block is not lost."""
     ahead, failed = 0, False
     read_ahead = InputScheduler.read_ahead
 
@@ -517,7 +523,7 @@ def test_blocks_are_read_ahead(
 
 
 def test_ranks_of_depth_first(session: Session) -> None:
-    """What an operator feeds comes before it."""
+    """An operator has a higher rank than the operators that it feeds."""
     session.set("runtime", "ordered")
     session.set("workers", 2)
     session.set("fuse", False)
@@ -541,7 +547,8 @@ def test_ranks_of_depth_first(session: Session) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("place", ["function", "source", "paused", "results"])
 def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) -> None:
-    """Wherever it comes, the query ends, no thread stays, and the session goes on."""
+    """Wherever the interrupt arrives, the query ends, no thread stays, and the session still
+    works."""
     calls = count()
 
     def at_some_call(v: int) -> int:
@@ -584,7 +591,7 @@ def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) ->
 
 
 def test_the_limit_of_memory_fails_the_query(session: Session, stress: None) -> None:
-    """Whichever worker comes to it; what the state of keys takes is said of their operator."""
+    """The query fails whichever worker reaches the limit."""
     table = pa.table({"ts": list(range(20_000)), "k": [i * 7 for i in range(20_000)]})
     session.create_stream("wide", table, ordered_by="ts", unit="seconds")
     text = (
@@ -621,13 +628,13 @@ def test_who_takes_no_results_holds_back_the_source(
         execution = execution_of(query)
         runtime, scheduler = execution._runtime, execution._scheduler
         if not isinstance(runtime, Ordered):
-            break  # all of it has been read
+            break  # the whole input has been read
         inside = int(runtime._plan[tables.INSIDE])
         places = sum(len(runtime._tasks.ports(s)) + 2 for s in range(len(runtime._tasks.order)))
         assert inside <= places * depth(workers) + len(execution._results)
         assert scheduler is not None
         if shape == "filter and project" and given > 1:
-            # a third of the rows passes, each is a batch of its own, and none waits for another
+            # Each row that passes the filter is a batch, and no row waits for another.
             taken = int(batch.num_rows)
             assert taken == 1
     assert given > 100

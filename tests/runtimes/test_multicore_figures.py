@@ -1,5 +1,5 @@
-"""What the figures of the ordered-multicore paper are made of: runs whose morsels are marked, and
-the pipelines that are simulated with what they took."""
+"""The data of the figures of the ordered-multicore paper: runs that time marked morsels, and
+pipelines that are simulated with the measured costs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from benchmarks.multicore_runs import Run, chain_of, first, partitions, run, who
 from benchmarks.multicore_tuples import keys_of, session_of, tuples
 
 QUERY = "SELECT k, sum(x) AS y FROM s [RANGE 1 DAY SLIDE 1 DAY WA ts] GROUP BY k"
-#: Of each of eight partitions, how many tuples.
+#: Number of tuples of each of eight partitions.
 COUNTS = (1, 0, 7, 3, 20, 0, 2, 5)
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[tuple[int, str], Run]:
-    """By workers and worklist, of tuples of four rows."""
+    """Runs by workers and worklist; a tuple has four rows."""
     keys = np.repeat(keys_of(8), COUNTS)
     np.random.default_rng(5).shuffle(keys)
     table = tuples(keys, 4)
@@ -45,7 +45,7 @@ def test_tasks_tell_what_they_did(made: dict[tuple[int, str], Run]) -> None:
         assert split.inputs == split.outputs == parted.inputs == tuples_in + 1
         assert split.borrows
         assert not split.host
-        assert list(parted.parts) == [4 * n for n in COUNTS]  # each key is where it was meant to be
+        assert list(parted.parts) == [4 * n for n in COUNTS]  # each key is in its partition
         assert parted.fragments >= tuples_in
         assert all(use.busy > 0 for use in each.uses)
         assert each.path == each.uses
@@ -59,7 +59,7 @@ def test_morsels_are_timed_on_their_way(made: dict[tuple[int, str], Run]) -> Non
 
 
 def test_morsels_are_timed_between_any_tasks(made: dict[tuple[int, str], Run]) -> None:
-    """All morsels leave the first task before the others come to the end."""
+    """Morsels leave the first task earlier than the last task."""
     table = tuples(np.repeat(keys_of(8), COUNTS), 4)
     with session_of(table) as session:
         at_first, at_last = (

@@ -1,4 +1,5 @@
-"""The simulated ordered runtime: laws that hold whatever the settings, and what can be computed."""
+"""The simulated ordered runtime: laws that hold under all settings, and results that can be
+computed by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ SKEWED = (0.6, 0.2, 0.1, 0.1)
 
 
 def drawn(rng: random.Random) -> list[Task]:
-    """A chain of tasks of all kinds."""
+    """A random chain of tasks of all kinds."""
     chain: list[Task] = []
     for _ in range(rng.randint(1, 5)):
         kind = rng.choice((STATELESS, SERIAL, PARTITIONED))
@@ -61,7 +62,7 @@ def machines(rng: random.Random, n: int) -> list[Machine]:
         places = {"places": 1000, "slots": 64} if deep else {}
         group = rng.choice((0, 2))
         machine = replace(machine, leader=leader, interval=interval, group=group, **places)
-        if leader:  # it reads while others find nothing, and fall asleep
+        if leader:  # the leader reads while other workers find no work and fall asleep
             read, looks = rng.choice((0.0, 3e5)), rng.choice((1e3, 1e5))
             machine = replace(machine, read=read, looks=looks, rouse=1e4)
         made.append(machine)
@@ -69,7 +70,7 @@ def machines(rng: random.Random, n: int) -> list[Machine]:
 
 
 def outputs(chain: list[Task], morsels: int) -> list[int]:
-    """Inputs of each task, and outputs of the last."""
+    """The number of inputs of each task, then the number of outputs of the last task."""
     counts = [morsels]
     for task in chain:
         counts.append(int(counts[-1] * task.selectivity + 1e-9))
@@ -85,11 +86,11 @@ def check(chain: list[Task], machine: Machine, morsels: int, found: Simulated) -
     assert not np.isnan(found.left).any()
     assert (np.diff(found.left) >= 0).all()  # markers do not overtake each other
     assert (found.left > found.entered).all()
-    # a worker is in a task, finds nothing, or looks
+    # a worker works on a task, is idle, or looks for a task
     assert len(found.busy) == machine.workers
     for busy, idle in zip(found.busy, found.idle, strict=True):
         assert busy + idle <= found.time * (1 + 1e-9)
-    # workers that are still in a task at the end are not told of
+    # work that is unfinished at the end is not counted
     assert sum(t.busy for t in found.tasks) == pytest.approx(sum(found.busy))
 
 
@@ -110,7 +111,7 @@ def test_nothing_is_lost_and_all_leaves_in_order(case: int, seed: int) -> None:
             again.tasks,
             again.busy,
         )
-    assert len(answers) == 1  # the settings decide when, not what
+    assert len(answers) == 1  # settings change times, not the output
 
 
 def test_another_seed_is_another_run() -> None:
@@ -138,8 +139,8 @@ def test_one_worker_takes_the_sum_of_the_costs(scheduler: str, worklist: str, re
 
 
 def test_every_step_has_its_cost() -> None:
-    """Of one worker: looks are few with long slices, and each input is taken and its output
-    sent."""
+    """One worker pays for each input that it takes, for the work on it, and for each output that it
+    sends; with long slices it looks for a task rarely."""
     chain = [Task(STATELESS, 1000, selectivity=3), Task(SERIAL, 100)]
     machine = replace(FREE, take=10, send=20)
     found = simulate(chain, machine, 90)
@@ -157,7 +158,7 @@ def test_independent_work_is_shared(task: Task, workers: int) -> None:
 
 
 def test_a_serial_task_bounds_the_speedup() -> None:
-    """Amdahl's law: the serial task works all the time, however many workers there are."""
+    """Amdahl's law: with enough workers the serial task works all the time and sets the pace."""
     for workers in (1, 2, 4, 8, 16):
         found = simulate(CHAIN, replace(FREE, workers=workers), 800)
         assert found.time * min(workers, 8) * 1.001 >= 800 * 8000
@@ -180,7 +181,8 @@ def test_a_partition_is_worked_on_by_one() -> None:
 
 
 def test_skew_holds_up_queues_without_an_order() -> None:
-    """Figure 9: as many queues as workers, one of which has most; against finer partitions."""
+    """Figure 9: one queue per worker, with most inputs in one of the queues, is slower than the
+    hybrid queue with finer partitions."""
     fine = (0.6 / 8,) * 8 + (0.4 / 24,) * 24
     hybrid = simulate([Task(PARTITIONED, 1e4, shares=fine)], Machine(4), 400)
     queues = [Task(PARTITIONED, 1e4, shares=SKEWED)]
@@ -190,7 +192,8 @@ def test_skew_holds_up_queues_without_an_order() -> None:
 
 
 def test_who_waits_for_whom() -> None:
-    """Nobody waits without locks, unless it holds an output that has no slot (figure 4)."""
+    """Without locks no worker waits, except a worker that holds an output without a slot
+    (figure 4)."""
     chain = [Task(STATELESS, 1000, 10, variation=1), Task(STATELESS, 100)]
     machine = Machine(8, places=10_000, slots=64)
     waits = {}
@@ -211,8 +214,8 @@ def test_who_waits_for_whom() -> None:
 
 
 def test_workers_can_wait_for_each_other() -> None:
-    """Each holds an output that has to wait for one in a queue that nobody works on: why the engine
-    takes no input for which there is no slot."""
+    """Workers that may take inputs without a slot can deadlock: each holds an output that waits for
+    an input in a queue that no worker works on. The engine therefore takes no such input."""
     chain = [Task(PARTITIONED, 1000, shares=EIGHT)]
     machine = Machine(2, worklist=QUEUES, slots=2, places=1000, retries=True)
     with pytest.raises(RuntimeError, match="no worker can go on"):
@@ -229,7 +232,8 @@ def test_a_stream_comes_at_its_pace() -> None:
 
 @pytest.mark.parametrize(("looks", "waits"), [(1e6, 20), (1000, 700)])
 def test_who_finds_nothing_for_long_sleeps(looks: float, waits: float) -> None:
-    """A morsel comes every 5 µs and takes one: it is seen at once, or has to rouse somebody."""
+    """A morsel arrives every 5 µs and takes 1 µs of work: a worker that is awake sees it at once, a
+    sleeping worker has to be woken."""
     machine = replace(FREE, interval=5000, wake=20, looks=looks, rouse=700)
     found = simulate([Task(STATELESS, 1000)], machine, 50)
     assert found.entered[1:].tolist() == [5000 * k + waits for k in range(1, 50)]
@@ -249,7 +253,8 @@ def test_what_others_made_is_fetched() -> None:
 
 
 def test_the_nearest() -> None:
-    """Without distances it picks as CT does; with them, who is near comes first."""
+    """Without distances it picks the task that CT picks; with distances it picks the nearest
+    task."""
     rng = np.random.default_rng(4)
     for _ in range(200):
         numbers = rng.integers(0, 50, (4, schedulers.OF))

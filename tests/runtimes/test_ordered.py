@@ -40,7 +40,7 @@ def session(seed: int) -> Session:
 
 
 ALL = {**QUERIES, **JOINED}
-#: In full: every combination of settings.
+#: Queries that ``--full`` runs with every combination of settings.
 FULL = ("window over a union", "joined and counted", "many keys")
 
 
@@ -52,7 +52,7 @@ def every() -> list[dict[str, Any]]:
 def test_the_output_of_depth_first(
     session: Session, stress: None, query: str, seed: int, full: bool
 ) -> None:
-    """A query sees a third of the settings, the next one another third."""
+    """A query runs with a third of the pairwise settings, the next query with another third."""
     choices = every() if query in FULL else pairwise(seed)
     compare(
         session, ALL[query], choices if full else pairwise(seed)[list(ALL).index(query) % 3 :: 3]
@@ -68,7 +68,8 @@ def test_buffers_of_one_slot(
 
 
 def test_parts_that_come_together_again() -> None:
-    """All parts of one port would have to wait for all of another one, and have no room to."""
+    """The query runs depth first: all parts at one port would have to wait for all parts at another
+    port, and there is no room for them."""
     told: list[str] = []
     session = Session(False)
     session.on_notice = told.append
@@ -86,7 +87,7 @@ def test_parts_that_come_together_again() -> None:
 
 @pytest.fixture(scope="module")
 def skewed(seed: int) -> Session:
-    """Most rows have one key; those of the inputs that are read later lie beyond the first's."""
+    """Most rows have one key; the input that is read later has keys beyond those of the first."""
     session = Session(False)
     keys: dict[str, list[int | None]] = {
         "a": [None, *range(9), *[4] * 30],
@@ -108,8 +109,8 @@ def skewed(seed: int) -> Session:
     ],
 )
 def test_partition_by(skewed: Session, stress: None, query: str, by: tuple[str, ...]) -> None:
-    """It changes no row: neither for keys that are NULL, or beyond what its ranges were made for,
-    nor where most rows are in one partition."""
+    """PARTITION BY changes no row: not for NULL keys, not for keys beyond its ranges, and not if
+    most rows are in one partition."""
     rows, workers = CHOICES["morsel_rows"], (2, 1, 4)
     for k, (scheme, parts) in enumerate(product(by, (1, 3, 8, 64))):
         clause = f"{ALL[query]} PARTITION BY {scheme} INTO {parts}"
@@ -156,7 +157,7 @@ def test_python_is_asked_in_mid_run(
     event: int,
     least: int,
 ) -> None:
-    """The queries above do leave the loop for what they are here to show."""
+    """Workers leave the compiled loop for the event that a query above is meant to cover."""
     seen, answer = [], Ordered._answer
 
     def noted(runtime: Ordered, w: int, given: int) -> None:
@@ -175,7 +176,7 @@ def test_python_is_asked_in_mid_run(
 def test_a_failing_query_ends_all_workers(
     growing_session: Session, workers: int, worklist: str
 ) -> None:
-    """Whichever of them fails, and whatever it holds then."""
+    """All workers end whichever of them fails, and whatever the failing worker holds."""
     for name, value in {"runtime": "ordered", "workers": workers, "morsel_rows": 7}.items():
         growing_session.set(name, value)
     growing_session.set("on_bad_row", "fail")
@@ -187,7 +188,7 @@ def test_a_failing_query_ends_all_workers(
 
 
 def test_a_run_may_end_at_any_time(session: Session, full: bool, seed: int) -> None:
-    """Batches are taken until it is left: no thread stays, and the next run is whole."""
+    """A run that is abandoned after some batches leaves no thread, and the next run is complete."""
     rng = random.Random(seed)
     text = JOINED["joined"]
     session.set("runtime", "depth_first")
@@ -210,7 +211,7 @@ def test_a_run_may_end_at_any_time(session: Session, full: bool, seed: int) -> N
 def test_an_error_in_a_worker_ends_the_run(
     session: Session, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """Whatever Python raises while it answers a worker is raised by the run."""
+    """The run raises the exception that Python raises while it answers a worker."""
     answer, answered = Ordered._answer, []
 
     def failing(runtime: Ordered, w: int, event: int) -> None:

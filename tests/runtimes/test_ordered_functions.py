@@ -1,5 +1,5 @@
-"""Functions of users under the ordered runtime: several workers run them at once, and the answer
-and the error are those of depth first."""
+"""User functions under the ordered runtime: several workers run them at once, and the rows and the
+errors are those of depth first."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_the_answer_is_that_of_depth_first(session: cql.Session, name: str) -> N
         assert rows(session, QUERIES[name], **ordered).equals(expected), ordered
 
 
-# -- which run at once -----------------------------------------------------------------------------
+# -- operators in several threads ------------------------------------------------------------------
 
 
 def operators(monkeypatch: pytest.MonkeyPatch) -> list[Operator]:
-    """Those of the queries that run from now on."""
+    """Collects the operators of the queries that run from now on."""
     found: list[Operator] = []
     make = Execution._make_runtime
 
@@ -237,7 +237,7 @@ def state_of_three(state, n):
     return (0, 0, 0) if n > 400 else state
 
 
-#: What is told.
+#: The expected end of the message, by call.
 BROKEN = {
     "fails(i)": "fails raised ValueError: not 250, in project#0, in the row at offset 250",
     "of_text(w)": "of_text raised KeyError: 'c', in project#0, in the row at offset 2",
@@ -288,7 +288,7 @@ def test_bad_rows_are_left_out_in_order(broken: cql.Session) -> None:
     assert 0 < kept.num_rows == ROWS - len(bad)
 
 
-# -- texts that are forgotten ----------------------------------------------------------------------
+# -- compaction ------------------------------------------------------------------------------------
 
 FORGETTING = {
     "replicas": "SELECT i, shout(w) AS a, upper(concat(shout(w), w)) AS c FROM s WHERE w > 'a1'",
@@ -313,7 +313,8 @@ def test_tables_of_instances_survive_compaction(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_function_that_is_not_parallel_runs_queries_that_call_it() -> None:
-    """In any thread of theirs: they do not wait for the call that waits for them."""
+    """The queries may call the function in any of their threads: these calls do not wait for the
+    outer call, which waits for the queries."""
     inside: list[int] = []
     most: list[int] = []
     totals: list[int] = []
@@ -349,12 +350,13 @@ def test_a_function_that_is_not_parallel_runs_queries_that_call_it() -> None:
     thread.join(240)
     assert not thread.is_alive()
     every = sum(range(1, 41))
-    assert found == [{"n": every, "i": 2}, 2 * every]  # inserted at once, and in the background
-    assert max(most) == 2  # the one that waits, and one within it
+    assert found == [{"n": every, "i": 2}, 2 * every]  # inserted twice: at once and by start()
+    assert max(most) == 2  # the outer call, which waits, and one nested call
 
 
 def test_a_turn_within_a_call_ends_with_it() -> None:
-    """Who was started by the call, and outlives it, then takes turns with all others."""
+    """A thread that a call has started need not wait for that call; if the thread outlives the
+    call, it takes turns with all other threads."""
     lock, begins, entered = OneAtATime(), threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -373,7 +375,7 @@ def test_a_turn_within_a_call_ends_with_it() -> None:
         with lock, lock:
             thread = started()
         begins.set()
-        assert entered.wait(60)  # within the call that has not ended
+        assert entered.wait(60)  # the outer call has not ended, so the thread does not wait
         order.append("outer")
     thread.join(60)
     begins.clear()

@@ -1,5 +1,5 @@
-"""Operators in partitions: rows are spread by what their keys are, never by how a key is stored;
-as many partitions as the clause takes give the rows of one."""
+"""Operators in partitions: rows are spread by the content of their keys, never by the stored codes;
+every number of partitions that the clause accepts gives the rows of one partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEADY = 23
 
 
 def rows_of(seed: int) -> pa.Table:
-    """Every second text comes once and is forgotten; the others stay."""
+    """Rows in which every second text occurs once and is then compacted away; the others recur."""
     r = random.Random(seed)
     texts = [
         None
@@ -66,7 +66,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 KEYS = ("k", "n, k, b", "x, k")
 _WIDE = f"[RANGE {2 * ROWS} SLIDE {2 * ROWS}]"
-#: By name: texts that come again after their codes have changed, in operators that hold state.
+#: Queries by name: operators that hold state see texts again after their codes have changed.
 TEXT_KEYS = {
     **{
         f"one window by {keys}": f"SELECT {keys}, count(*) AS c, max(t) AS m FROM a {_WIDE}"
@@ -95,7 +95,7 @@ TEXT_KEYS = {
 def test_rows_are_spread_by_content(
     session: Session, compactions: list[int], seed: int, query: str, full: bool
 ) -> None:
-    """Codes of texts change while windows and joins are open."""
+    """The output stays the same if codes of texts change while windows and joins are open."""
     text = TEXT_KEYS[query]
     session.set("runtime", "depth_first")
     expected = session.sql(text).to_arrow()
@@ -110,7 +110,8 @@ def test_rows_are_spread_by_content(
 
 
 def test_the_hash_of_a_text_is_the_same_in_every_dictionary() -> None:
-    """Kernels read it at a word that follows the array when it grows and when it is compacted."""
+    """Kernels find the hashes through a word that holds the address of the array, also after growth
+    and compaction."""
     texts = [f"text {n}".encode() for n in range(3_000)]
     first, second = Dictionary(), Dictionary()
     forward, backward = first.encode_values(texts), second.encode_values(texts[::-1])[::-1]
@@ -146,7 +147,7 @@ def wide(seed: int) -> Session:
 
 @pytest.mark.parametrize("query", MANY)
 def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) -> None:
-    """Nothing that merges the outputs of partitions has room for fewer of them."""
+    """The merge of outputs has room for 256 partitions."""
     wide.set("runtime", "depth_first")
     expected = wide.sql(MANY[query]).to_arrow()
     wide.set("runtime", "ordered")
@@ -164,7 +165,7 @@ def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) 
         assert wide.sql(text).to_arrow().equals(expected), (clause, workers)
 
 
-#: Conditions and keys for which Python is asked, at each place that partitions read.
+#: Queries whose conditions and keys call Python, at each place that a partitioned operator reads.
 NEW_TEXTS = {
     "a predicate": "SELECT n, min(1) AS e, max(t) AS m FROM a WHERE concat_ws('-', 'a', k) LIKE"
     " 'a-s%' GROUP BY n",

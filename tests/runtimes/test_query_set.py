@@ -1,4 +1,4 @@
-"""Queries that start together give what each gives alone, and share what they have in common."""
+"""The queries of a query set give the rows that each gives alone, and share equal operators."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ COUNTS = "SELECT k, count(*) AS n, window_end FROM s [RANGE {r} SLIDE {s}{o}] GR
 
 
 def rows_of(r: random.Random) -> pa.Table:
-    """Times from about -4 on, up to 8 back, in which a slack of 3 leaves late rows; a gap in the
-    middle is longer than any window."""
+    """Rows whose times begin at about -4 and go back by up to 8, so that a slack of 3 leaves late
+    rows. A gap in the middle is longer than any window."""
     times = [n // 3 + r.randrange(9) - 4 + (500 if n > ROWS // 2 else 0) for n in range(ROWS)]
     columns: dict[str, Any] = {
         "ts": times,
@@ -46,8 +46,8 @@ def make_session(r: random.Random, **settings: Any) -> Session:
 
 
 def random_query(r: random.Random) -> str:
-    """Mostly windows over one stream that differ in their lengths; beside them whatever else reads
-    the same stream."""
+    """A random query: mostly a window of varying length over one stream, sometimes another query
+    that reads the same stream."""
     where = r.choice(["", "", "", " WHERE y > 1", " WHERE x > 0 AND y < 4"])
     having = r.choice(["", "", " HAVING count(*) > 2"])
     keys = r.choice(["k", "k", "k", "k, y", ""])
@@ -82,7 +82,7 @@ def random_query(r: random.Random) -> str:
 
 
 def check(texts: list[str], seed: int, **settings: Any) -> None:
-    """The rows, the late pairs and the bad rows of each query, alone and in the set."""
+    """Each query has the same rows and the same number of late pairs alone and in the set."""
     with make_session(random.Random(seed), **settings) as session:
         alone: list[Query] = []
         expected = []
@@ -129,7 +129,7 @@ WINDOWS = [COUNTS.format(r=r, s=s, o=o) for r, s, o in ((10, 10, ""), (40, 20, "
 
 
 def operators(made: QuerySet) -> list[str]:
-    """Of all queries, each once."""
+    """The sorted names of the operators of all queries, each operator once."""
     found = {m["operator"] for q in made.queries for m in q.metrics()}
     return sorted(name.partition("#")[0] for name in found)
 
@@ -150,11 +150,11 @@ def test_windows_share_panes_and_a_scan(session: Session) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_shared_panes_are_open_when_the_first_null_comes() -> None:
-    """The kernel is another one from there on, the state is the same."""
+    """From the first NULL on another kernel works on the same state."""
     rows = [{"ts": n - 300, "k": None if n > 400 and n % 5 == 0 else n % 3} for n in range(600)]
     table = pa.Table.from_pylist(rows)
     with Session(False) as session:
-        # A function: nothing is known of its batches beforehand.
+        # With a function as the source nothing is known about the batches beforehand.
         session.create_stream("s", table.to_batches, ordered_by="ts", slack=3)
         made = session.query_set(";".join(WINDOWS))
         for text, together in zip(WINDOWS, made.to_arrow(), strict=True):
@@ -172,8 +172,8 @@ def test_each_can_have_its_own_state(session: Session, name: str, value: Any) ->
 
 
 def test_what_differs_is_not_shared(session: Session) -> None:
-    """Other rows, other groups, values that are kept beside the groups, and so many panes that
-    merging them costs more than the rows."""
+    """Windows share no panes if they have other rows, other groups, values that are kept beside the
+    groups, or too many panes, whose merging costs more than the rows."""
     others = [
         COUNTS.format(r=20, s=20, o="") + " HAVING count(*) > 1",
         "SELECT y, count(*) AS n, window_end FROM s [RANGE 20 SLIDE 10] GROUP BY y",
@@ -196,7 +196,7 @@ def test_the_same_query_twice_runs_once(session: Session) -> None:
 
 
 def test_panes_are_given_back(session: Session) -> None:
-    """State is that of the longest window, however many short ones have left."""
+    """Panes that no open window needs are freed: the longest window bounds the state of the set."""
     one = session.sql(COUNTS.format(r=60, s=15, o=""))
     assert isinstance(one, Query)
     one.to_arrow()
@@ -208,7 +208,7 @@ def test_panes_are_given_back(session: Session) -> None:
 
 
 def test_two_mentions_within_a_query_stay_two(session: Session) -> None:
-    """A union of a stream with itself reads it twice, whoever reads it too."""
+    """A union of a stream with itself reads the stream twice, also if another query reads it."""
     union = "SELECT count(*) AS n FROM (SELECT ts FROM s UNION ALL SELECT ts FROM s) AS u"
     made = session.query_set(f"{union}; SELECT count(*) AS n FROM s")
     assert [t.to_pylist() for t in made.to_arrow()] == [[{"n": 2 * ROWS}], [{"n": ROWS}]]
@@ -246,7 +246,7 @@ def test_statement_set(tables: Session) -> None:
 
 
 def test_a_set_fails_as_a_whole(tables: Session) -> None:
-    """What one of them refuses ends all, and nothing is published."""
+    """An error in one query ends all queries of the set, and nothing is published."""
     broken = "INSERT INTO ten SELECT k, 1 / (y - 1), ts FROM s WHERE ts > 100;"
     made = tables.query_set(f"{INSERTS.replace('INTO ten', 'INTO twenty')} {broken}")
     with pytest.raises(CqlError, match="division by zero") as caught:
@@ -281,7 +281,8 @@ SHARED = {
 def test_an_error_is_told_at_the_query_that_fails(
     session: Session, text: str, keeping: tuple[bool, ...]
 ) -> None:
-    """Though another query, which keeps such rows, shares what meets them."""
+    """The error has its position in the query that fails, although a query that keeps bad rows
+    shares the operator."""
     lines = [text + (" ON BAD ROW KEEP" if keeps else " ON BAD ROW FAIL") for keeps in keeping]
     fails = keeping.index(False)
     with pytest.raises(CqlError, match="division by zero") as caught:
@@ -302,7 +303,7 @@ def test_windows_that_share_panes_fail_where_the_query_fails(session: Session) -
 
 
 def test_an_unreadable_row_is_told_at_the_query_that_fails(session: Session) -> None:
-    times = pa.array([1000, 2001, 3000], pa.timestamp("ns"))  # no microsecond holds the second
+    times = pa.array([1000, 2001, 3000], pa.timestamp("ns"))  # the second is between microseconds
     session.create_stream("u", pa.table({"ts": times, "k": ["a", "b", "c"]}), ordered_by="ts")
     with pytest.raises(CqlError, match="row 1, column ts") as caught:
         session.query_set(
@@ -324,7 +325,7 @@ def test_late_output_is_that_of_a_query(tables: Session) -> None:
 
 
 def test_in_the_background() -> None:
-    """An iterable that can be read once is enough for all."""
+    """One iterable that can be read only once feeds all queries of the set."""
     turn = threading.Event()
 
     def numbers() -> Iterator[dict[str, Any]]:
@@ -348,7 +349,7 @@ def test_in_the_background() -> None:
 
 
 def test_one_that_stops_stops_all(tables: Session) -> None:
-    """Nothing of what one query of a bounded set has read is published when another one stops."""
+    """If one query of a bounded set stops, all queries stop, and nothing is published."""
     read, go = threading.Event(), threading.Event()
 
     def numbers() -> Iterator[dict[str, Any]]:
@@ -383,7 +384,7 @@ def test_modes_of_explain(tables: Session) -> None:
         made.explain("wrong")
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -431,7 +432,7 @@ def test_two_queries_make_no_table_together(session: Session) -> None:
     with pytest.raises(PlanError, match="make the table later") as caught:
         session.query_set(both)
     assert caught.value.position is not None
-    session.sql(f"{one.format(4)}").to_arrow()  # makes it
+    session.sql(f"{one.format(4)}").to_arrow()  # makes the table
     alone = held(session, "later")
     session.query_set(both).to_arrow()
     assert held(session, "later") > 2 * alone
@@ -446,7 +447,8 @@ def test_the_shell_waits_for_end() -> None:
 @pytest.mark.parametrize("other", ["sum(10 / x)", "count(*) FILTER (WHERE 10 / x > 1)"])
 @pytest.mark.parametrize("length", [10, 20])
 def test_rows_that_are_bad_for_one_query_are_not_for_another(other: str, length: int) -> None:
-    """Panes are shared where the same can fail; a policy belongs to its query."""
+    """Queries share panes only if the same expressions can fail; a bad-row policy applies to its
+    own query only."""
     table = pa.table({"t": [0, 5, 12, 3, 15], "k": list("aabba"), "x": [1, 0, 2, 5, 1]})
     with Session(False) as session:
         session.create_stream("s", table, ordered_by="t")

@@ -1,5 +1,5 @@
-"""One answer, whoever runs the operators: runtimes, fusion and morsel sizes change no row and no
-order. (``test_schedulers`` shows in which order each runtime calls them.)"""
+"""Runtimes, fusion and morsel sizes change no row and no order of rows. (``test_schedulers`` shows
+the order in which each runtime calls operators.)"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_one_answer(session: Session, query: str, seed: int, full: bool) -> None
     assert [key for key, answer in answers.items() if answer[1:] != expected[1:]] == []
 
 
-#: What can be subtracted, and what cannot.
+#: Aggregates whose rows can be subtracted again, and aggregates where this is impossible.
 EXACT = """count(*) AS n, count(k) AS some, count_if(v > 50) AS many, sum(v) AS total,
     avg(CAST(v AS DECIMAL(9, 2))) AS mean, sum(v) FILTER (WHERE v > 90) AS few"""
 OTHERS = """min(x) AS low, max(name) AS high, first(v) AS first, last(name) AS last,
@@ -80,7 +80,8 @@ def test_what_can_be_subtracted_is(session: Session, window: str) -> None:
 
 
 def one_answer(session: Session, window: str, calls: str, operators: list[str]) -> None:
-    """Late rows are in some windows of their pane and not in others; every aggregate is merged."""
+    """All ``operators`` give the same rows and late pairs. A late row is in only some windows of
+    its pane, and every aggregate is merged."""
     text = f"""
         SELECT k, name, {calls}, window_end
         FROM a [{window} WA ts] WHERE v > 5 GROUP BY k, name"""
@@ -113,7 +114,8 @@ def one_answer(session: Session, window: str, calls: str, operators: list[str]) 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_one_row_without_from(session: Session, runtime: Settings) -> None:
-    """It ends like any input, so that an aggregate and a sort over it answer."""
+    """The one row of a query without FROM ends like any input, so that an aggregate and a sort over
+    it emit their result."""
     apply(session, runtime)
     assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
     assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
@@ -144,7 +146,8 @@ def test_values_of_every_type() -> None:
 
 
 def test_a_wide_query_compiles(session: Session) -> None:
-    """Each column can fail and each branch is a way of its own: that took minutes together."""
+    """80 columns that can fail, and a CASE of 90 branches: together they once took minutes to
+    compile."""
     columns = ", ".join(f"v * {i} + ts AS c{i}" for i in range(80))
     branches = " ".join(f"WHEN v = {i} THEN {2 * i}" for i in range(90))
     query = f"SELECT ts, v, {columns}, CASE {branches} ELSE -1 END AS b FROM a"
@@ -156,8 +159,8 @@ def test_a_wide_query_compiles(session: Session) -> None:
 
 
 def test_small_results_of_a_bounded_query_leave_together() -> None:
-    """Ten rows of each morsel pass: they leave when half a morsel is there. Nobody waits for them
-    where input has no end, and what passes by reference leaves at once."""
+    """Small results of bounded input are collected until they fill half a morsel. Results of
+    unbounded input leave at once, and so do rows that pass by reference."""
     rows = [{"ts": i, "v": i} for i in range(1_000)]
     with cql.connect(False, morsel_rows=100) as session:
         session.create_stream("a", pa.Table.from_pylist(rows), ordered_by="ts")

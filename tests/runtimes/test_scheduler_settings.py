@@ -1,5 +1,5 @@
-"""Settings of the ordered runtime's schedulers and reorder buffers: each changes what a run does,
-and EXPLAIN tells it."""
+"""Settings of the ordered runtime's schedulers and reorder buffers: each setting changes the run,
+and EXPLAIN shows it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TEXT = (
     "SELECT k, count(*) AS n, max(v) AS m, window_end FROM (SELECT * FROM a WHERE v > 2) AS f"
     " [RANGE 100 SLIDE 100] GROUP BY k"
 )
-#: One worker that changes over after each morsel: what it takes next depends on what waits alone.
+#: One worker that chooses a task after each morsel: its choice depends only on waiting morsels.
 BASE = {"runtime": "ordered", "workers": 1, "fuse": "off", "morsel_rows": MORSEL, "slice_us": 1}
 
 
 class Sizes:
-    """Of the reorder buffers of a run; an observer."""
+    """An observer that notes the sizes of a run's reorder buffers, in slots."""
 
     found: tuple[int, ...] = ()
 
@@ -53,8 +53,8 @@ def _set(session: cql.Session, settings: dict[str, Any]) -> None:
 
 
 def _run(session: cql.Session, settings: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """How many units waited at the aggregate and at the projection above it (on average, and at the
-    most), and the sizes of the buffers. The rows are those of depth first."""
+    """The metrics by operator, with the average (``queue``) and maximal (``longest``) number of
+    waiting morsels, and the sizes of the reorder buffers. Requires the rows of depth first."""
     _set(session, {"runtime": "depth_first"})
     expected = session.sql(TEXT).to_arrow()
     _set(session, settings)
@@ -85,7 +85,8 @@ def test_qst_lets_as_many_outputs_wait(session: cql.Session) -> None:
 
 
 def test_ct_compares_over_its_window(session: cql.Session) -> None:
-    """Over a window that is always over nobody has done anything: the first that can go on does."""
+    """In a window that is always over no task has done any work, so CT takes the first schedulable
+    task."""
     short, _ = _run(session, {"ct_window_us": 1, "reorder_buffer": 16})
     long, _ = _run(session, {"ct_window_us": 1_000_000_000, "reorder_buffer": 16})
     assert short["project"]["queue"] > 2 * long["project"]["queue"]
@@ -96,8 +97,8 @@ def test_ct_compares_over_its_window(session: cql.Session) -> None:
 def test_buffers_have_the_size_that_is_asked_for(
     session: cql.Session, asked: int, size: int
 ) -> None:
-    """Or the next power of two; no more than that wait at an operator. One that runs alone may look
-    at two."""
+    """A buffer has the requested size, rounded up to a power of two, and no more inputs wait at an
+    operator. A serial operator has room for at least two inputs."""
     settings = {"scheduler": "qst", "qst_capacity": 1_000_000, "reorder_buffer": asked}
     named, sizes = _run(session, settings)
     assert set(sizes) <= {size, max(size, 2)}

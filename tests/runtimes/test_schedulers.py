@@ -1,4 +1,4 @@
-"""In which order each runtime calls operators, on graphs made by hand: chains, diamonds, cycles."""
+"""The order in which each runtime calls operators, on hand-made chains, diamonds and cycles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Sink:
 
 
 class Step(PythonOperator):
-    """Notes that it was called; gives each row plus ``plus``, those below 0 left out."""
+    """Logs each call; adds ``plus`` to each row and drops the sums below 0."""
 
     def __init__(self, name: str, log: list[str], plus: int = 0) -> None:
         super().__init__(name)
@@ -84,7 +84,7 @@ class Step(PythonOperator):
 
 @cfunc("int64(int64, int64)")
 def countdown(descriptor: int, address: int) -> int:
-    """Each row less one; rows that are 0 leave."""
+    """Emits each row minus one; drops rows that are 0."""
     u = words(address, HEADER + 2)
     o = words(u[OUT], HEADER + 2)
     o[SERIAL] = u[SERIAL]
@@ -111,7 +111,8 @@ class Countdown(PythonOperator):
 
 
 def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int]]]) -> Graph:
-    """``edges``: operator → (target, port), SINK among them; morsels enter at operator 0."""
+    """``edges``: by operator the pairs of target (an operator or SINK) and port; morsels enter at
+    operator 0."""
     n = len(operators)
     morsels = [Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data) for _ in range(n)]
     wired = [[Edge(*edge) for edge in edges.get(k, [])] for k in range(n)]
@@ -160,7 +161,8 @@ def run(name: str, graph: Graph, morsels: list[Morsel], workspace: Workspace, us
 
 
 def calls(name: str, names: str, edges: dict[int, list[tuple[int, int]]], us: int = 0) -> str:
-    """Three morsels through a graph of steps: who was called, in order."""
+    """Sends three morsels through a graph of steps; returns the names of the steps in the order of
+    their calls."""
     log: list[str] = []
     graph = graph_by_hand([Step(letter, log) for letter in names], edges)
     sink = run(name, graph, [morsel_of(k, serial=k) for k in range(3)], workspace_of(ROOM), us)
@@ -199,7 +201,8 @@ def test_run_to_completion_goes_on_with_a_successor() -> None:
 
 @pytest.mark.parametrize("name", ONE_THREAD)
 def test_a_diamond(name: str, workspace: Workspace) -> None:
-    """One operator feeds two, which meet in a union: rows of both, the lesser of their promises."""
+    """One operator feeds two, which meet in a union: it emits the rows of both and the lesser of
+    their watermarks."""
     log: list[str] = []
     steps = [Step("a", log), Step("b", log, 10), Step("c", log, 100)]
     union = UnionOperator("d", SCHEMA, ("b", "c"), (0,), workspace)
@@ -227,7 +230,7 @@ def test_an_operator_that_feeds_itself(name: str, workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("name", ONE_THREAD)
 def test_a_long_cycle_beside_other_work(name: str, workspace: Workspace) -> None:
-    """More rounds than a queue has places, while a neighbour has work of its own."""
+    """A cycle has more rounds than a queue has places, while another operator has work."""
     log: list[str] = []
     edges = {0: [(1, 0), (2, 0)], 1: [(1, 0), (SINK, 0)], 2: [(SINK, 0)]}
     graph = graph_by_hand([Step("a", log), Countdown(), Step("c", log, 1000)], edges)
@@ -236,8 +239,8 @@ def test_a_long_cycle_beside_other_work(name: str, workspace: Workspace) -> None
 
 
 def test_depth_first_goes_on_with_the_least_recently_run(workspace: Workspace) -> None:
-    """``c`` feeds ``a`` and ``b``, which are both on the stack: both are queued. ``a`` was run
-    before ``b``, so it is the first to go on."""
+    """``c`` feeds ``a`` and ``b``. Both are on the stack, so both are queued. ``a`` ran before
+    ``b``, so ``a`` runs first."""
     log: list[str] = []
     steps = [Step("a", log), Step("b", log), Step("c", log, -1)]
     edges = {0: [(1, 0)], 1: [(2, 0)], 2: [(0, 0), (1, 0), (SINK, 0)]}
@@ -247,7 +250,7 @@ def test_depth_first_goes_on_with_the_least_recently_run(workspace: Workspace) -
 
 
 def test_what_loops_back_is_a_copy(workspace: Workspace) -> None:
-    """The morsel that closes the loop is used again before the queued data are read."""
+    """The morsel that closes the loop is reused before the queued data are read."""
     graph = graph_by_hand([Countdown(), Countdown()], {0: [(1, 0)], 1: [(0, 0), (SINK, 0)]})
     morsels = [morsel_of(9, 8, 7, 6), morsel_of(5, 4, 3, 2)]
     sink = run("depth_first", graph, morsels, workspace)
@@ -287,8 +290,8 @@ def _inside(runtime: Runtime) -> Any:
 
 
 def test_a_burst_leaves_no_morsels_behind() -> None:
-    """Rows that are repeated fill the next queue; the morsels that took lets go when all is
-    done."""
+    """Repeated rows fill the next queue with morsels; the runtime frees these morsels when the work
+    is done."""
     with cql.connect(False, morsel_rows=64, runtime="fifo", fuse=False) as session:
         session.create_stream("t", pa.table({"ts": range(500)}), "ts")
         query = session.sql(
@@ -316,7 +319,7 @@ def test_a_burst_leaves_no_morsels_behind() -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_nothing_waits_for_the_next_input(runtime: Settings) -> None:
-    """A live source falls silent: what it gave so far comes out all the same."""
+    """The rows of a live source that falls silent are emitted without further input."""
     seen = threading.Event()
     in_time: list[bool] = []
 

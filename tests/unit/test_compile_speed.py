@@ -1,4 +1,5 @@
-"""Our compilers give numba's machine code, and numba stays as it is for everybody else."""
+"""Our decorators produce the machine code that numba's produce, and numba stays unchanged for the
+host program."""
 
 import os
 import re
@@ -43,7 +44,8 @@ KINDS = [
 
 
 def machine_code(compiler: Any, function: Any, kinds: Any) -> list[str]:
-    """The instructions of a fresh compilation, without names of functions: numba counts those."""
+    """The instructions of a fresh compilation, without the names of functions, which numba
+    numbers."""
     compiled = compiler(nogil=True)(function)
     compiled.compile(kinds)
     (text,) = compiled.inspect_asm().values()
@@ -62,7 +64,7 @@ def test_flags_that_mean_the_same_are_equal() -> None:
     one.nrt = other.nrt = True
     assert one == other
     assert hash(one) == hash(other)
-    other.boundscheck = KernelFlags().boundscheck  # written, but the default
+    other.boundscheck = KernelFlags().boundscheck  # set explicitly, to the default
     assert one == other
     other.boundscheck = True
     assert one != other
@@ -103,7 +105,7 @@ def test_there_is_machine_code_where_numba_is_switched_off(
 
 
 def run(program: str, **env: str) -> str:
-    """What a fresh process prints."""
+    """The standard output of a program in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
@@ -142,7 +144,8 @@ def changed(before):
 
 
 def test_every_attribute_of_numba_is_the_same_before_during_and_after(tmp_path: Path) -> None:
-    """A program compiles with numba, runs queries that compile, and compiles with numba again."""
+    """A program compiles with numba, runs queries that compile kernels, and compiles with numba
+    again."""
     program = f"""{ATTRIBUTES}
 import numba, numpy as np
 from numba.core import event
@@ -193,7 +196,8 @@ assert plain(again.inspect_asm(again.signatures[0])) == plain(code)
 
 
 def test_the_cache_of_the_host_is_numbas(tmp_path: Path) -> None:
-    """It raises what numba raises, keeps what numba keeps, and our notice says nothing of it."""
+    """For a function of the host, numba's cache raises and keeps what it does without cql, and cql
+    shows no compile notice."""
     module = tmp_path / "hosted.py"
     module.write_text(
         "import numba\n@numba.njit('int64(int64)', cache=True)\ndef f(x):\n    return x + 1\n"
@@ -221,7 +225,7 @@ print(hosted.f(1), sum(hosted.f.stats.cache_hits.values()))
 
 
 def test_without_any_folder_ours_takes_a_temporary_one(tmp_path: Path) -> None:
-    """numba's refuses, as it does without us."""
+    """numba.njit refuses to cache, as it does without cql."""
     program = """
 from cql.executor.jit.decorators import njit
 from numba.core import caching, config

@@ -1,4 +1,5 @@
-"""The dictionary: one code for each text, however long, wherever it lies, whoever adds it."""
+"""The dictionary has one code for each text: for texts of any length, from any slice of an array,
+added by any thread."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from cql.executor.strings.dictionary import ARRAYS, Dictionary
 
 
 def texts(rng: random.Random, n: int, different: int) -> list[bytes | None]:
-    """Of 0 to 20 bytes, zeros among them; some are NULL, many are the beginning of others."""
+    """``n`` random texts of 0 to 20 bytes, with zero bytes; some are NULL, many are prefixes of
+    other texts."""
     whole = bytes(rng.choice((0, 0, 97, 98)) for _ in range(20))
     made = [whole[: rng.randrange(21)] for _ in range(different)]
     made += [bytes(rng.choices((0, 97, 255), k=rng.randrange(21))) for _ in range(different)]
@@ -37,7 +39,7 @@ def test_a_code_is_a_text(arrow: pa.DataType, seed: int) -> None:
         array = pa.array(given, arrow)[first : rng.randrange(first, 301)]
         assert encoded(dictionary, array) == array.to_pylist()
         seen |= {text for text in array.to_pylist() if text is not None}
-        assert len(dictionary) == len(seen) + 1  # and that of NULL
+        assert len(dictionary) == len(seen) + 1  # and the code of NULL
     live = np.array([rng.random() < 0.5 for _ in range(len(dictionary))])
     live[0] = True
     left = {dictionary.value(code) for code in np.flatnonzero(live)[1:].tolist()}

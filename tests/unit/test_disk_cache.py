@@ -1,4 +1,4 @@
-"""The cache of kernels under several threads."""
+"""The cache of kernels: loads by several threads, and entries that become old."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from cql.executor.codegen import module
 def test_queries_that_begin_together_share_whole_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The module is known by its name from the start of its import; ``op`` comes at the end."""
+    """No thread gets a module that is still being imported: ``sys.modules`` has the module from the
+    start of the import, but ``op`` is defined at its end."""
     gate = SimpleNamespace(begun=Event(), go=Event())
     monkeypatch.setitem(sys.modules, "cql_test_gate", gate)
     text = "import cql_test_gate as gate\ngate.begun.set()\ngate.go.wait(60)\nop = 1\n"
@@ -30,7 +31,8 @@ def test_queries_that_begin_together_share_whole_kernels(
 
 
 def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
-    """numba asks about the file of a function only: the constants of others are compiled in."""
+    """A stamp of the function's own file, which numba uses, does not suffice: constants of other
+    files are compiled in."""
     from cql.executor.jit.disk_cache import kernels_digest
     from cql.executor.kernels.lib import key_index
 

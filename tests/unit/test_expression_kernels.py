@@ -1,7 +1,7 @@
-"""Generated kernels against facts recorded from Spark, and against the slow evaluator.
+"""Generated kernels agree with results recorded from Spark and with the interpreter.
 
-``spark_facts.json`` holds, per expression, the type and the values that Spark 4.3 in ANSI mode gave
-for ROWS ("!" is an error; floats in hexadecimal).
+``spark_facts.json`` holds for each expression its type and its values for ROWS in Spark 4.3 in ANSI
+mode ("!" is an error; floats are hexadecimal).
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ ROWS: list[tuple[Any, ...]] = [
     (1000000, 31, 1e15, 16777216.0, 150, "a,b,,c", ",", False, micros("2021-01-03 00:00:00"),
      18630),
 ]  # fmt: skip
-#: Where we differ from Spark on purpose: it wraps, or makes 0 or NULL of a value without a result.
+#: Expressions, each with a row of ROWS, where we differ from Spark on purpose: we raise an error,
+#: Spark wraps the value or returns 0 or NULL.
 DEVIATIONS = {
     "ceil(d)": 2,  # NaN
     "CAST(d AS DECIMAL(10,2))": 2,
     "CAST(f AS DECIMAL(10,2))": 2,
-    "date_add(dt, i)": 3,  # out of an int
+    "date_add(dt, i)": 3,  # beyond the range of an int
     "make_date(i, 1, 1)": 5,  # year 0
 }
 
@@ -142,7 +143,8 @@ def test_deviations_from_spark_are_errors(world: World) -> None:
 
 
 def _features(expr: Expr) -> set[object]:
-    """What of the emitter an expression exercises. Text functions all go one way or the other."""
+    """The features of the emitter that an expression exercises. Text functions have two: a call of
+    the host, or a dictionary table, by the type of the result."""
     if host_sites(expr):
         return {("host", expr.type.storage)}
     out: set[object] = set()
@@ -171,7 +173,7 @@ _TYPED = frozenset(
 def kernels(
     world: World, tmp_path_factory: pytest.TempPathFactory, full: bool
 ) -> list[tuple[list[str], Kernel]]:
-    """Expressions that together exercise every feature (all of them with --full), compiled."""
+    """Compiled expressions that together exercise every feature; all expressions with --full."""
     chosen: list[tuple[str, Expr]] = []
     seen: set[object] = set()
     for text in facts():
@@ -246,7 +248,7 @@ def test_every_compiled_function_is_exercised(kernels: list[tuple[list[str], Ker
     assert COMPILED - met <= {"timestamp_add_months", "millisecond", "whole_months"}
 
 
-# -- what SQL text cannot say ------------------------------------------------------------------
+# -- expressions that SQL text cannot express --------------------------------------------------
 
 
 def column(k: int, kind: DataType, nullable: bool = True) -> Column:
@@ -458,7 +460,8 @@ def test_regular_expressions_take_linear_time_and_name_their_faults() -> None:
 
 
 def test_tables_of_growing_texts_stay_small() -> None:
-    """Two operators double texts; neither computes the other's results, or its own, unasked."""
+    """Two operators double texts: neither computes the double of a result, its own or that of the
+    other operator, before the double is needed."""
     dictionary = Dictionary()
     doubled = DictionaryTable(call("repeat", column(0, STRING), number(2)), STRING)
     operators = [DictionaryTables([doubled], dictionary) for _ in range(2)]
@@ -476,7 +479,7 @@ def test_tables_of_growing_texts_stay_small() -> None:
     many = dictionary.encode_values([f"more {unit}".encode() for unit in range(40)])
     operators[0].extend()
     made = operators[0].arrays()[0][0][many]
-    operators[1].fill(0, int(made[0]))  # asked once, it computes what will be asked next
+    operators[1].fill(0, int(made[0]))  # one request also computes the results needed next
     assert (operators[1].arrays()[0][1][made] != 255).all()
 
 

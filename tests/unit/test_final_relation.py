@@ -1,4 +1,4 @@
-"""What is left of a relation's changes: its rows, in the order in which they came to be there."""
+"""The final relation of a changelog: its rows, in the order in which they entered the relation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Change = tuple[int, int, Any, Any]
 
 
 def changes(rng: random.Random, count: int) -> list[Change]:
-    """Of a relation that no change takes more from than it holds."""
+    """Random changes of a relation; no change removes more copies of a row than the relation
+    holds."""
     held: dict[tuple[Any, Any], int] = {}
     made: list[Change] = []
     for time in range(count):
@@ -41,7 +42,7 @@ def changes(rng: random.Random, count: int) -> list[Change]:
 
 
 def plainly(given: Sequence[Change]) -> list[tuple[Any, Any]]:
-    """A dict keeps the order in which keys came."""
+    """The final relation by a plain dict, which keeps the order in which keys are added."""
     held: dict[tuple[Any, Any], int] = {}
     for _, weight, *row in given:
         key = (row[0], row[1])
@@ -56,7 +57,8 @@ def plainly(given: Sequence[Change]) -> list[tuple[Any, Any]]:
 def test_rows_in_the_order_of_their_coming(
     many: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the changes are cut, whenever they are added up, and wherever the input ends."""
+    """The order depends neither on the batches, nor on when changes are added up, nor on the end of
+    the input."""
     monkeypatch.setattr(final_relation, "_MANY", many)
     rng = random.Random(f"{many} {count}")
     for _ in range(20):
@@ -67,7 +69,7 @@ def test_rows_in_the_order_of_their_coming(
 
 
 def final(rng: random.Random, given: Sequence[Change], end: int) -> list[tuple[Any, ...]]:
-    """Of changes that come in batches; the input ends at ``end``."""
+    """The final relation of changes that arrive in random batches; the input ends at ``end``."""
     first, count = 0, len(given)
     relation = FinalRelation(SCHEMA, lambda: min(first, end))
     while first < count:
@@ -91,7 +93,8 @@ def test_ties_of_an_order_stay_as_they_came() -> None:
 
 
 def test_what_leaves_after_the_end_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows leave their windows when the input is over, more than are added up at once."""
+    """Rows that leave their windows after the end of the input stay in the final relation; here
+    they are more changes than are added up at once."""
     monkeypatch.setattr(final_relation, "_MANY", 100)
     table = pa.table({"t": [i // 10 for i in range(5_000)], "v": list(range(5_000))})
     with Session(False) as session:

@@ -215,7 +215,8 @@ def _made(name: str, args: tuple[Expr, ...]) -> Expr | CqlError:
 
 
 def _check(expr: Expr) -> None:
-    """Nodes are known to an evaluator, and arguments of one call have fitting types."""
+    """Requires that an evaluator knows every node, and that the types of arguments, casts and CASE
+    branches fit."""
     show(expr)
     for node in walk(expr):
         if isinstance(node, Call):

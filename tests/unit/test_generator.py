@@ -1,4 +1,4 @@
-"""The rate generator: every row depends on its number and the seed alone."""
+"""The rate generator: every row depends only on its number and the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java Spark gets, and the wrapper around a Java that Spark's launcher cannot start."""
+"""The choice of a Java for Spark, and the wrapper for a Java that Spark's launcher cannot start."""
 
 from __future__ import annotations
 

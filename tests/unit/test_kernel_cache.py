@@ -1,4 +1,4 @@
-"""Kernels are written once for equal parts of plans, and anew where these differ in anything."""
+"""Equal parts of plans share one written kernel; parts that differ in anything do not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAPS: list[object] = [1, None, 5, 4]
 
 @dataclass(frozen=True)
 class Run:
-    """A query over ``s`` (ts, v, w), and what it runs under."""
+    """A query over the stream ``s`` (ts, v, w), the column v, and the settings of the session."""
 
     text: str
     v: list[object] = field(default_factory=lambda: WHOLE)
@@ -31,7 +31,8 @@ class Run:
     settings: dict[str, object] = field(default_factory=dict)
 
     def outcome(self) -> tuple[str, str]:
-        """The rows, or the error with its place; and the kernels."""
+        """The rows and the text of the kernels, or the error with its position and an empty
+        text."""
         columns = {"ts": pa.array([1, 2, 3, 4]), "v": pa.array(self.v, self.type), "w": STRINGS}
         session = cql.connect(spark=False, **self.settings)
         session.create_stream("s", pa.table(columns), ordered_by="ts")
@@ -82,7 +83,7 @@ def _memo() -> LruCache[tuple[object, ...], Any]:
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_what_differs_is_not_shared(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two queries that differ in one thing give, one after the other, what each gives alone."""
+    """Two queries that differ in one thing have the same outcomes one after the other as alone."""
     runs = DIFFERENT[what]
     alone = []
     for run in runs:
@@ -106,7 +107,7 @@ def test_the_same_query_is_written_once(run: Run, memo: LruCache[Any, Any]) -> N
 
 
 def test_runs_that_share_a_kernel_do_not_meet() -> None:
-    """Nothing of a run goes into what is shared: four of them at once."""
+    """Four runs share a kernel at the same time; a kernel holds no state of a run."""
     shared = Run("SELECT ts, w FROM s WHERE w > 'aa' AND w < 'bb' AND v < 5")
     alone, begin = shared.outcome(), Barrier(4)
 
@@ -119,7 +120,7 @@ def test_runs_that_share_a_kernel_do_not_meet() -> None:
 
 
 def test_what_calls_functions_of_users_is_not_kept(memo: LruCache[Any, Any]) -> None:
-    """It would keep them, and all that they hold."""
+    """The cache would keep the functions alive, and all objects that they refer to."""
     session = cql.connect(spark=False)
     session.register_function("twice", lambda x: 2 * x, args=["bigint"], returns="bigint")
     session.create_stream("s", pa.table({"ts": [1, 2], "v": [3, 4]}), ordered_by="ts")
@@ -129,7 +130,7 @@ def test_what_calls_functions_of_users_is_not_kept(memo: LruCache[Any, Any]) -> 
     assert len(memo) == 0
 
 
-# -- the memo itself -------------------------------------------------------------------------------
+# -- the LRU cache itself --------------------------------------------------------------------------
 
 
 def test_what_was_asked_for_last_is_kept() -> None:
@@ -142,7 +143,7 @@ def test_what_was_asked_for_last_is_kept() -> None:
     memo: LruCache[str, str] = LruCache(6, len)
     for text in ("aa", "bb", "cc", "aa", "dd", "aa", "cc"):
         assert memo.get(text, partial(make, text)) == text.upper()
-    assert made == ["aa", "bb", "cc", "dd"]  # bb left for dd
+    assert made == ["aa", "bb", "cc", "dd"]  # dd evicted bb
     assert memo.get("bb", partial(make, "bb")) == "BB"
     assert made[4:] == ["bb"]
     assert len(memo) == 3

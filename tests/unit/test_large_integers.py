@@ -1,4 +1,5 @@
-"""Whole numbers beyond 64 bits, and beyond 2^53 beside fractions, never become doubles unasked."""
+"""Whole numbers beyond 64 bits, and whole numbers beyond 2^53 in a column with fractions, become
+doubles only if the type is declared."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_what_a_double_holds_is_one(tmp_path: Path, kind: str) -> None:
 def test_what_comes_after_the_sample(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows with such numbers are bad ones then, and only they."""
+    """A number behind the sample that the inferred type cannot hold makes its row a bad row, and no
+    other row."""
     monkeypatch.setattr("cql.catalog.files.source.SAMPLES", 64)
     monkeypatch.setattr("cql.catalog.files.source.LEAST_SAMPLE", 64)
     plain = ["1"] * 50
@@ -107,7 +109,7 @@ def test_declared_types_are_obeyed(tmp_path: Path, kind: str) -> None:
         return [r["id"] for r in read(FileSource({"path": path}, what="s", declared=schema))]
 
     assert declared(STRING) == [str(n) for n in IDS]
-    assert declared(DOUBLE) == [float(n) for n in IDS]  # asked for
+    assert declared(DOUBLE) == [float(n) for n in IDS]  # rounded, as declared
     with pytest.raises(cql.CqlError, match="is not a bigint"):
         declared(BIGINT)
 

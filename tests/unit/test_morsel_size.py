@@ -1,4 +1,4 @@
-"""How large the morsels of the ordered runtime are: a pure function of what was measured."""
+"""The size of the ordered runtime's morsels, in rows: a pure function of measured work."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pytest
 
 from cql.executor.kernels.ordered.admission import rows_for
 
-#: Nanoseconds that a morsel is to take.
+#: The wanted work of a morsel, in nanoseconds.
 WANTED = 60_000
 
 
 @pytest.mark.parametrize(
     ("cost", "now", "rows"),
     [
-        (30, 2_000, 2_000),  # as it is
+        (30, 2_000, 2_000),  # unchanged
         (1_000, 100, 60),
-        (1_000, 256, 128),  # what is inside was measured later than it was cut: in steps
+        (1_000, 256, 128),  # at most halved: the measurement lags behind the cutting
         (1, 256, 512),
         (10_000, 10, 6),
-        (1_000_000, 2, 1),  # never less than a row
+        (1_000_000, 2, 1),  # at least one row
         (1_000_000, 1, 1),
     ],
 )

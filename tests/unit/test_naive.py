@@ -1,4 +1,4 @@
-"""The reference's worked examples, and the corners that they leave out."""
+"""The worked examples of the reference, and corner cases that they leave out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The reference against DuckDB, where the two can say the same.
+"""The reference agrees with DuckDB on plans that both can express.
 
-DuckDB knows no event time: windows are written as arithmetic over ``generate_series`` for input in
-order (nothing is late then). It shares Spark's order of floats (NaN above all, -0.0 = 0.0) and the
-rules of NULL; integer division, sums and deviations are spelled so that they mean the same.
+DuckDB has no event time: the SQL computes windows with ``generate_series``, and the input is in
+order, so that no row is late. DuckDB shares Spark's order of floats (NaN above all, -0.0 = 0.0) and
+Spark's NULL rules; the SQL spells integer division, sums and deviations such that both engines
+compute the same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COLUMNS = (
 )
 CASES = range(8)
 
-#: Every window that holds t, by the definition: one row per (row, window).
+#: One row for each pair of a row and a window that contains its t, by the definition of windows.
 _WINDOWED = """
   (SELECT *, k_ * {slide} AS ws, k_ * {slide} + {range} AS we FROM
     (SELECT *, unnest(generate_series((t - {range}) // {slide} - 1, t // {slide} + 1)) AS k_ FROM n)
@@ -36,14 +37,14 @@ _WINDOWED = """
 
 
 def _data(seed: int, name: str = "n") -> list[tuple[Any, ...]]:
-    """Rows in order of t, without NULL times."""
+    """Random rows in the order of t, without NULL times."""
     rng = random.Random(f"duckdb {name} {seed}")
     rows = [r for r in random_stream(rng, "n").rows if r[0] is not None]
     return sorted(rows, key=lambda row: row[0])
 
 
 def _duck(sql: str, **tables: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows of DuckDB's answer; the connection sees ``tables`` under their names."""
+    """The rows of a query in DuckDB; the query refers to ``tables`` by their names."""
     from tests.reference.naive_compare import storage_rows
     from tests.support.fuzz.random_data import Stream
 
@@ -64,7 +65,7 @@ def _assert_same(plan: Logical, sql: str, **tables: list[tuple[Any, ...]]) -> No
 
 
 def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Without the difference between 1 and 1.0 that DuckDB's wider types make."""
+    """The rows with integers as floats, because DuckDB's wider types turn 1 into 1.0."""
     return [tuple(float(v) if type(v) is int else v for v in row) for row in rows]
 
 
@@ -143,7 +144,7 @@ def test_distinct_counts(n: Scan, seed: int, of: str) -> None:
 
 
 def _expressions(n: Scan) -> dict[str, Expr]:
-    """SQL text that DuckDB reads as the reference evaluates the expression beside it."""
+    """Expressions of the reference by equivalent SQL text for DuckDB."""
 
     def c(name: str) -> Expr:
         return column(n, name)

@@ -1,7 +1,7 @@
-"""Two independent evaluators of one expression: the reference's and the planner's constant folder.
+"""Two independent evaluators agree: the reference's and the planner's interpreter of constants.
 
-Every function of the registry is bound to random arguments of the types it takes; both must give
-the same value, or both must fail the row.
+Every function of the registry is bound to random arguments of types that it takes; both evaluators
+must return the same value, or both must fail the row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from tests.reference.naive_registry import FUNCTIONS as OURS
 from tests.reference.naive_values import BadRowError
 from tests.support.fuzz.random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
 
-#: Functions of locale or of another regular-expression engine: the reference has none of them.
+#: Functions that the reference lacks: they depend on a locale or on another regular-expression
+#: engine.
 WITHOUT_TWIN = frozenset(
     {"date_format", "to_date", "to_timestamp", "rlike", "regexp_extract", "regexp_replace"}
 )
@@ -63,7 +64,7 @@ VALUES: dict[DataType, tuple[Any, ...]] = {
     TIMESTAMP: tuple(d * DAY + 3_723_000_004 for d in DAYS),
     INTERVAL: (0, 1, -1, 5, -7, 90_000_000, DAY),
 }
-#: Types to try in the first, and in all other places.
+#: Types to try for each argument.
 _TRIED = (INT, BIGINT, DOUBLE, FLOAT, PRICE, STRING, DATE, TIMESTAMP, INTERVAL, BOOLEAN, SMALLINT)
 
 
@@ -79,7 +80,7 @@ def _columns(kinds: tuple[DataType, ...]) -> tuple[Expr, ...]:
 
 
 def _bound(name: str, rng: random.Random) -> Iterator[tuple[Expr, tuple[DataType, ...]]]:
-    """The function over columns of those types that it takes."""
+    """Calls of the function over columns of random types that it takes, with these types."""
     for count in range(4):
         for _ in range(14):
             kinds = tuple(rng.choice(_TRIED) for _ in range(count))
@@ -139,7 +140,8 @@ def test_casts_agree(source: DataType, target: DataType) -> None:
 
 
 def test_the_reference_knows_every_function() -> None:
-    """A new function needs its twin here, or a place among those that have none."""
+    """A new function of the registry needs a counterpart in the reference, or an entry in
+    WITHOUT_TWIN."""
     known = {*OURS, "and", "or", "coalesce", *WITHOUT_TWIN}
     rng = random.Random(0)
     missing = {

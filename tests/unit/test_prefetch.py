@@ -1,4 +1,4 @@
-"""Reading ahead on a thread: order, errors in their place, a bound, and an end."""
+"""Reading ahead on a thread: the order of items, the place of errors, the bound, and the end."""
 
 from __future__ import annotations
 

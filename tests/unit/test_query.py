@@ -1,4 +1,4 @@
-"""Queries by themselves: reading, inserting, stopping, failing; over a run without an engine."""
+"""Queries over a fake run without an engine: reading, inserting, stopping and failing."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_insert_publishes_once_at_the_end() -> None:
     assert query.insert() is query
     assert sink.epochs == [[1, 2, 3]]
     assert query.row_count == 3
-    assert query.to_arrow().to_pydict() == {"rows": [3]}  # does not run again
+    assert query.to_arrow().to_pydict() == {"rows": [3]}  # the query does not run again
     assert sink.epochs == [[1, 2, 3]]
     assert query.summary().startswith("3 rows inserted into t")
 

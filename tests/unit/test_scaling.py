@@ -1,4 +1,4 @@
-"""How many workers are found to be enough: the decision is a pure function of measured numbers."""
+"""The chosen number of workers: a pure function of measured throughput."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def amdahl(serial: float) -> Curve:
 
 
 def contended(n: int) -> Curve:
-    """Each worker beyond ``n`` costs a tenth."""
+    """Throughput grows up to ``n`` workers; each further worker costs a tenth of it."""
     return lambda w: 1e6 * (w if w <= n else n * 0.9 ** (w - n))
 
 
@@ -46,13 +46,14 @@ def test_it_finds_where_throughput_stops_rising(
     early, late = (run(Climb(most), curve, n)[-1].best for n in (12, 800))
     assert curve(early) >= best / (1 + GAIN)
     assert curve(late) >= best / (1 + GAIN)
-    if enough <= 8:  # the last few of many change little
+    if enough <= 8:  # beyond 8 a few workers change throughput little
         assert late <= max(enough, 1)
 
 
 @pytest.mark.parametrize("serial", [0.05, 0.2, 0.5, 1.0])
 def test_it_stops_where_more_bring_too_little(serial: float) -> None:
-    """What another worker brings is a good part of what it would at best."""
+    """The last worker brings a share of its ideal gain; twice as many workers would bring
+    little."""
     curve = amdahl(serial)
     n = run(Climb(64), curve, 800)[-1].best
     assert n == 1 or curve(n) >= curve(n - 1) * (1 + LOSS / (n - 1) / 4)
@@ -76,7 +77,7 @@ def test_a_probe_is_ever_less_often() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(6, 1), (1, 6)])
 def test_another_load_is_found_out_anew(before: int, after: int) -> None:
-    """The load also changes the throughput that is there."""
+    """The new load also changes the throughput of the current number of workers."""
     climb = run(Climb(8), flat_from(before), 300)[-1]
     curve = flat_from(after)
     assert run(climb, lambda w: 0.3 * curve(w), 600)[-1].best in range(after, after + 2)
@@ -88,7 +89,7 @@ def test_a_source_that_gives_no_more_is_one_worker_s() -> None:
 
 
 def test_measuring() -> None:
-    """Rates are of whole periods, and none is of the time just after a change."""
+    """Rates are measured over whole periods, which begin SETTLE seconds after a change."""
     scaling, rows, now, seen = Scaling(2), 0, 0.0, []
     for _ in range(400):
         workers = scaling.climb.workers

@@ -1,4 +1,4 @@
-"""The table of settings: every way to give one, and every way to give one wrongly."""
+"""The table of settings: all forms of values, and all kinds of wrong names and values."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_types_are_all_used() -> None:
 
 
 def test_every_setting_that_has_a_choice_is_read() -> None:
-    """No flag that changes nothing."""
+    """No setting is without effect."""
     root = ROOT
     files = [
         f for top in ("cql", "planner", "executor", "catalog") for f in root.glob(f"{top}/**/*.py")

@@ -1,4 +1,4 @@
-"""How many partitions a sample of keys asks for."""
+"""The number of partitions that follows from a sample of keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cql.session.session import Session
     [
         ([10, 10, 10, 10, 10, 10, 10, 10], 2, (2, 0.5)),
         ([10, 10, 10, 10, 10, 10, 10, 10], 4, (4, 0.25)),
-        ([30, 10, 20, 10, 0, 5, 15, 10], 2, (4, 0.4)),  # 70 : 30 in two
-        ([30, 0, 30, 0, 0, 20, 0, 20], 2, (2, 0.6)),  # as even as it must be
+        ([30, 10, 20, 10, 0, 5, 15, 10], 2, (4, 0.4)),  # two partitions would hold 70 and 30
+        ([30, 0, 30, 0, 0, 20, 0, 20], 2, (2, 0.6)),  # even enough: 1.2 times a worker's share
         ([80, 0, 0, 0, 5, 5, 5, 5], 2, (2, 0.8)),  # one key is too heavy
-        ([50, 20, 10, 0, 5, 5, 5, 5], 2, (8, 0.5)),  # finer ones take something off it
+        ([50, 20, 10, 0, 5, 5, 5, 5], 2, (8, 0.5)),  # finer partitions shrink the largest
         ([0, 0, 0, 0], 2, (2, 0.0)),
         ([5, 5, 5, 5, 5, 5], 3, (3, 1 / 3)),
         ([5, 5, 90], 3, (3, 0.9)),
@@ -38,8 +38,8 @@ def test_the_fewest_that_are_even(
 def test_a_run_is_split_by_what_its_keys_say(
     seed: int, skew: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sample is the whole input here: its partitions are those of the run."""
-    monkeypatch.setattr(Cost, "split", lambda cost, workers: cost.keyed)  # though it costs little
+    """The sample is the whole input here, so the measured partitions are those of the run."""
+    monkeypatch.setattr(Cost, "split", lambda cost, workers: cost.keyed)  # a cheap query splits
     r, rows = random.Random(seed), 4_000
     heavy = {"even": 0.0, "one key": 0.7, "few keys": 0.0}[skew]
     names = [None, *(f"n{k}" for k in range(3 if skew == "few keys" else 500))]

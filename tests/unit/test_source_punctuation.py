@@ -1,4 +1,5 @@
-"""Rows that are punctuation leave a block: every type of column, any pattern of marks."""
+"""Rows that are punctuation are removed from a block, for every type of column and any pattern of
+such rows."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def test_what_is_left(
 
 
 def test_two_columns_with_marks_of_their_own(session: Session) -> None:
-    """A row that is a mark on one column promises nothing on the other."""
+    """A row that is punctuation on one column does not raise the watermark of the other column."""
     n = 1000
     rng = np.random.default_rng(3)
     marks = {"x": rng.random(n) < 0.2, "y": rng.random(n) < 0.2}

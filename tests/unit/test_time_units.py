@@ -1,4 +1,5 @@
-"""timestampdiff, timestampadd and extract(epoch FROM …): against Spark, and by hand."""
+"""timestampdiff, timestampadd and extract(epoch FROM …) agree with Spark and with results computed
+by hand."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_units_as_spark_counts_and_adds_them(spark: Any, session: cql.Session) -
 
 
 def test_other_names_and_constants(session: cql.Session) -> None:
-    """What is folded is what kernels compute; dates begin at midnight."""
+    """Other names of the functions, over constants; a date counts as its midnight."""
     a, b = "TIMESTAMP '2024-01-31 10:00:00'", "TIMESTAMP '2024-03-01 09:00:00'"
     (row,) = _rows(
         session,
@@ -97,7 +98,7 @@ def test_folded_as_computed(session: cql.Session) -> None:
 
 
 def test_seconds_since_1970(session: cql.Session) -> None:
-    """PostgreSQL and DuckDB: with the fraction; of an interval its length."""
+    """As in PostgreSQL and DuckDB: seconds with their fraction; of an interval, its length."""
     found = _rows(
         session,
         """SELECT extract(epoch FROM a) AS e, date_part('epoch', b - a) AS i,

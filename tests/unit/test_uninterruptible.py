@@ -1,4 +1,5 @@
-"""Ctrl-C does not reach numba's compiler, which it would leave broken for the whole process."""
+"""Ctrl-C does not reach numba's compiler: an interrupt inside would break the compiler for the
+whole process."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_what_is_done_apart() -> None:
     )
     other.start()
     other.join()
-    assert inner == [True]  # no interrupt reaches that one anyway
+    assert inner == [True]  # no interrupt reaches a thread other than the main thread
 
 
 def _raise(error: Exception) -> None:
@@ -52,7 +53,7 @@ def test_an_interrupt_leaves_the_work_alone(interrupts: Callable[[], None]) -> N
         uninterruptible(work)
     assert not done
     go_on.set()
-    assert uninterruptible(lambda: len(done)) == 1  # one after the other
+    assert uninterruptible(lambda: len(done)) == 1  # this work waits for the first
 
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
@@ -70,7 +71,7 @@ def test_an_interrupted_kernel_is_there_for_the_next_query(
         return made
 
     monkeypatch.setattr(module, "_import", interrupted)
-    terms = " + k" * len(runtime)  # each has a kernel that no other test has
+    terms = " + k" * len(runtime)  # a kernel of its own for each runtime
     text = f"SELECT t, k * 3{terms} AS v FROM s WHERE t - 99{terms} < t"
     with Session(False) as session:
         session.create_stream("s", NUMBERS, ordered_by="t", unit="seconds")
@@ -82,7 +83,7 @@ def test_an_interrupted_kernel_is_there_for_the_next_query(
     assert len(compiled) == len(set(compiled)) == 1
 
 
-#: Whatever numba compiles, or loads from its cache, asks this for the thread.
+#: A program that notes the thread of each kernel that numba compiles or loads from its cache.
 _WHERE = """
 import threading
 from numba.core import ccallback, dispatcher

@@ -1,6 +1,6 @@
-"""The values that aggregates over changing relations keep, against lists of Python."""
+"""The values that aggregates over changing relations keep agree with Python lists."""
 
-# Classes are named as the functions of SQL that they are, and their methods take no self.
+# Classes have the names of the SQL functions that they declare; their methods take no self.
 # ruff: noqa: N801, N805
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_distinct_in_aggregates_of_users(
 
 
 def test_state_is_given_back(stream: tuple[cql.Session, list[int], list[str]]) -> None:
-    """Ever new groups: what was kept for those that are gone serves the next."""
+    """With ever new groups, the values of groups that are gone are freed."""
     session, _, _ = stream
     query = session.sql("""
         SELECT t % 100000 AS g, count(DISTINCT v) AS c, median(v) AS m, array_agg(s) AS l

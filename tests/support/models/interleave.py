@@ -1,31 +1,32 @@
-"""Model checking of kernels: every interleaving of a few threads that run their source.
+"""Model checking of kernels: explores every interleaving of a few threads that run kernel source.
 
 A scenario builds a memory of int64 words and starts threads over it; ``explore`` visits every state
-that they can reach. What it reports (``ScheduleError``, with the steps that lead there):
+that the threads can reach. It raises ``ScheduleError``, with the steps that lead to the fault, for:
 
-- whatever a thread or the final check requires (``require``), accesses outside of what was
-  allocated;
+- a failed requirement of a thread or of the final check (``require``), and an access outside of the
+  allocated words;
 - a deadlock, and a state from which no schedule comes to an end (threads that wait for ever);
-- mode ``races``: a *data race*, two accesses to a word of different threads, one of them a write
-  and one of them plain, that no release and acquire put in order. What an access has been ordered
-  with is known to threads, and to the words that they stored to with release since (the sets of
-  "Goldilocks: a race-aware Java runtime", Elmas et al., PLDI 2007). A word's relaxed store, or a
-  release store of another thread, ends what it had released; a failed ``compare_and_swap`` acquires
-  nothing.
+- mode ``races``: a *data race*. Two threads access the same word, at least one access is a write,
+  at least one access is plain, and no release and acquire order the two accesses. For each access
+  the checker keeps the set of threads that are ordered after it, and of the words to which such
+  threads have since stored with release (the sets of "Goldilocks: a race-aware Java runtime", Elmas
+  et al., PLDI 2007). A relaxed store to a word, or a release store of another thread, removes the
+  word from these sets; a failed ``compare_and_swap`` acquires nothing.
 
-Threads are switched before atomic operations only. Where no access races, that is every behaviour
-of plain accesses too: whoever sees another order would have to race. An operation on a word that
-one thread touches, or that all threads only read, or only add to without looking at the sum, is no
-point to switch threads either; which words are of that kind is found by exploring, which begins
-again whenever one turns out not to be.
+The model switches threads before atomic operations only. Without data races this covers every
+behaviour of plain accesses too, because a thread can observe another order of plain accesses only
+by a race. The model does not switch threads before an operation on a word that only one thread
+touches, that all threads only read, or that all threads only add to without using the sum. The
+exploration itself finds these words, and starts again whenever it has misjudged a word.
 
-Operations are sequentially consistent, or (mode ``x86``) stores that are not so wait in a buffer of
-their thread, and reach the memory in order, at any time; operations that read and write, fences and
-other stores wait until it is empty. Loads that come early, as they may on ARM, are not modelled;
-the races that they would make are found. Mode ``values`` looks at neither.
+In the modes ``races`` and ``values`` all operations are sequentially consistent. In mode ``x86`` a
+relaxed or release store waits in a buffer of its thread and reaches the memory in order, at any
+later time; read-modify-write operations, fences and sequentially consistent stores wait until the
+buffer is empty. Early loads, which ARM allows, are not modelled, but mode ``races`` finds the data
+races that they would cause. Mode ``values`` has neither the search for races nor the buffers.
 
-States are compared by their hashes (61 bits: a million states meet with a probability of 1e-6 at
-the most).
+States are compared by their hashes of 61 bits: the probability that any two of a million states
+have the same hash is at most 1e-6.
 """
 
 from __future__ import annotations
@@ -50,14 +51,15 @@ from tests.support.models.modelled_memory import (
 )
 
 State = tuple[Any, ...]
-#: A thread, and whether its oldest store reaches the memory (else it runs).
+#: A thread, and True if its oldest buffered store reaches the memory, False if the thread runs.
 Move = tuple[int, bool]
 
-#: States of a scenario, at most: more are a thread that counts without end.
+#: Maximal number of states of a scenario; a scenario with more states has an endless counter.
 _MOST = 20_000_000
-#: Schedules that are tried before, and steps of each.
+#: Number of random schedules that are tried first, and the maximal number of steps of each.
 _WALKS, _LONGEST = 25, 500
-#: Steps of a thread on words of its own, at most: perhaps it waits for what another one does.
+#: Maximal number of blocks that a thread runs without a switch; it may be waiting for another
+#: thread.
 _SPIN = 50
 
 
@@ -71,7 +73,7 @@ broadcast = Operation("broadcast")
 
 
 def timed_wait(condition: int, mutex: int, until: int) -> int:
-    """``pthread_cond_timedwait`` whose time never comes."""
+    """``pthread_cond_timedwait`` without a timeout."""
     seen = condition_leave(condition, mutex)
     condition_wait(condition, seen)
     mutex_lock(mutex)
@@ -79,11 +81,11 @@ def timed_wait(condition: int, mutex: int, until: int) -> int:
 
 
 def no_time(scratch: int, most: int) -> None:
-    """``in_a_while``, where it is not looked at."""
+    """Replaces ``in_a_while``: no function of the model reads the deadline."""
 
 
 def stopped_clock(scratch: int) -> int:
-    """``nanoseconds``."""
+    """Replaces ``nanoseconds``: the time is always 0."""
     time = words(scratch, 2)
     time[0] = time[1] = 0
     return 0
@@ -101,7 +103,7 @@ POSIX = {
 
 @dataclass(frozen=True)
 class Explored:
-    """How much there was: states, steps between them, and states in which all had ended."""
+    """The number of states, of steps between states, and of states in which all threads ended."""
 
     states: int
     steps: int
@@ -109,7 +111,7 @@ class Explored:
 
 
 class Model(Memory):
-    """Threads over a memory. Build it with ``words``, ``put``, ``run`` and ``start``."""
+    """Threads over a memory. Build a model with ``words``, ``put``, ``run`` and ``start``."""
 
     def __init__(
         self,
@@ -127,7 +129,8 @@ class Model(Memory):
         self._starts: list[tuple[int, tuple[Any, ...]]] = []
 
     def run(self, function: Any, *args: int) -> Any:
-        """Calls a kernel: on the initial memory, or on that of an end."""
+        """Calls a kernel on the current memory: before the exploration on the initial memory, in a
+        final check on the memory of that end state."""
         if not self._program.steps(function):
             return self._program.plain(function)(*args)
         blocks, frames = self._program.blocks, []
@@ -146,7 +149,7 @@ class Model(Memory):
                 return out[1]
 
     def start(self, function: Any, *args: int) -> None:
-        """One more thread."""
+        """Adds a thread that calls ``function``."""
         self._starts.append((self._program.entry(function), args))
         self.threads += 1
 
@@ -165,7 +168,8 @@ class Model(Memory):
         return True
 
     def _go(self, t: int, frames: list[Any], out: tuple[Any, ...]) -> Any:
-        """A thread until its next point: (operation, arguments, frames); None: it has ended."""
+        """Runs a thread up to the next operation where threads may be switched: (operation,
+        arguments, frames); None: the thread has ended."""
         blocks, steps = self._program.blocks, 0
         while True:
             steps += 1
@@ -184,7 +188,7 @@ class Model(Memory):
                 return None
 
     def _step(self, t: int, thread: Any) -> Any:
-        """The operation that a thread waits before, and on to its next point."""
+        """Performs the operation before which a thread waits, then runs the thread as ``_go``."""
         self._thread = t
         name, args, frames = thread
         block, live = frames[-1]
@@ -210,12 +214,12 @@ class Model(Memory):
         return self._saved(tuple(threads))
 
     def moves(self, state: State) -> list[Move]:
-        """What can happen next to the state that was loaded."""
+        """The moves that are possible from the loaded state."""
         found = [(t, False) for t, thread in enumerate(state[1]) if self._can_run(t, thread)]
         return found + [(t, True) for t, waiting in enumerate(state[3]) if waiting]
 
     def follow(self, state: State, move: Move) -> State:
-        """The state after a move, of the state that was loaded."""
+        """The state after a move; ``state`` must be loaded."""
         t, flush = move
         if flush:
             (address, value), *rest = self._buffers[t]
@@ -236,7 +240,7 @@ class Model(Memory):
     # -- exploring ---------------------------------------------------------------------------------
 
     def explore(self, final: Callable[[], None] = lambda: None) -> Explored:
-        """All schedules. ``final`` is called when all threads have ended."""
+        """Explores all schedules; calls ``final`` in each state in which all threads have ended."""
         self._exploring = True
         while True:
             try:
@@ -247,8 +251,8 @@ class Model(Memory):
                 pass
 
     def _try_some(self, final: Callable[[], None]) -> None:
-        """A few schedules: what goes wrong often is found soon. Not while kinds of words are
-        learnt."""
+        """Tries a few random schedules, which find frequent faults fast. While the kinds of words
+        are learnt, faults are not reported."""
         rng = random.Random(1)
         for _ in range(_WALKS):
             state, lines = self.begin(), []
@@ -267,14 +271,15 @@ class Model(Memory):
                     raise ScheduleError("\n".join([str(problem), *lines])) from None
 
     def check_end(self, state: State, final: Callable[[], None]) -> None:
-        """Of the state that was loaded, in which no thread can go on."""
+        """Checks the loaded state, which has no move: all threads must have ended, and ``final``
+        must hold."""
         left = [t for t, thread in enumerate(state[1]) if thread is not None]
         require(not left, f"threads {left} wait for ever")
         final()
 
 
 class _Search:
-    """States by number, in the order in which they were found."""
+    """A search through all states, which are numbered in the order in which they are found."""
 
     def __init__(self, model: Model, final: Callable[[], None]) -> None:
         self._model, self._final = model, final
@@ -317,7 +322,8 @@ class _Search:
         self._edges[1].append(found)
 
     def _all_can_end(self) -> None:
-        """From every state some schedule comes to an end: nobody waits in a loop for ever."""
+        """Requires that from every state some schedule comes to an end: no thread waits in a loop
+        for ever."""
         back: list[list[int]] = [[] for _ in self._from]
         for a, b in zip(*self._edges, strict=True):
             back[b].append(a)
@@ -332,7 +338,7 @@ class _Search:
                 raise ScheduleError(f"from here on there is no end\n{self._way(number)}")
 
     def _way(self, number: int, last: Move | None = None) -> str:
-        """The steps that lead to a state, and one more."""
+        """The steps that lead to a state, one per line, and the step ``last`` after them."""
         moves = [] if last is None else [last]
         while number > 0:
             number, move = self._from[number]
@@ -349,7 +355,7 @@ class _Search:
 
 # -- scenarios -------------------------------------------------------------------------------------
 
-#: A model, and what holds when all its threads have ended.
+#: A model, and the check that must pass when all threads of the model have ended.
 Scenario = tuple[Model, Callable[[], None]]
 
 
@@ -359,7 +365,7 @@ def explored(scenario: Scenario) -> Explored:
 
 
 def problem(scenario: Scenario) -> str:
-    """What is found to go wrong in a scenario with a mistake."""
+    """The first line of the fault that the checker finds in a scenario with a mistake."""
     try:
         explored(scenario)
     except ScheduleError as found:

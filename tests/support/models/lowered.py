@@ -1,10 +1,10 @@
-"""The very source of kernels, as steps that a model checker can take one at a time.
+"""Lowers the source of kernels to steps that a model checker can take one at a time.
 
-A function that calls an atomic operation (directly or not) is lowered to *blocks*: Python functions
-of the variables that are still needed, each of which ends at the next operation or call. So a
-thread that waits before an operation is a tuple of block numbers and values: it can be compared,
-kept and resumed any number of times, which a generator cannot. Functions without atomic operations
-run as they are.
+A function that calls an atomic operation (directly or not) is lowered to *blocks*. A block is a
+Python function of the live variables that ends at the next operation or call. A thread that waits
+before an operation is therefore a tuple of block numbers and values, which can be compared, kept
+and resumed any number of times; a generator cannot. Functions without atomic operations run
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 from cql.executor.kernels.lib import atomics
 
-#: What a block returns first.
+#: The kinds of results of a block; the kind comes first in the result.
 OPERATION, CALL, RETURN = range(3)
 
 
 class Operation:
-    """Something that happens at one moment; threads may be switched before it."""
+    """An atomic operation; threads may be switched before it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,8 +55,8 @@ ATOMICS = {
 
 @dataclass(frozen=True)
 class Change:
-    """Source of a function (a kernel, or one of a test) with ``old``, which it has once, as
-    ``new``: a mistake that a check must find."""
+    """A mistake that a check must find: the text ``old``, which occurs once in the source of
+    ``function`` (of a kernel or of a test), is replaced by ``new``."""
 
     function: Any
     old: str
@@ -75,10 +75,10 @@ class _Block:
 
 
 class Program:
-    """``blocks[k](result, *variables)`` returns (OPERATION, name, arguments, whether its result is
-    used, the block that goes on, its variables), (CALL, entry block, arguments, the block that goes
-    on, its variables) or (RETURN, value). ``replaced`` says what stands for globals, by id or by
-    name."""
+    """Lowered functions. ``blocks[k](result, *variables)`` returns (OPERATION, name, arguments,
+    whether the result is used, the next block, its variables), (CALL, entry block, arguments, the
+    next block, its variables) or (RETURN, value). ``replaced`` maps the id or the name of a global
+    to its replacement."""
 
     def __init__(self, replaced: Mapping[int | str, Any], changes: Sequence[Change] = ()) -> None:
         self.blocks: list[Callable[..., tuple[Any, ...]]] = []
@@ -89,7 +89,7 @@ class Program:
         self._steps: dict[Any, bool] = {}
 
     def entry(self, function: Any) -> int:
-        """The first block of a function."""
+        """The number of the first block of a function."""
         f = _source_of(function)
         if f not in self._entries:
             self._entries[f] = self.reserve(f.__name__)
@@ -115,7 +115,7 @@ class Program:
         return tree
 
     def resolve(self, f: Any, name: str) -> Any:
-        """A global of a function, as the model has it."""
+        """The value of a global of a function, or its replacement."""
         if name in self._replaced:
             return self._replaced[name]
         known = f.__globals__, vars(builtins), vars(atomics)  # a change may name any operation
@@ -123,16 +123,16 @@ class Program:
         return self._replaced.get(id(value), value)
 
     def steps(self, function: Any) -> bool:
-        """Whether a function comes to an operation."""
+        """Whether a function calls an operation, directly or not."""
         f = _source_of(function)
         if f not in self._steps:
-            self._steps[f] = False  # of a function that calls itself
+            self._steps[f] = False  # for the recursive call of a function that calls itself
             called = (self.callee(f, n) for n in ast.walk(self.tree(f)))
             self._steps[f] = any(c is not None for c in called)
         return self._steps[f]
 
     def callee(self, f: Any, node: ast.AST) -> Any:
-        """The operation, or the function with operations, that is called there."""
+        """The operation, or the function with operations, that ``node`` calls; else None."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             return None
         value = self.resolve(f, node.func.id)
@@ -152,7 +152,7 @@ class Program:
         return found
 
     def plain(self, function: Any) -> Callable[..., Any]:
-        """A function without operations."""
+        """A function without operations, compiled from its source with the changes."""
         f = _source_of(function)
         if f not in self._plain:
             tree = self.tree(f)
@@ -204,7 +204,7 @@ class _Lowering:
         args = [a.arg for a in self._tree.args.args]
         self._statements(self._tree.body)
         self._end("return", ast.Constant(None))
-        self._blocks = [b for b in self._blocks if b.end]  # the others are behind a return
+        self._blocks = [b for b in self._blocks if b.end]  # others are unreachable, after a return
         self._find_live()
         numbers = {
             b: entry if k == 0 else self._program.reserve(self._f.__name__)
@@ -235,7 +235,7 @@ class _Lowering:
         return f"t{self._temporaries}_"
 
     def _keep(self, value: ast.expr) -> ast.expr:
-        """A value that what follows in an expression cannot change."""
+        """Stores a value in a temporary unless the rest of the expression cannot change it."""
         if isinstance(value, ast.Constant) or (
             isinstance(value, ast.Name) and value.id != "result_"
         ):
@@ -247,7 +247,7 @@ class _Lowering:
     # -- statements --------------------------------------------------------------------------------
 
     def _leaves(self, node: ast.AST) -> bool:
-        """Whether control leaves the block inside."""
+        """Whether control leaves the block inside ``node``: by an operation, a call or a jump."""
         is_loop = isinstance(node, ast.For | ast.While)
         jumps = (ast.Return,) if is_loop else (ast.Return, ast.Break, ast.Continue)
         return any(
@@ -305,7 +305,7 @@ class _Lowering:
         self._end("goto", again, then=after)
 
     def _for(self, target: str, bounds: list[ast.expr], body: list[ast.stmt]) -> None:
-        """Over a range, upwards."""
+        """A loop over a range with a positive step."""
         assert not _names(body, ast.Store) & _names(bounds, ast.Load)
         start, stop, step = {
             1: (ast.Constant(0), *bounds, ast.Constant(1)),
@@ -339,10 +339,10 @@ class _Lowering:
     # -- expressions -------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call, *, used: bool) -> ast.expr:
-        """A call with operations; its result."""
+        """Ends the block with a call that has operations; the expression of its result."""
         called = self._program.callee(self._f, node)
         args = self._flat_all(node.args)
-        if called is None:  # they are in its arguments only
+        if called is None:  # only its arguments have operations
             call = ast.Call(node.func, args, [])
             if not used:
                 self._now.body.append(ast.Expr(call))
@@ -352,7 +352,7 @@ class _Lowering:
         return self._keep(_name("result_")) if used else ast.Constant(None)
 
     def _flat(self, node: ast.expr) -> ast.expr:
-        """The same value without operations, which come before."""
+        """An expression of the same value without operations, which are performed before it."""
         if not self._leaves(node):
             return node
         match node:
@@ -397,14 +397,15 @@ class _Lowering:
         self._now = after
         return _name(name)
 
-    # -- which variables are needed ----------------------------------------------------------------
+    # -- live variables ----------------------------------------------------------------------------
 
     def _find_live(self) -> None:
-        """Only what is still read belongs to the state of a thread."""
+        """Finds the live variables of each block: only these belong to the state of a thread."""
         local = {a.arg for a in self._tree.args.args}.union(
             *(_names([s], ast.Store) for b in self._blocks for s in b.body)
         )
-        first: dict[_Block, tuple[set[str], set[str]]] = {}  # what it reads first, what it sets
+        # The variables that a block reads before it sets them, and the variables that it sets.
+        first: dict[_Block, tuple[set[str], set[str]]] = {}
         for block in self._blocks:
             used, defined = _uses(block.body)
             parts = [p for part in block.end for p in (part if type(part) is list else [part])]
@@ -462,7 +463,7 @@ def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str
 
 
 def _uses(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
-    """Names that are read before the statements set them, and those that they do set."""
+    """The names that the statements read before they set them, and the names that they set."""
     used: set[str] = set()
     defined: set[str] = set()
     for node in body:

@@ -1,9 +1,9 @@
-"""The memory of a model (``interleave``): words of int64, what threads do to them, and whether that
-races.
+"""The memory of a model (``interleave``): int64 words, the accesses of threads to them, and the
+data races among these accesses.
 
-Words that change are part of a state; a word is *shared* if an operation on it is a point to switch
-threads. Which are of what kind is learnt by exploring: ``KindError`` is raised when a word turns
-out to be of another one.
+Words that change are part of a state. A word is *shared* if threads are switched before operations
+on it. The exploration learns the kind of each word: it raises ``KindError`` when a word turns out
+to be of another kind, and starts again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: Where memory begins.
+#: Address of the first word.
 _FIRST = 1 << 12
 
 # How a word was touched.
 _READ, _WRITE, _LOAD, _CHANGE, _ADD = (1 << k for k in range(5))
-#: What races with what.
+#: The kinds of accesses that race with an access of each kind.
 _AGAINST = {
     _READ: (_WRITE, _CHANGE),
     _WRITE: (_READ, _WRITE, _LOAD, _CHANGE),
@@ -26,11 +26,11 @@ _AGAINST = {
 
 
 class ScheduleError(Exception):
-    """A schedule under which something goes wrong."""
+    """A fault of the scenario under one schedule."""
 
 
 class KindError(Exception):
-    """A word was not of the kind that it was taken for."""
+    """A word was not of the kind that the exploration had assumed."""
 
 
 def require(condition: Any, text: str) -> None:
@@ -39,7 +39,7 @@ def require(condition: Any, text: str) -> None:
 
 
 class View(tuple["Memory", int, int]):
-    """``words`` of a kernel: the memory, an address, and how many."""
+    """The result of ``words`` in a kernel: the memory, an address, and the number of words."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class View(tuple["Memory", int, int]):
 
 
 class Rows(tuple[View, int, int]):
-    """A view as a table: the view, its rows and its columns."""
+    """A view as a table: the view, the number of rows and the number of columns."""
 
     __slots__ = ()
 
@@ -85,7 +85,8 @@ class Rows(tuple[View, int, int]):
 
 
 class Memory:
-    """Of ``threads`` threads in all. ``mode`` as in ``interleave``."""
+    """The memory of ``threads`` threads. ``mode`` is ``races``, ``values`` or ``x86``
+    (``interleave``)."""
 
     def __init__(self, mode: str) -> None:
         assert mode in ("races", "values", "x86"), mode
@@ -93,24 +94,25 @@ class Memory:
         self.threads = 0
         self._top = _FIRST
         self._initial: dict[int, int] = {}
-        #: Words that change: their addresses, and where each is in ``_values``.
+        #: The index in ``_values`` of each word that changes, by address.
         self._place: dict[int, int] = {}
         self._values: list[int] = []
-        #: Words whose operations are points to switch threads (each has a bit, as threads have),
-        #: and words that could race.
+        #: The shared words, with a bit number each (threads have the lower bit numbers), and the
+        #: words on which accesses can race.
         self._shared: dict[int, int] = {}
         self._raced: set[int] = set()
         self._touched: dict[int, dict[int, int]] = {}
-        #: Who knows of an access: by (word, kind, thread), bits of threads and of shared words.
+        #: The threads and shared words that are ordered after an access, as a bit set, by
+        #: (word, kind of access, thread).
         self._known: dict[tuple[int, int, int], int] = {}
         self._buffers: list[tuple[tuple[int, int], ...]] = []
-        self._thread = -1  # that runs; -1: none does
+        self._thread = -1  # the thread that runs; -1: none
         self._exploring = self._learning = False
 
     # -- building ----------------------------------------------------------------------------------
 
     def words(self, n: int) -> int:
-        """The address of so many zeros."""
+        """Allocates ``n`` words of zeros; returns their address."""
         address = self._top
         self._top += 8 * n
         self._initial.update(dict.fromkeys(range(address, self._top, 8), 0))
@@ -140,11 +142,11 @@ class Memory:
         self._set(address, value)
 
     def _view(self, address: int, n: int) -> View:
-        """``words``."""
+        """Replaces ``words``."""
         return View((self, address, n))
 
     def _copy(self, source: int, target: int, n: int) -> None:
-        """``copy_bytes``, of whole words."""
+        """Replaces ``copy_bytes``; copies whole words only."""
         require(n % 8 == 0, f"{n} bytes")
         for k in range(0, n, 8):
             self.write(target + k, self.read(source + k))
@@ -159,7 +161,7 @@ class Memory:
         return value
 
     def _set(self, address: int, value: int) -> None:
-        require(value != -2, "nothing counts down so far")  # it has the hash of -1
+        require(value != -2, "nothing counts down so far")  # -2 has the same hash as -1
         place = self._place.get(address)
         if place is not None:
             self._values[place] = int(value)
@@ -174,16 +176,17 @@ class Memory:
         self._learnt()
 
     def _seen(self, address: int) -> int:
-        """As the thread that runs sees it."""
+        """The value of a word as the running thread sees it: its own buffered stores come first."""
         for a, value in reversed(self._buffers[self._thread]):
             if a == address:
                 return value
         return self._at(address)
 
-    # -- who touches what --------------------------------------------------------------------------
+    # -- accesses by thread ------------------------------------------------------------------------
 
     def _touch(self, address: int, how: int) -> bool:
-        """Notes an access to a word that changes; whether it is a point to switch threads."""
+        """Notes an access to a word that changes; returns whether threads may be switched before
+        it."""
         touched = self._touched.setdefault(address, {})
         if not touched.get(self._thread, 0) & how:
             touched[self._thread] = touched.get(self._thread, 0) | how
@@ -193,7 +196,7 @@ class Memory:
         return address in self._shared
 
     def _sort(self, address: int, touched: Mapping[int, int]) -> None:
-        """Of which kind a word is that threads have ``touched``."""
+        """Determines the kind of a word from the accesses of each thread (``touched``)."""
         if len(touched) < 2:
             return
         atomic = [ways for ways in touched.values() if ways & (_LOAD | _CHANGE | _ADD)]
@@ -216,7 +219,7 @@ class Memory:
     # -- races -------------------------------------------------------------------------------------
 
     def _look_for_race(self, address: int, how: int) -> None:
-        """Of an access of the thread that runs with those before it."""
+        """Raises ScheduleError if an access of the running thread races with an earlier access."""
         if address not in self._raced or self._thread < 0:
             return
         known, me = self._known, self._thread
@@ -225,7 +228,7 @@ class Memory:
             mask = known.get(key)
             if mask is not None and not mask >> me & 1:
                 raise ScheduleError(f"threads {key[2]} and {me} race for word {address}")
-        if how == _WRITE:  # who races with what was before it would race with it
+        if how == _WRITE:  # an access that races with an earlier access also races with this one
             for key in before:
                 known.pop(key, None)
         known[address, how, me] = 1 << me
@@ -244,7 +247,7 @@ class Memory:
                     self._known[key] = mask
 
     def _release(self, address: int, *, goes_on: bool, releases: bool = True) -> None:
-        """``goes_on``: what others have released there stays so."""
+        """``goes_on``: the releases of other threads to this word stay in effect."""
         bit = self._shared.get(address)
         if bit is None or not self._looks or self._thread < 0:
             return

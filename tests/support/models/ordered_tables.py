@@ -21,8 +21,8 @@ def named(module: object, values: Mapping[str, int]) -> dict[int, int]:
 
 
 class Tables:
-    """``plan`` is the address of the header. Tasks are added one after the other; words of a
-    record are given by their names."""
+    """The tables of one query; ``plan`` is the address of the header. Tasks are added one after the
+    other; the words of a record are passed by name."""
 
     def __init__(self, model: Model, count: int, *, workers: int = 0, **header: int) -> None:
         self.model = model
@@ -54,9 +54,10 @@ class Tables:
         parts: int = 0,
         views: int = 0,
     ) -> int:
-        """The address of one more task. ``ports``: the task that feeds each; ``edges``:
-        task, port, and what it adds to a way; ``queue``: places of a port; ``views``: free views
-        of each edge."""
+        """Adds a task; returns its address. ``ports``: for each port the task that feeds it;
+        ``edges``: for each edge the target task, the target port, and the number that the edge adds
+        to the WAY of a morsel; ``queue``: places of a port's worklist; ``views``: free views of
+        each edge."""
         model = self.model
         address = self._tasks + 8 * TASK * self._count
         values = {
@@ -92,7 +93,7 @@ class Tables:
         return address
 
     def _parts(self, task: int, size: int, parts: int) -> None:
-        model, master = self.model, 1 << (parts * size - 1).bit_length()  # as few as will do
+        model, master = self.model, 1 << (parts * size - 1).bit_length()  # the least power of two
         values = {
             "PARTS": parts,
             "FRAGMENT": MORSEL,
@@ -123,7 +124,7 @@ class Tables:
         return self._workers + 8 * WORKER * w
 
     def ring(self, size: int, values: Sequence[int] = ()) -> int:
-        """The address of a ring that has these values."""
+        """Makes a ring of ``size`` cells that holds ``values``; returns its address."""
         ring = self.model.words(RING)
         self.model.run(open_ring, ring, self.model.words(CELL * size), size)
         for value in values:
@@ -131,7 +132,7 @@ class Tables:
         return ring
 
     def pool(self, n: int) -> int:
-        """The address of a ring with so many units of its own; 0 for none."""
+        """Makes a ring of ``n`` free morsels; returns its address, or 0 if ``n`` is 0."""
         if n == 0:
             return 0
         ring = self.ring(4)
@@ -140,26 +141,26 @@ class Tables:
         return ring
 
     def morsel(self, serial: int, **words: int) -> int:
-        """The address of a morsel with one row."""
+        """Makes a morsel with one row; returns its address."""
         address = self.model.words(MORSEL)
         values = {"SERIAL": serial, "ROWS": 1, "WIDTH": MORSEL, "REFERENCES": 1}
         self.model.put(address, named(of_morsel, {**values, **words}))
         return address
 
     def split_morsel(self, serial: int, rows: Sequence[int], home: int) -> int:
-        """A morsel that has so many rows for each partition."""
+        """Makes a morsel with ``rows[q]`` rows for partition q; returns its address."""
         offsets = [sum(rows[:q]) for q in range(len(rows) + 1)] + [0] * (len(rows) + 1)
         address = self.morsel(serial, ROWS=sum(rows), HOME=home)
         self.model.put(address, {of_morsel.data_word(1): self.list_of(offsets)})
         return address
 
     def give(self, task: int, morsels: Sequence[int], port: int = 0) -> None:
-        """Morsels that wait before anything begins."""
+        """Puts morsels on a worklist before the threads start."""
         for morsel in morsels:
             self.model.run(push, self.plan, self.port(task, port), morsel)
 
     def turns(self, task: int, turns: Sequence[tuple[int, int]]) -> None:
-        """Whose turn it is at a task with several ports: pairs of place and port."""
+        """Sets the turns of a task with several ports: pairs of place and port."""
         at = self.model.get(task, of.TURNS)
         self.model.put(at, [place << PORT_BITS | port for place, port in turns])
         self.model.put(task, {of.TURN_PUT: len(turns)})
@@ -167,7 +168,7 @@ class Tables:
     def input(
         self, k: int, target: int, port: int, path: Sequence[tuple[int, int]], pool: int
     ) -> None:
-        """``path``: task and port."""
+        """Sets input ``k``. ``path``: pairs of task and port that its morsels visit."""
         values = {
             "ENTRY_POOL": pool,
             "PATH": self.list_of([word for port in path for word in (*port, 0)]),
@@ -179,7 +180,7 @@ class Tables:
         self.model.put(address, named(of, values))
 
     def list_of(self, values: Sequence[int]) -> int:
-        """The address of so many words."""
+        """Allocates words with these values; returns their address."""
         address = self.model.words(len(values))
         self.model.put(address, values)
         return address
