@@ -1,4 +1,4 @@
-"""Scalar functions of users: compiled or not, they compute as Python does."""
+"""Scalar user functions give the same results compiled and in Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import cql
 from tests.support.function_fixtures import FUNCTIONS, forever, in_turn, session_of
 
-#: Functions and whether numba compiles them; each is compared with its own Python.
+#: (function, its result type); each compiled function is compared with its own Python code.
 ARITHMETIC: list[tuple[Any, str]] = [
     (lambda a, b: a + b, "bigint"),
     (lambda a, b: a - b * 3, "bigint"),
@@ -46,12 +46,12 @@ NUMBERS += [-(2**63), -(2**63) + 1]
 
 @pytest.mark.parametrize("number", range(len(ARITHMETIC)))
 def test_compiled_code_computes_as_python_does(number: int) -> None:
-    """Numbers at the edges, each against each: the same value, or a bad row in both."""
+    """Every pair of edge numbers gives the same value, or a bad row in both."""
     from cql.planner.interpret.interpreter import EvaluationError
 
     function, gives = ARITHMETIC[number]
     pairs = [(a, b) for a in NUMBERS for b in NUMBERS]
-    if number == 9:  # 1 << 10**9 would fill the memory
+    if number == 9:  # 1 << 10**9 would need too much memory
         pairs = [(a, b) for a, b in pairs if b < 1000]
     with cql.connect(spark=False) as session:
         session.create_stream(

@@ -1,4 +1,4 @@
-"""Modules and files of functions: given to a session, the command line, the shell."""
+"""Modules and files of functions, loaded by a session, the command line and the shell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SET function_timeout: a call of a user's function that takes longer is ended, and nothing else.
+"""SET function_timeout ends a call of a user function that takes longer, and ends nothing else.
 
-Functions that are too slow never end by themselves, and those that are fast enough have an hour, so
-that nothing here depends on how fast the machine is."""
+Slow functions never end by themselves, and fast ones have a limit of an hour, so that no test
+depends on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def test_results_and_errors_pass() -> None:
 
 
 def test_nothing_is_raised_after_a_call() -> None:
-    """Calls that end just when the watch strikes: a result, or a time limit, and no more."""
+    """Calls that end about when their limit expires give a result or a ``TimeLimitError``, and
+    raise nothing afterwards."""
     limit = Limit(1_000, "1 ms")
 
     def ends_at(after: float) -> str:
@@ -132,7 +133,7 @@ def test_the_watch_ends_when_there_is_nothing_to_watch() -> None:
 
 
 class Released(logging.Handler):
-    """Lets a function go when the log says that it does not end."""
+    """Releases the stuck function once the log reports that it does not end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -249,7 +250,7 @@ def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> No
             assert f"{name} ran longer than function_timeout = '20 ms', in " in said, text
             assert "hint: SET function_timeout = " in said
             assert caught.value.position is not None
-        # what comes after is as if nothing had been
+        # The session works normally afterwards.
         assert values(session.sql("SELECT i FROM s")) == list(range(ROWS))
 
 

@@ -1,4 +1,4 @@
-"""Scalar functions of users: every way in which one can misbehave."""
+"""Every fault of a scalar user function becomes a bad row or an error that names the function."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Odd:
 
 
 HOSTILE: list[tuple[Any, str, str, str, str, int]] = [
-    # function, type of its argument, of its result, argument, message, offset of the row
+    # (function, argument type, result type, argument, message, offset of the first bad row)
     (seven, "bigint", "bigint", "i", "f raised ValueError: seven is 7", 7),
     (lambda n: 1 // (n - 3), "bigint", "bigint", "i", "f raised ZeroDivisionError", 3),
     (lambda n: n * 2**62, "bigint", "bigint", "i", "which a bigint cannot hold", 2),

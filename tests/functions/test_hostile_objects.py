@@ -1,5 +1,5 @@
-"""Objects of users whose own methods raise or lie: the query ends with an error of ours, or keeps
-the row; nothing else comes out of it."""
+"""Users' objects whose own methods raise or lie: the query ends with one of our errors or keeps the
+row, and no foreign exception escapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.function_fixtures import ROWS, column, session_of, values
 
 
 class OwnError(Exception):
-    """Without a text: asking for it raises."""
+    """An error without a text: ``str`` and ``repr`` raise."""
 
     def __str__(self) -> str:
         raise ValueError("in str")
@@ -34,7 +34,7 @@ class OwnBaseError(BaseException):
 
 
 class TextError(Exception):
-    """Its text is no plain str, and not printable."""
+    """An error whose text is a hostile subclass of str with an unprintable character."""
 
     def __str__(self) -> str:
         return Text("half \ud800 of it")
@@ -91,7 +91,7 @@ class Pair(tuple):  # type: ignore[type-arg]
 
 
 class Odd:
-    """Nothing can be asked of it."""
+    """An object whose every special method raises."""
 
     __eq__ = __len__ = __bool__ = __iter__ = __repr__ = __index__ = __float__ = refuse
     __hash__ = refuse  # type: ignore[assignment]
@@ -105,7 +105,7 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
     return function
 
 
-#: (function of i, type of its result, what the message says)
+#: (function of i, its result type, a part of the message)
 BAD: list[tuple[Callable[[Any], Any], str, str]] = [
     (raising(OwnError()), "bigint", "f raised OwnError"),
     (raising(OwnError()), "string", "f raised OwnError"),
@@ -124,7 +124,7 @@ BAD: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda i: Decimal("1E-999999999"), "decimal(10,2)", "which a decimal(10,2) cannot hold"),
 ]
 
-#: (function of i, type of its result, what comes out)
+#: (function of i, its result type, the expected value)
 GOOD: list[tuple[Callable[[Any], Any], str, Any]] = [
     (lambda i: Text("é"), "string", "é"),
     (lambda i: Whole(7), "bigint", 7),
@@ -194,7 +194,7 @@ def test_what_an_object_hides_does_not_hinder_its_declaration() -> None:
 
 
 def aggregate(**roles: Any) -> type:
-    """A sum whose functions are those of ``roles`` where these are given."""
+    """A sum; ``roles`` replaces some of its functions."""
     own: dict[str, Any] = {
         "init": lambda: (0,),
         "update": lambda state, x: (state[0] + x,),
@@ -242,7 +242,7 @@ def test_a_state_of_subclasses_holds_what_these_hold() -> None:
 
 
 class Row(dict):  # type: ignore[type-arg]
-    """A row whose values cannot be taken."""
+    """A row whose values cannot be read."""
 
     get = __getitem__ = refuse
 

@@ -1,5 +1,5 @@
-"""What interrupts a function that a kernel calls in Python reaches the query, and no row that the
-function gave no result for goes out."""
+"""An interrupt of a Python function that a kernel calls reaches the query, and the query outputs no
+row for which the function gave no result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cql.session.session import Session
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("now"), SystemExit(3), ValueError("no")])
 def test_what_a_function_raises_is_kept(error: BaseException) -> None:
-    """Raised anywhere, before its first step too: nothing in it catches it."""
+    """The kernel's caller receives the error even if the function raises it in its first step."""
 
     def function(arguments: int, results: int) -> int:
         if arguments == 1:
@@ -36,8 +36,8 @@ def test_what_a_function_raises_is_kept(error: BaseException) -> None:
 
 
 class CtrlC:
-    """Of the main thread, held down by another one: it interrupts once, again if Python dropped
-    that."""
+    """Ctrl-C held down: another thread sends the signal to the main thread, which raises
+    ``KeyboardInterrupt`` once, and again if Python dropped the exception."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dropped: list[Any] = []
@@ -55,7 +55,7 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def taken(self, batches: Iterator[pa.RecordBatch], wait: float) -> list[pa.RecordBatch]:
-        """The batches until it interrupts, some ``wait`` seconds after the first."""
+        """The batches until the interrupt, about ``wait`` seconds after the first batch."""
         main, over, taken = threading.main_thread().ident, threading.Event(), [next(batches)]
         assert main is not None
 
@@ -67,7 +67,7 @@ class CtrlC:
         thread.start()
         self._due = True
         try:
-            for batch in batches:  # those before the interrupt count, which list() would lose
+            for batch in batches:  # list() would lose the batches before the interrupt
                 taken.append(batch)  # noqa: PERF402
         except KeyboardInterrupt:
             over.set()
@@ -80,7 +80,7 @@ class CtrlC:
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
 def test_rows_before_ctrl_c(runtime: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pressed at any time while Python computes every row."""
+    """At any time while Python computes each row, Ctrl-C stops the query without a wrong row."""
     rng, session = random.Random(seed), Session(False)
     session.set("runtime", runtime)
     session.set("morsel_rows", 100)

@@ -1,4 +1,4 @@
-"""Scalar functions of users: every way to declare one and to call it."""
+"""Scalar user functions: every way to declare one and to call one."""
 
 from __future__ import annotations
 
@@ -211,8 +211,8 @@ def test_text_is_computed_once_per_distinct_value() -> None:
     with session_of(morsel_rows=7) as session:
         session.register_function("counted", counted)
         assert len(values(session.sql("SELECT counted(w) FROM s WHERE counted(w) <> ''"))) == 33
-    assert set(calls) - {""} == set("abcde")  # and a text that the dictionary always has
-    assert max(calls.values()) <= 2  # a table for each stage that asks
+    assert set(calls) - {""} == set("abcde")  # the dictionary always contains the empty text
+    assert max(calls.values()) <= 2  # each stage that calls it has a table of its own
 
 
 def test_functions_call_one_another() -> None:
@@ -247,7 +247,7 @@ def test_a_changed_function_is_used_at_once() -> None:
 
 
 def test_a_kernel_from_the_disk_calls_the_function_of_today(tmp_path: Path) -> None:
-    """Two processes, one cache of kernels, the same query, two functions of one name."""
+    """Two processes share one kernel cache and run one query; each calls its own ``moved``."""
     script = tmp_path / "run.py"
     script.write_text(
         textwrap.dedent(

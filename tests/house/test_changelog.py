@@ -1,4 +1,4 @@
-"""The changelog keeps its form: Keep a Changelog, one line an entry, nothing twice."""
+"""The changelog keeps its form: Keep a Changelog, one line per entry, no duplicates."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The README and the pages of ``docs/`` are true: their snippets run and print what they show, and
-their lists are those of the code."""
+"""The README and the pages of ``docs/`` are true: each snippet runs and prints the output shown,
+and each list matches the code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_snippets(
 
 
 def golden(page: Page) -> Path:
-    """The file with the plans of a page's queries, below ``tests/plans``."""
+    """The golden file with the plans of a page's queries, relative to ``tests/plans``."""
     return Path("docs") / Path(page.name).relative_to(
         "." if page.path == README else "docs"
     ).with_suffix(".txt")
@@ -88,7 +88,7 @@ def test_every_golden_has_its_page() -> None:
 @pytest.mark.parametrize("page", touring(spark=True), ids=lambda p: p.name)
 def test_spark_snippets(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # The session of the snippet is "the last one" on Spark; the other tests go on with it.
+    # The snippet's session is the last one on Spark, but the other tests still need Spark.
     monkeypatch.setattr("cql.catalog.spark.session.stop", lambda: None)
     runner = Runner(page)
     try:
@@ -114,7 +114,7 @@ def test_lists_made_from_the_code(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    """The session with which the pages of ``docs/`` begin."""
+    """The session that every page of ``docs/`` starts with."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("docs"))
         runner = Runner(Page(docs_tools.DOCS / "none.md", ""))
@@ -176,7 +176,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
 def test_each_kind_of_error_has_its_example(kind: type[CqlError], common: Runner) -> None:
-    """The last statement in the section of a kind is refused by exactly that kind."""
+    """The last statement in each kind's section raises exactly that kind."""
     section = ERRORS.read_text("utf-8").split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
     *before, refused = (block.text for block in docs_tools.blocks(section))
     session = common.names["session"]
@@ -191,7 +191,7 @@ def test_each_kind_of_error_has_its_example(kind: type[CqlError], common: Runner
 
 
 def setup_commands() -> list[str]:
-    """As ``.ci/run`` finds them."""
+    """The commands that ``.ci/run`` extracts from the README."""
     found = subprocess.run(
         r"sed -n '/<!-- setup -->/,/<!-- end setup -->/p' README.md | grep -E '^ {4}'",
         shell=True,
@@ -244,7 +244,7 @@ def test_the_readme_is_short() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Those of the headings, as GitHub and the site make them."""
+    """Anchors of the headings, as GitHub and the site make them."""
     heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", h).strip().lower().replace(" ", "-") for h in heads}
 
@@ -261,7 +261,7 @@ def test_links_lead_somewhere(page: Page) -> None:
             assert anchor in anchors(path.read_text("utf-8")), target
 
 
-#: In backticks, as the pages write them.
+#: Paths in backticks, as the pages write them.
 PATHS = re.compile(r"`((?:cql|planner|executor|catalog|tests|benchmarks|queries)/[\w./]*)`")
 
 

@@ -1,4 +1,4 @@
-"""What is not loaded: by ``import cql``, and by the time the prompt stands."""
+"""Heavy modules are not loaded by ``import cql``, nor before the prompt appears."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMPORT = "import cql"
 
 SETTINGS = "import cql.base.settings, cql.errors, cql.show.help"
 
-#: Draws the prompt on a terminal that is a pipe; loading begins only behind it.
+#: Draws the prompt on a pipe instead of a terminal; ``preload`` runs once the prompt is drawn.
 PROMPT = """
 import os, tempfile
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()

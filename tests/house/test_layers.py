@@ -1,4 +1,4 @@
-"""The order of the house: who may import whom, read from the source without running it."""
+"""The layers: which module may import which, read from the source without running it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-#: Lowest first. A module imports its own layer and those before it.
+#: Lowest layer first. A module may import its own layer and the lower ones.
 LAYERS = (
     ("cql.base", "cql.errors"),
     ("cql.dialect",),
@@ -26,7 +26,7 @@ LAYERS = (
     ("cql.repl", "cql.__main__", "cql.command"),
 )
 
-#: What ``import cql`` and the REPL's prompt must not pay for.
+#: Libraries that ``import cql`` and the REPL's prompt must not load.
 HEAVY = ("numba", "pyspark", "pyarrow", "sqlglot", "pandas", "polars", "llvmlite", "numpy")
 #: Modules that can run or load code from data.
 UNSAFE = ("pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib")
@@ -90,7 +90,7 @@ def _modules() -> list[Module]:
         for path in sorted(folder.rglob("*.py")):
             relative = path.relative_to(folder)
             if package == "cql" and relative.parts[0] in ("planner", "executor", "catalog"):
-                continue  # links to the other homes
+                continue  # symbolic links to the other packages
             parts = [package, *relative.with_suffix("").parts]
             name = ".".join(parts).removesuffix(".__init__")
             found.append(Module(name, path, ast.parse(path.read_text("utf-8"), str(path))))
@@ -106,8 +106,8 @@ def _within(name: str, package: str) -> bool:
 
 
 def _layer(name: str) -> int | None:
-    """Rank of a module; None for the package itself, which everybody may import, and for names of
-    things in modules (whose modules are looked at anyway)."""
+    """Rank of a module's layer; None for ``cql`` and its attributes, which every module may import,
+    and for modules outside ``cql``."""
     while name not in NAMES and "." in name:
         name = name.rpartition(".")[0]
     if name == "cql" or not _within(name, "cql"):
@@ -211,8 +211,8 @@ def test_nothing_evaluates_text_as_python() -> None:
 
 
 def test_only_spark_sql_gives_text_to_spark() -> None:
-    """``sql``, ``expr`` and ``selectExpr`` of Spark run what a text says: one small module that
-    builds its texts from checked parts is the only one that may call them."""
+    """Spark's ``sql``, ``expr`` and ``selectExpr`` run the text they receive: only the module that
+    builds its texts from checked parts may call them."""
     texts = {"sql", "expr", "selectExpr"}
     bad = []
     for module in MODULES:
@@ -239,7 +239,7 @@ def test_the_reference_is_independent_of_the_engine() -> None:
 
 
 def test_no_test_imports_a_test() -> None:
-    """What tests share lies in ``tests/support`` and ``tests/reference``, which hold no test."""
+    """Tests share code through ``tests/support`` and ``tests/reference``, which hold no test."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         shared = path.relative_to(ROOT / "tests").parts[0] in ("support", "reference")
         assert not (shared and path.name.startswith("test_")), path
@@ -250,14 +250,14 @@ def test_no_test_imports_a_test() -> None:
 
 
 def test_a_room_is_seen_at_a_glance() -> None:
-    """At most 16 files in a folder."""
+    """A folder holds at most 16 modules."""
     files = Counter(m.path.parent.relative_to(ROOT) for m in MODULES)
     assert max(files.values()) <= 16, files.most_common(3)
 
 
 def test_no_import_goes_in_a_circle() -> None:
-    """Not even one within a function. A package is the face of its modules: ``cql.dialect`` imports
-    them, and they import each other through it."""
+    """Imports inside functions count too. A package and its own modules make no circle: the package
+    ``cql.dialect`` imports its modules, and they import each other through the package."""
     needs: dict[str, set[str]] = {m.name: set() for m in MODULES}
     for module in MODULES:
         for found in module.imports:

@@ -22,13 +22,13 @@ from tests.support.paths import ROOT
 SETUP: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT: dict[str, Any] = SETUP["project"]
 FOLDERS = ("planner", "executor", "catalog")
-#: What a source tree has beyond what a clone has.
+#: Entries that a working tree may have beyond a fresh clone.
 LITTER = ("build", "dist", "data", "results", "__pycache__", "*.egg-info", ".*")
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source tree, so that building leaves nothing in it."""
+    """A copy of the source tree: a build leaves no file in the original."""
     copy = tmp_path_factory.mktemp("source") / "tree"
     ignore = shutil.ignore_patterns(*LITTER, "queries", "tests", "benchmarks")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=ignore)
@@ -36,7 +36,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(tree: Path, kind: str, target: Path) -> Path:
-    """The file that the build backend makes, without a network: setuptools is in the test extra."""
+    """Builds without a network (setuptools is in the test extra) and returns the built file."""
     done = subprocess.run(
         [
             sys.executable,
@@ -86,9 +86,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_sdist_can_be_built_again(sdist: Path, tmp_path: Path, wheel: Path) -> None:
-    """An sdist has no links in it that a machine without them could not unpack."""
+    """The sdist contains no link, so that a machine without links can unpack it."""
     with tarfile.open(sdist) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 or newer
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 or newer
         archive.extractall(tmp_path / "unpacked")
     (inside,) = (tmp_path / "unpacked").iterdir()
     for needed in ("pyproject.toml", "README.md", "LICENSE"):
@@ -99,7 +99,7 @@ def test_the_sdist_can_be_built_again(sdist: Path, tmp_path: Path, wheel: Path) 
 
 
 def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
-    """Unpacked far from the source tree, the command answers; bare names mean nothing there."""
+    """Unpacked outside the source tree, the wheel alone runs the command."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     script = (
@@ -144,17 +144,17 @@ def requirements(*extras: str) -> list[Requirement]:
 
 @pytest.mark.parametrize("requirement", requirements("test"), ids=lambda r: r.name)
 def test_the_installed_versions_are_in_the_ranges(requirement: Requirement) -> None:
-    """The ranges are those that were tested: this very run is the test."""
+    """The declared ranges contain the installed versions, which this run tests."""
     assert requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
     assert {"<", "==", "~="} & {s.operator for s in requirement.specifier}, "no upper bound"
 
 
-#: What comes with a requirement, of exactly the version that it needs.
+#: Modules that come with another requirement, in exactly the version that it needs.
 PARTS = {"llvmlite": "numba", "py4j": "pyspark"}
 
 
 def imported(*patterns: str) -> dict[str, str]:
-    """Modules that the files import from elsewhere, each with one of the files."""
+    """Third-party modules that the files import, each with one importing file."""
     own = {"cql", "benchmarks", "tests", *FOLDERS}
     found: dict[str, str] = {}
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""What ``dir`` shows of the objects that users hold: an addition is made here, too, on purpose."""
+"""The names that ``dir`` shows of users' objects: a new name must be added here on purpose."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def held() -> Iterator[dict[str, object]]:
 
 @pytest.mark.parametrize("what", NAMES)
 def test_public_names(held: dict[str, object], what: str) -> None:
-    """Those of users, and PySpark's spelling of each where the object has methods for them."""
+    """The names listed here, plus PySpark's spelling of each for objects with PySpark methods."""
     shown = set(dir(held[what])) - set(dir(Exception))
     public = {name for name in shown if what == "cql" or not name.startswith("_")}
     names = set(NAMES[what].split())
     if what in ("session", "query", "statement set", "result"):
-        names |= {_pyspark(name) for name in names} - {"onNotice"}  # which is assigned
+        names |= {_pyspark(name) for name in names} - {"onNotice"}  # users assign this one
     assert public == names
 
 

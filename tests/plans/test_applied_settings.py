@@ -1,5 +1,5 @@
-"""Every setting over plans of every kind: it shows in the plan, or EXPLAIN tells that it does not
-apply, or it is refused."""
+"""Every setting over plans of every kind: the plan shows the setting, or EXPLAIN reports that it
+does not apply, or it is refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cql.session.applied import OF_ALL, OF_RUN, RULES
 from tests.support.setting_plans import BASES, QUERIES, explained, session, values_of
 
 TOLD = "not applied here: "
-#: What EXPLAIN shows nothing of, though it is obeyed: limits, what a session shows, how kernels are
-#: made, how rows are cut.
+#: Settings that are obeyed but that EXPLAIN does not show: limits, what a session shows, how
+#: kernels are made, how rows are cut.
 UNSEEN = frozenset(
     (
         *("morsel_rows", "fuse", "queue", "max_state", "max_overlap"),
@@ -26,7 +26,7 @@ UNSEEN = frozenset(
     )
 )
 
-#: What EXPLAIN shows of values that are those of a plan by itself.
+#: Values that a plan may have without the setting, each with its text in EXPLAIN.
 BY_ITSELF = {
     ("on_bad_row", "fail"): "bad rows: fail",
     ("on_bad_row", "keep"): "bad rows: kept",
@@ -39,7 +39,7 @@ BY_ITSELF = {
     ("join_order", "written"): "Join",
     ("join_punctuation", "joint"): "joint punctuation on",
 }
-#: What is refused where it cannot be had, by those who would have it.
+#: Settings that raise an error where a plan cannot obey them.
 REFUSED = frozenset(
     ("join_operator", "window_operator", "table_refresh", "slack", "order_enforcement")
 )
@@ -64,7 +64,7 @@ def test_each_setting_has_its_rule() -> None:
 def test_a_setting_is_seen_or_told_or_refused(
     shared: cql.Session, base: dict[str, Any], full: bool, seed: int
 ) -> None:
-    """What is told changes nothing else of the plan, and what changes something is not told."""
+    """A setting that EXPLAIN reports leaves the plan as it is; no applied setting is reported."""
     rng = random.Random(seed)
     for query in list(QUERIES) if full or not base else rng.sample(list(QUERIES), 3):
         for name in SETTINGS:
@@ -79,7 +79,7 @@ def _check(session: cql.Session, query: str, base: dict[str, Any], name: str, va
     try:
         before = _without_told(explained(session, text, without))
         lines = explained(session, text, {**without, name: value})
-    except CqlError:  # of what is forced, and cannot run: test_window_joins, test_choose
+    except CqlError:  # a forced choice that cannot run; see test_window_joins, test_choose
         assert REFUSED & {name, *base}, where
         return
     told = [line for line in lines if line.startswith(f"{TOLD}{name} = ")]

@@ -1,4 +1,4 @@
-"""Which operator the planner picks, and that a setting forces another."""
+"""The operator that the planner chooses, and the operator that a setting forces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def node_of(
 
 
 def chosen(operator: str, window: str, aggregate: str = "count(*)") -> tuple[str, int | None]:
-    """The operator for a window, and the width of its panes (None for WID)."""
+    """The operator for a window, and the width of its panes in seconds (None for WID)."""
     node = node_of(window, aggregate, window_operator=operator)
     return node.operator.value, node.pane
 
@@ -52,7 +52,7 @@ def test_overlap_decides(window: str, auto: str, pane: int | None) -> None:
 
 @pytest.mark.parametrize("window", ["RANGE 10 SLIDE 10", "RANGE 30 SLIDE 10"])
 def test_two_levels_are_asked_for(window: str) -> None:
-    """Never chosen; a low level serves every window with bounds."""
+    """The planner never chooses ``two_level``; forced, it serves tumbling and sliding windows."""
     assert chosen("two_level", window) == ("two_level", None)
     with pytest.raises(NotSupportedError, match="in two levels is not supported") as caught:
         chosen("two_level", window, "count(DISTINCT v)")
@@ -60,7 +60,7 @@ def test_two_levels_are_asked_for(window: str) -> None:
 
 
 def test_buffered_where_a_window_has_more_panes_than_rows_can_come() -> None:
-    """By itself only where panes cannot be stacked."""
+    """The planner chooses ``buffered`` unforced only where panes cannot be stacked."""
     for rows, operator in ((29, "buffered"), (30, "panes")):
         assert node_of("RANGE 300 SLIDE 10", "count(DISTINCT v)", rows=rows).operator == operator
     assert chosen("auto", "RANGE 300 SLIDE 10") == ("subtract", 10)
@@ -78,7 +78,7 @@ def test_what_cannot_be_subtracted_is_stacked(aggregate: str) -> None:
 
 
 def test_windows_that_may_change_over() -> None:
-    """They begin with the operator that was chosen or forced, among wid, panes and buffered."""
+    """An adaptive aggregate starts as the chosen or forced one of wid, panes and buffered."""
     for window, operator in (
         ("RANGE 10 SLIDE 10", "wid"),
         ("RANGE 30 SLIDE 10", "panes"),
@@ -96,7 +96,7 @@ def test_windows_that_may_change_over() -> None:
 def test_values_beside_groups_are_not_stacked() -> None:
     distinct = "count(DISTINCT v)"
     assert chosen("auto", "RANGE 30 SLIDE 10", distinct) == ("panes", 10)
-    assert chosen("auto", "RANGE 300 SLIDE 10", distinct) == ("buffered", 10)  # there is one row
+    assert chosen("auto", "RANGE 300 SLIDE 10", distinct) == ("buffered", 10)  # s has one row
     with pytest.raises(NotSupportedError, match="in two stacks is not supported") as caught:
         chosen("two_stacks", "RANGE 30 SLIDE 10", distinct)
     assert caught.value.position is not None

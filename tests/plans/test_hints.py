@@ -1,4 +1,4 @@
-"""Hints: obeyed, or refused at their place with the reason."""
+"""A hint is obeyed, or refused at its place with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cql.base.settings import SETTINGS
 from cql.errors import CqlError, PlanError, SettingError
 from tests.support.setting_plans import BASES, QUERIES, cases, explained, session, values_of
 
-#: Hints that hold for more than one query.
+#: Settings that cover more than one query: as hints they are always refused.
 OF_SESSION = ("shared_windows", "progress")
 
 
@@ -29,7 +29,8 @@ def _hinted(text: str, *hints: str) -> str:
 def test_a_hint_is_refused_where_the_setting_is_told(
     shared: cql.Session, query: str, full: bool
 ) -> None:
-    """The same decision for both; a hint that is taken gives the plan that SET gives."""
+    """A hint is refused where EXPLAIN reports its setting as not applied; elsewhere the hint gives
+    the same plan as SET."""
     text = QUERIES[query]
     for base in BASES if full else BASES[:1]:
         for name, value in cases():
@@ -55,7 +56,7 @@ def test_a_hint_is_refused_where_the_setting_is_told(
 def test_a_hint_for_a_mechanism_that_is_not_there_is_refused_by_default_too(
     shared: cql.Session,
 ) -> None:
-    """``flush(slow)`` asks for two levels; ``window_operator(auto)`` asks for nothing."""
+    """``flush(slow)`` requires two levels; ``window_operator(auto)`` requires no mechanism."""
     shared.sql("RESET")
     for hint in ("flush(slow)", "scheduler(ct)", "multiway_join(single)", "join_flush(slow)"):
         with pytest.raises(PlanError, match="cannot be obeyed"):
@@ -76,7 +77,7 @@ def test_hints_are_judged_together(shared: cql.Session) -> None:
 
 
 def test_a_hint_over_a_setting(shared: cql.Session) -> None:
-    """The setting is told, the hint obeyed; and the other way round refused."""
+    """EXPLAIN reports the setting as not applied; a hint for the same mechanism is refused."""
     shared.sql("RESET")
     shared.set("join_operator", "sync_filter")
     lines = explained(shared, QUERIES["table"], {"join_operator": "sync_filter"})
@@ -99,7 +100,7 @@ def test_hints_of_other_statements(shared: cql.Session, statement: str) -> None:
 
 
 def test_hints_of_queries_that_start_together(shared: cql.Session) -> None:
-    """What a run has once is set for all of them; the plan is each query's own."""
+    """In a query set, a hint for one query's plan is taken; one for the shared run is refused."""
     shared.sql("RESET")
     one, other = QUERIES["sliding"], QUERIES["rows"]
     assert shared.query_set(f"{_hinted(one, 'window_operator(wid)')}; {other}")

@@ -1,4 +1,4 @@
-"""The order of joins: which one is chosen, for which reason, and that nobody can tell from rows."""
+"""The order of joins: the chosen order, its reason, and that the order changes no row."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_another_order_has_the_same_rows(session: cql.Session, text: str, why: s
 
 
 def test_the_small_input_comes_first(session: cql.Session) -> None:
-    """6 x 50 pairs with one in 5 values of j equal, against 60 x 50 with one in 6 of k."""
+    """few × wide gives 6 × 50 / 5 = 60 pairs, wide × big many more."""
     assert "order few, wide, big: about 60 pairs" in session.sql(CASES[0]).explain()
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        # two inputs; what can fail; outer joins; a table is looked up in
+        # only two inputs; a condition that can fail; an outer join; a lookup in a table
         "SELECT b.k FROM big [ROWS 9] b, few [ROWS 1] f WHERE b.k = f.k",
         "SELECT b.k FROM big [ROWS 9] b, wide [ROWS 9] w, few [ROWS 1] f"
         " WHERE 6 / (b.k + w.k) = f.k",
@@ -92,7 +92,7 @@ def test_where_the_written_order_stays(session: cql.Session, text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # each has a band with one before it; one has none with any; one bound only
+        # each stream has a band with an earlier one; one stream has no band; one band has one bound
         STAR.replace("big b, wide w, few f", "big b, few f, wide w"),
         STAR.replace("f.t - w.t <= 25 AND f.t > w.t - 16", "f.j = w.j"),
         STAR.replace("f.t - w.t <= 25 AND ", ""),
@@ -106,7 +106,7 @@ ENDLESS = (
     "FROM p, q, r WHERE p.t BETWEEN r.t - 3 AND r.t + 1 AND q.t = r.t",
     "FROM p, q, r WHERE abs(p.t - r.t) <= 2 AND abs(q.t - r.t) <= 3 AND p.v + 1 > 2",
     "FROM held, p, q, r WHERE abs(p.t - r.t) <= 2 AND abs(q.t - r.t) <= 3 AND held.k = p.k",
-    # of a chain, whose ends join last, and of a tree, the first time is that of a band again
+    # a chain whose ends join last, and trees: a later band uses the first stream's time again
     "FROM q, r, p, x WHERE abs(p.t - q.t) <= 2 AND abs(q.t - r.t) <= 2 AND abs(x.t - r.t) <= 1",
     "FROM p JOIN q ON p.t = q.t JOIN r ON r.t = q.t JOIN x ON x.t - p.t BETWEEN 1 AND 2",
     "FROM p, q, r, x, p AS y WHERE abs(p.t - q.t) <= 1 AND abs(p.t - r.t) <= 1"
@@ -130,7 +130,7 @@ def test_endless_streams_join_as_those_that_end(session: cql.Session, joined: st
 
 @pytest.mark.parametrize("time", ["p.t", "q.t", "r.t"])
 def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time: str) -> None:
-    """The bands say how far the times of earlier inputs lie below those of the last one."""
+    """The bands bound how far each earlier input's time lies below the time of the last input."""
     for name in "pqr":
         session.create_stream(name, lambda: ({"t": n} for n in count()), "t", bounded=False)
     query = session.sql(
@@ -157,7 +157,7 @@ def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time
     ],
 )
 def test_bands_of_a_preserved_side_bound_it(session: cql.Session, source: str) -> None:
-    """WHERE is asked of what an outer join shows, and known where its rows come from."""
+    """WHERE filters the output of the outer join; its band still bounds the join below."""
     for name in ("p", "q", "r"):
         session.create_stream(name, lambda: ({"t": n, "v": n} for n in count()), "t", bounded=False)
     text = f"SELECT p.t, q.t AS u FROM {source} WHERE p.v >= 3 AND abs(p.t - q.t) <= 5"

@@ -1,4 +1,5 @@
-"""What would come in another order if morsels were cut otherwise comes alike in every runtime."""
+"""For one morsel size, every runtime gives the same output order; another size changes the order
+only of plans for which ``depends_on_morsels`` is true."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from cql.planner.placement.morsel_sensitivity import depends_on_morsels
 from cql.session.session import Session
 
-ROWS = 12_000  # more than a morsel has, several times
+ROWS = 12_000  # the rows of several morsels
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""ORDER BY, LIMIT and a select list above do not change which rows a query gives."""
+"""An outer ORDER BY, LIMIT or select list does not change which rows a query gives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.runtimes import RUNTIMES, apply
 
 PAIRS = "SELECT a.ts AS t, b.ts AS u, a.k AS k, a.v AS v, b.v AS w FROM"
 KEY = "WHERE a.k = b.k"
-#: (query, keys of any kind that it can be ordered by, all of them: a total order).
+#: (query, its sort keys); all keys of a query together give a total order.
 QUERIES = (
     (f"{PAIRS} a, b {KEY} WINDOW 3 MINUTES", "t u k v w greatest(t,u)"),
     (f"{PAIRS} a [RANGE 2 MINUTES], b [RANGE 5 MINUTES] {KEY}", "t u k v w greatest(t,u)"),
@@ -58,12 +58,12 @@ QUERIES = (
     (f"SELECT e, n FROM (SELECT count(*) AS n, window_end AS e FROM ({PAIRS} a, b {KEY}"
      " WINDOW 3 MINUTES ORDER BY a.ts) AS q [RANGE 9 MINUTES SLIDE 3 MINUTES WA t]) AS r", "e n"),
 )  # fmt: skip
-#: Queries of every run.
+#: How many of the first queries every run compares; a full run compares all.
 QUICK = 6
 
 
 def _stream(r: np.random.Generator, rows: int) -> pa.Table:
-    """Times that jump back by up to a minute, and a few that are late."""
+    """Event times jump back by up to a minute; up to three rows are late."""
     times = np.sort(r.integers(0, rows * 30, rows)) + r.integers(0, 60, rows)
     times[r.integers(10, rows, 3)] -= 400
     values = pa.array([None if x == 3 else int(x) for x in r.integers(-3, 4, rows)], pa.int64())
@@ -107,7 +107,8 @@ def _value(key: str, row: dict[str, Any]) -> Any:
 def _in_order(
     keys: list[tuple[str, bool, bool]], names: list[str], rows: list[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """A stable sort for each key (name, descending, nulls first), the last one first."""
+    """Sorts the rows by ``keys`` (name, descending, nulls first): one stable sort per key, the last
+    key first."""
     for key, descending, nulls_first in reversed(keys):
         found = [(_value(key, dict(zip(names, row, strict=True))), row) for row in rows]
         there = [pair for pair in found if pair[0] is not None]
@@ -119,7 +120,7 @@ def _in_order(
 
 
 def _compare(session: cql.Session, number: int, rng: random.Random) -> None:
-    """With ORDER BY against without, then sorted; and the first of these."""
+    """ORDER BY gives the rows of the plain query, sorted; LIMIT and OFFSET give a slice of them."""
     text, given = QUERIES[number]
     query = session.sql(text)
     table = query.to_arrow()
@@ -166,7 +167,7 @@ def nodes(root: Any, kind: type[Any]) -> list[Any]:
 
 
 def sorts_above(root: Any) -> list[Any]:
-    """The sorts of what a join gives; not those of inputs whose far rows have to be confirmed."""
+    """The sorts between the root and the join; sorts of the join's inputs do not count."""
     found = []
     while not isinstance(root, WindowJoinExec | OopJoinExec):
         found += [root] if isinstance(root, PunctuatedSortExec) else []
@@ -174,7 +175,7 @@ def sorts_above(root: Any) -> list[Any]:
     return found
 
 
-# The operator that a join in order takes ----------------------------------------------------------
+# The operator of a join with ordered output -------------------------------------------------------
 
 WINDOWED = (
     f"{PAIRS} b AS a, b {KEY} WINDOW 3 MINUTES",
@@ -185,7 +186,7 @@ WINDOWED = (
 
 @pytest.mark.parametrize("text", WINDOWED)
 def test_a_window_join_in_order_is_that_of_a_band(session: cql.Session, text: str) -> None:
-    """No sort follows, and the three operators are chosen as with a band (in-order paper, 5)."""
+    """No sort follows, and the operator is that of the equivalent band join (in-order paper §5)."""
     ordered = session.sql(f"{text} ORDER BY greatest(a.ts, b.ts)")
     (made,) = nodes(ordered._plan.root, WindowJoinExec)
     (band,) = nodes(
@@ -210,7 +211,8 @@ def test_all_operators_give_the_same_order(session: cql.Session) -> None:
 
 
 def test_the_time_that_is_always_the_latest(session: cql.Session) -> None:
-    """With [NOW] on one side, no row of the other comes after it."""
+    """With [NOW] on side ``a``, ``a.ts`` is the latest time of every pair: ORDER BY a.ts needs no
+    sort."""
     text = f"{PAIRS} b [NOW] AS a, b [RANGE 5 MINUTES] {KEY} ORDER BY a.ts"
     plan = session.sql(text)._plan.root
     assert nodes(plan, WindowJoinExec)
@@ -260,7 +262,7 @@ OVER_ORDERED = (
 
 @pytest.mark.parametrize("text", OVER_ORDERED)
 def test_an_order_inside_changes_nothing_above(session: cql.Session, text: str) -> None:
-    """Also one that the plan would have to wait for, or that would hide the times of windows."""
+    """Even an inner ORDER BY that would block until the input ends, or hide times of windows."""
     inner = QUERIES[0][0]
     expected = Counter(_rows(session, text.format(inner)))
     assert expected
@@ -270,7 +272,7 @@ def test_an_order_inside_changes_nothing_above(session: cql.Session, text: str) 
 
 
 def test_late_output_beside_an_order(session: cql.Session) -> None:
-    """The rows that a window leaves out are the same, whatever order is asked for above it."""
+    """The late rows of a window are the same under every ORDER BY above the window."""
     text = "SELECT k, count(*) AS n, window_end FROM a [RANGE 60 SLIDE 60 WA ts] GROUP BY k"
     found = []
     for k, order in enumerate(("", "ORDER BY window_end, k", "ORDER BY n DESC")):

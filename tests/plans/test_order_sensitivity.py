@@ -1,5 +1,5 @@
-"""Partitions put their outputs in order only where somebody could see it
-(``planner.placement.order_sensitivity``), and the result is that of depth first, bit for bit."""
+"""Partitioned operators restore the order of their outputs only where the result depends on it
+(``planner.placement.order_sensitivity``); the result equals depth-first's, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PAIRS = (
 )
 OF_PAIRS = "SELECT v, w, {call} AS n, window_end FROM ({pairs}) [RANGE 20 SLIDE 20] GROUP BY v, w"
 COUNTED_PAIRS = OF_PAIRS.format(call="count(*)", pairs=PAIRS)
-#: A query, and which of its operators in partitions put their outputs in order.
+#: A query, and for each of its partitioned operators whether the operator restores order.
 QUERIES: dict[str, list[bool]] = {
     COUNTED: [True],
     f"{COUNTED} ORDER BY n DESC, k, g LIMIT 7": [False],
-    f"{COUNTED} ORDER BY n DESC, g LIMIT 7": [True],  # some are equal in n and g
+    f"{COUNTED} ORDER BY n DESC, g LIMIT 7": [True],  # some rows are equal in n and g
     f"SELECT g, n, window_end FROM ({COUNTED}) ORDER BY n DESC, g LIMIT 7": [True],
     f"SELECT k + 1 AS j, g, n, window_end FROM ({COUNTED}) ORDER BY n, j, g LIMIT 7": [True],
     "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_end, k ORDER BY n, g) AS p"

@@ -1,4 +1,4 @@
-"""PARTITION BY HASH|RANGE(…) INTO n: what it is refused for, and what EXPLAIN says of it.
+"""PARTITION BY HASH|RANGE(…) INTO n: where it is refused, and how EXPLAIN shows it.
 (``test_ordered`` shows that it changes no row.)"""
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def plan(session: Session, text: str) -> str:
 
 
 def test_a_join_keeps_its_place(session: Session) -> None:
-    """Of several joins the last one is split, as they are written."""
+    """Of several joins, PARTITION BY splits the last one as written."""
     text = "SELECT a.v FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 5"
     text += " JOIN a AS c ON c.v = b.v AND c.ts BETWEEN b.ts AND b.ts + 5"
     shown = str(session.sql(f"{text} PARTITION BY RANGE(c.v) INTO 8").explain())

@@ -1,5 +1,5 @@
-"""The physical plan of every query file, with the reason for each choice, is the one that was
-reviewed: ``tests/plans/queries``."""
+"""The physical plan of each query file, with the reason for each choice, equals the reviewed golden
+file in ``tests/plans/queries``."""
 
 from __future__ import annotations
 

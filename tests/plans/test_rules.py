@@ -1,4 +1,4 @@
-"""The rewrites of the logical plan, one by one."""
+"""The rewrites of the logical plan, one test per rewrite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def check(text: str, expected: str) -> None:
 
 
 def test_what_a_pass_leaves_alone_is_shared() -> None:
-    """Equal is not the same: a position, or the sign of a zero, is a change."""
+    """A rewrite without a change returns the same object. A new position or a zero's new sign is a
+    change, although the nodes compare equal."""
     zero = Literal(0.0, DOUBLE, Position(1, 1))
     call = Call("add", (zero, zero), DOUBLE, False)
     assert replace(call, args=(zero, zero), fn="add") is call
@@ -71,7 +72,7 @@ def test_filters_merge() -> None:
 
 
 def test_a_filter_that_can_fail_does_not_merge_into_a_nullable_one() -> None:
-    """NULL AND (1 / b > 0) evaluates its right side; a filter above another would not."""
+    """NULL AND (1 / b > 0) evaluates its right side; the lower of two filters drops such a row."""
     text = "SELECT k FROM (SELECT * FROM s WHERE a <> 0) WHERE 10 / k > 1"
     assert after(text, rules.merge_filters).count("filter") == 2
     text = "SELECT a FROM (SELECT * FROM s WHERE k <> 0) WHERE 10 / k > 1"
@@ -155,7 +156,7 @@ def test_only_columns_of_the_row_pass_buckets() -> None:
 
 
 def test_filters_stay_above_windows_whose_time_may_be_null() -> None:
-    """A NULL event time is a bad row: a filter below would take it away before it counts."""
+    """A NULL event time is a bad row: a filter below the window would drop the row uncounted."""
     bucket = after("SELECT k FROM TUMBLE(r, ts, INTERVAL '1' SECOND) WHERE k > 1")
     assert bucket.index("filter") < bucket.index("bucket")
     groups = "SELECT k, count(*) FROM r [RANGE 1 s, SLIDE 1 s] GROUP BY k HAVING k > 3"
@@ -164,7 +165,7 @@ def test_filters_stay_above_windows_whose_time_may_be_null() -> None:
 
 
 def test_filters_of_one_side_stand_below_joins() -> None:
-    """Where the time may be NULL they keep the rows without one, which are bad."""
+    """If the event time may be NULL, the moved filter keeps rows with NULL, as bad rows."""
     near = "abs(s.ts - r.ts) <= INTERVAL 1 SECOND"
     text = f"SELECT s.k FROM s, r [RANGE 1 s] WHERE s.k > 1 AND r.k > 2 AND {near}"
     moved = after(text, rules.push_filters)
@@ -181,10 +182,10 @@ def test_filters_of_one_side_stand_below_joins() -> None:
         ("s LEFT ANTI JOIN r ON abs(s.ts - r.ts) <= INTERVAL 1 HOUR", "s.a > 1", True),
         ("r RIGHT JOIN s ON s.ts = r.ts", "s.a > 1", True),
         ("s ASOF JOIN r ON s.ts >= r.ts", "s.a > 1", True),
-        # of relations each row is an instant
+        # joins of relations: each input row is an instant of its own
         ("s LEFT JOIN r ON s.k = r.k", "s.a > 1", False),
         ("s [NOW] LEFT JOIN r [NOW] ON s.ts = r.ts", "s.a > 1", False),
-        # of the other side, or of both; what fails, or what it would keep from failing
+        # conditions on the other side or both sides, that can fail, or that guard one that can fail
         ("s LEFT JOIN r ON s.ts = r.ts", "r.a > 1", False),
         ("s FULL JOIN r ON s.ts = r.ts", "s.a > 1", False),
         ("s LEFT JOIN r ON s.ts = r.ts", "s.a + r.a > 1", False),
@@ -207,7 +208,7 @@ def test_filters_stay_above_unions_of_plain_inputs() -> None:
 
 
 def test_an_order_below_another_one_goes() -> None:
-    """But for one that takes rows away: by LIMIT, or late ones, as it is by time."""
+    """An order that drops rows stays: a LIMIT, or an order by time, which drops late rows."""
     s = "SELECT ts, k, x FROM s"
     for inner, kept in (
         ("ORDER BY k", 1),

@@ -1,4 +1,4 @@
-"""Who runs a plan: what plans are taken to cost, one core or several, and how EXPLAIN says why."""
+"""The choice of the runtime: estimated costs, one core or several, the reason in EXPLAIN."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cql.query import prepared
 from cql.session.session import Session
 from tests.support.runtime_queries import stream
 
-#: Some twenty functions of doubles: much to compute for a row.
+#: 21 calls of functions of doubles: expensive per row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))
 PLANS = {
     "light": "SELECT key, value * 2 AS v FROM {} WHERE value > 0.5",
@@ -189,7 +189,7 @@ def test_explain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_statistics_are_asked_for_only_where_they_decide(session: Session) -> None:
-    """They may be read from many files."""
+    """Statistics may have to be read from many files."""
     asked: list[str] = []
 
     def watch(plan: str) -> list[str]:
@@ -260,7 +260,8 @@ def test_costs_grow_with_what_there_is_to_do(session: Session) -> None:
 
 
 def test_more_workers_are_faster_where_they_share() -> None:
-    """No more than what one worker does, and never two things at once that hold the interpreter."""
+    """The time per row falls with the workers, down to the heaviest operator that one worker runs
+    at a time, or to the part that holds the interpreter."""
     for found, wanted in (
         (Cost(None, 100, 0, 0, 0), [100, 50, 25, 10]),
         (Cost(None, 100, 0, 0, 20), [100, 60, 30, 12]),
@@ -271,8 +272,8 @@ def test_more_workers_are_faster_where_they_share() -> None:
 
 
 def test_only_operators_that_hold_others_up_are_split() -> None:
-    """In a plan of 100 ns two that take 45 each keep two workers busy; of one that takes 80 each
-    worker has to take its part; and more workers need more of them."""
+    """In a plan of 100 ns per row, two operators of 45 ns keep two workers busy without a split; an
+    operator of 80 ns needs a split; more workers need more splits."""
     even = [Keyed(1, 45, 10, is_join=True), Keyed(2, 45, 10, is_join=False)]
     found = Cost(None, 100, 0, 0, 0, tuple(even))
     assert [{k.node for k in found.split(w)} for w in (2, 3, 8)] == [set(), {1, 2}, {1, 2}]
@@ -285,7 +286,7 @@ def test_only_operators_that_hold_others_up_are_split() -> None:
 
 
 def test_no_other_split_is_better(seed: int) -> None:
-    """Of those that split the heaviest operators."""
+    """No split of the n heaviest operators is faster than the chosen split."""
     rng = random.Random(seed)
     for _ in range(300):
         parts = [
@@ -328,7 +329,7 @@ def test_no_other_split_is_better(seed: int) -> None:
     ],
 )
 def test_what_python_runs_is_known(text: str) -> None:
-    """The cost says of nodes what the executor makes of them."""
+    """The cost model knows which plans the executor runs with Python operators or value logs."""
     columns = pa.table({"t": [1, 2], "k": [1, 1], "v": [5, 6]})
     with Session(False) as session:
         for name in "sr":

@@ -1,4 +1,4 @@
-"""Every benchmark on few rows: the answers of all contenders, and what is told. No timing."""
+"""Every benchmark on few rows: all contenders' answers, and the reports. No timing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def options() -> Options:
 
 
 def measured(benchmark: Benchmark, options: Options) -> dict[str, Any]:
-    """The record of a run in which every answer was right, saved and shown without trouble."""
+    """The record of a run in which every answer was right; the record can be saved and shown."""
     try:
         record = harness.measure(benchmark, options)
     finally:
@@ -98,7 +98,7 @@ def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
 
 @pytest.mark.parametrize("number", tpcxbb_scaling.KERNELS)
 def test_kernels_of_tpcxbb(number: int) -> None:
-    """Beside our answers, which are compared with others' in ``test_tpcxbb``."""
+    """The kernels against our answers, which ``test_tpcxbb`` compares with other engines."""
     name, make = tpcxbb_scaling.KERNELS[number]
     table = tpcxbb.TABLES[name](ROWS, 1)
     kernel, query = make(table), tpcxbb_scaling.Query(number, name, table)
@@ -166,7 +166,7 @@ def test_bandwidth() -> None:
 
 
 def drawn(made: Figure, options: Options) -> Figure:
-    """A figure with right answers, shown without trouble, whose record is JSON."""
+    """A figure with right answers, which can be shown, and whose record is JSON."""
     assert made.right
     assert made.quotes
     assert all(len(values) == len(made.x) for values in made.series.values())
@@ -202,8 +202,8 @@ def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_figure_6(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When both inputs are at 6, results of S0 at 5 and 6 wait: with S1 from 2 and from 3 to 6. Of
-    two rows a second there are four times as many."""
+    """With both inputs at second 6, the in-order join buffers 9 results: S0 at 5 with S1 from 2 to
+    6, and S0 at 6 with S1 from 3 to 6. Two rows per second give four times as many."""
     monkeypatch.setattr(joins, "WIDER", (1, 2))
     for rate, times in ((100, 1), (200, 4)):
         made = drawn(joins.buffered(rate), options)
@@ -229,8 +229,8 @@ def test_figure_9(options: Options) -> None:
 
 
 def test_a_ring_bears_what_its_readings_allow() -> None:
-    """A reading of 4,096 packets a millisecond is four million a second; a pause of 16 fills
-    the ring at that rate, and one that is longer lowers it."""
+    """Readings of 4,096 packets per millisecond are four million packets per second. A pause of
+    16 ms fills the ring at that rate; a longer pause lowers the highest rate."""
     run = object.__new__(flush.Run)
     run.taken = np.full(1000, 1e-3)
     assert run.highest_rate() == pytest.approx(4.096e6, rel=0.2)
@@ -241,7 +241,7 @@ def test_a_ring_bears_what_its_readings_allow() -> None:
 
 
 def test_figures_5_to_10_of_the_in_order_paper(options: Options) -> None:
-    """On windows of a minute and a half and less: the equations hold for any."""
+    """On windows of at most 90 seconds: the equations hold for windows of any size."""
     made = [drawn(figure, options) for figure in window_joins.figures(2000)]
     assert len(made) == 11
     assert all(check.met for figure in made for check in figure.checks)
@@ -256,7 +256,7 @@ def test_punctuation_overhead(options: Options, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_soak_of_fresh_keys(options: Options) -> None:
     made = drawn_soak(soak.keys(3.0, ["sessions", "istream"]), options)
-    assert made.checks[2].met  # rows were given
+    assert made.checks[2].met  # the query gave rows
 
 
 @pytest.mark.parametrize("variant", [soak.idle, soak.heartbeat])
@@ -268,14 +268,14 @@ def test_the_soak_of_silence(
 
 
 def test_the_soak_of_stalls(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost; ten seconds are shortened to two, above IDLE AFTER."""
+    """Nothing is lost; the stall of ten seconds is shortened to two, still above IDLE AFTER."""
     monkeypatch.setattr(soak, "STALL", 2.0)
     made = drawn_soak(soak.stall(5.0), options)
     assert all(check.met for check in made.checks[2:])
 
 
 def drawn_soak(made: Figure, options: Options) -> Figure:
-    """Slopes mean nothing over seconds."""
+    """A run of seconds is too short to judge its slopes."""
     assert made.right
     figure.show(made, options.console)
     assert max(made.series["state"]) > 0
@@ -344,7 +344,7 @@ def test_the_data_is_made_once_and_always_the_same(data: Path) -> None:
 
 
 def test_the_data_is_that_of_the_fixed_generator() -> None:
-    """Checksums of what the fixed generator draws when asked for 1000 rows."""
+    """Checksums of the data that the fixed generators make for 1000 rows."""
     p, b = workloads.packets(1000), workloads.bids(1000)
     assert workloads.checksum(*p.columns.values()) == PACKETS
     assert workloads.checksum(*b.columns.values()) == BIDS
@@ -378,7 +378,7 @@ def test_parts_are_in_order_of_name_and_time(data: Path) -> None:
     assert files == sorted(files, key=lambda file: file.stat().st_mtime)
     ts = np.concatenate([pq.read_table(f)["ts"].cast("int64").to_numpy() for f in files])
     assert np.array_equal(ts, workloads.packets(ROWS).columns["ts"])
-    # The last window ends behind the last packet.
+    # The last window ends after the last packet, so it stays open.
     assert answers["closed"][0] < answers["counts"][0]
 
 
@@ -398,7 +398,7 @@ def test_half_made_data_is_not_kept(data: Path) -> None:
 
 
 def toy(calls: list[str], answers: Iterator[tuple[int, str]] | None = None) -> Benchmark:
-    """Contenders that take the time that they say; ``b`` gives ``answers``."""
+    """Contenders with scripted run times; ``b`` gives ``answers``."""
 
     def runner(name: str, *seconds: float) -> Contender:
         left = iter(seconds)
@@ -451,7 +451,7 @@ def test_a_busy_machine_is_told(
 ) -> None:
     monkeypatch.setattr(bare, "bandwidth", lambda *_: {harness.READ: 20.0, harness.COPY: 20.0})
     clock = itertools.count(0.0, 0.5)
-    monkeypatch.setattr(time, "process_time", lambda: next(clock))  # half a second a run
+    monkeypatch.setattr(time, "process_time", lambda: next(clock))  # half a CPU-second per run
     monkeypatch.setattr(machine, "others_cpu_seconds", lambda: 0.0)
     wall = 1.0 if busy else 0.5
     alone = Contender("k", lambda: None, lambda _: (1, ""), seconds=lambda _: wall, pinned=True)
@@ -485,7 +485,7 @@ def test_cores_that_were_not_there_are_told(
 def test_a_slow_kernel_makes_a_run_not_count(
     seconds: float, counts: bool, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # At half the design's bandwidth half its rate is due: 100 rows in 1 s.
+    # At half the design's bandwidth, half the kernel's rate is due: 100 rows in 1 s.
     monkeypatch.setattr(bare, "bandwidth", lambda *_: {harness.READ: 20.0, harness.COPY: 20.0})
     kernel = Contender("k", lambda: None, lambda _: (1, ""), seconds=lambda _: seconds)
     benchmark = Benchmark("toy", "toy", 100, (1, ""), [kernel], kernel="k", kernel_rows_per_s=200.0)

@@ -1,4 +1,4 @@
-"""EngineBench and PASSCHAIN on few rows: every scheduler gives the input back. No timing."""
+"""EngineBench and PASSCHAIN on few rows: every scheduler returns the input rows. No timing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""LIMIT is total: the first rows of the result, then the query ends and reads its inputs no
-further, endless ones too. LIMIT … PER WINDOW, and ORDER BY … LIMIT in windows, count in each
+"""LIMIT is total: it gives the first rows of the result, ends the query and stops reading the
+inputs, endless ones included. LIMIT … PER WINDOW, and ORDER BY … LIMIT over windows, count in each
 window."""
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ROWS = 40
 
 
 class Source:
-    """Rows (ts, k, v) with ts = v = 1, 2, … and k = v % 3, a block at a time; behind ``blocks`` it
-    gives nothing more until it is let go, and has not ended."""
+    """Rows (ts, k, v) with ts = v = 1, 2, … and k = v % 3, one block at a time. After ``blocks``
+    blocks the source gives no row and does not end, until ``let_go`` is set."""
 
     def __init__(self, blocks: int | None = 1, size: int = ROWS) -> None:
         self._blocks, self._size = blocks, size
         self.let_go = threading.Event()
-        self._closed: list[threading.Event] = []  # of each reader
+        self._closed: list[threading.Event] = []  # one event per reader
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         closed = threading.Event()
@@ -55,7 +55,7 @@ class Source:
         return not self._closed[-1].is_set()
 
     def ends(self) -> bool:
-        """Whether the last reader is closed; the first ones may have looked at types only."""
+        """Whether the last reader gets closed; earlier readers may only have inferred the types."""
         return self._closed[-1].wait(60)
 
 
@@ -66,7 +66,7 @@ def batch(start: int, stop: int) -> pa.RecordBatch:
 
 @contextmanager
 def opened(settings: Settings, *sources: Source) -> Iterator[cql.Session]:
-    """With streams s, s1, … that do not end, and one that does, t, of as many rows."""
+    """A session with the endless streams s, s1, … and the bounded stream t of ROWS rows."""
     with cql.connect() as session:
         apply(session, settings)
         for number, source in enumerate(sources):
@@ -85,7 +85,7 @@ def rows(query: Any) -> list[tuple[Any, ...]]:
 
 
 TUMBLING = "SELECT k, count(*) AS n, window_end AS e FROM {} [RANGE 10 SLIDE 10] GROUP BY k"
-#: Query over the stream {}, what it gives over an endless one.
+#: (query over the stream {}, its rows over an endless stream).
 FIRST: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     "all": ("SELECT v FROM (SELECT v FROM {} LIMIT ALL) LIMIT 2", [(1,), (2,)]),
     "plain": ("SELECT v FROM {} LIMIT 5", [(v,) for v in range(1, 6)]),
@@ -109,7 +109,7 @@ FIRST: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_the_first_rows_end_the_query(settings: Settings) -> None:
-    """Although its input is silent, and does not end; over one that ends, they are the same."""
+    """The query ends although its input is silent and endless; bounded input gives equal rows."""
     source = Source()
     with opened(settings, source) as session:
         for name, (text, first) in FIRST.items():
@@ -121,7 +121,7 @@ def test_the_first_rows_end_the_query(settings: Settings) -> None:
 
 
 def test_inputs_that_nothing_asks_for_are_closed() -> None:
-    """Those of a LIMIT inside as soon as it is over, while others go on."""
+    """An inner LIMIT closes its input once it is full, while the other inputs go on."""
     first, second = Source(None, 4096), Source(None, 4096)
     union = (
         "SELECT v FROM (SELECT v FROM s LIMIT 2) UNION ALL SELECT v FROM s1 WHERE v < 0 OR v > 9"
@@ -202,7 +202,7 @@ def test_the_last_rows_of_endless_input_are_refused() -> None:
 
 
 def test_inserts_end() -> None:
-    """One of endless input runs in the background, and has published its rows when it ends."""
+    """An INSERT from endless input runs in the background; when it ends, its rows are published."""
     with opened({}, Source()) as session:
         session.sql("CREATE TABLE kept (v BIGINT)")
         query = session.sql("INSERT INTO kept SELECT v FROM s LIMIT 3")
@@ -239,8 +239,8 @@ def test_show_and_iterators_end(capsys: pytest.CaptureFixture[str]) -> None:
         assert "2 rows" in capsys.readouterr().out
 
 
-#: Queries over the rows 1 … 40 of t, which are one block and one morsel, and how many rows come
-#: before the first one that fails.
+#: (query over the rows 1 … 40 of t, its number of rows before the first one that fails); t is one
+#: block and one morsel.
 FAILING = {
     "a projection": ("SELECT 10 / (v - 20) AS x FROM t", 19),
     "a filter": ("SELECT v FROM t WHERE 10 / (v - 20) < 100 AND k = 1", 7),
@@ -299,7 +299,7 @@ def test_a_row_that_cannot_be_read_behind_the_last_one_is_not_come_to(
 
 
 def test_what_fails_in_morsels_behind_the_last_row_is_not_counted() -> None:
-    """Nor computed: a morsel has 64 rows, a block all of them."""
+    """Rows of later morsels are not even computed: a morsel has 64 rows, the block has all."""
     calls: list[int] = []
 
     def noted(v: int) -> int:
@@ -319,7 +319,7 @@ def test_what_fails_in_morsels_behind_the_last_row_is_not_counted() -> None:
 def test_python_sources_are_closed_when_the_query_ends(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The generator's ``finally`` has run; one that sits in its own code ends at its next item."""
+    """The query runs the generator's ``finally``; a busy generator ends at its next item."""
     monkeypatch.setattr(iterables, "PATIENCE", 60.0)
     ended: list[str] = []
 
@@ -333,7 +333,7 @@ def test_python_sources_are_closed_when_the_query_ends(
     with opened(settings) as session:
         for name, bounded in (("live", False), ("whole", True)):
             session.create_stream(name, partial(endless, name), ordered_by="ts", bounded=bounded)
-            ended.clear()  # of the reader that looked at types
+            ended.clear()  # forgets the reader that inferred the types
             query = session.sql(f"SELECT v FROM {name} ORDER BY ts LIMIT 3")
             assert rows(query) == [(1,), (2,), (3,)]
             assert ended == [name]
@@ -353,7 +353,7 @@ def test_an_iterable_that_fails_behind_the_last_row() -> None:
 
 
 def test_the_shell_says_that_it_ended() -> None:
-    """Of a query over an endless input, which it shows while it runs."""
+    """The shell shows a query over endless input while it runs, and then reports its end."""
     terminal = Terminal(tty=True)
     with opened({}, Source()) as session:
         query = session.sql("SELECT v FROM s LIMIT 3 OFFSET 1")

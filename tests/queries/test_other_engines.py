@@ -1,4 +1,4 @@
-"""Cases from the test suites of other engines: what they put in, and what they expect."""
+"""Cases from the test suites of other engines, with their inputs and expected results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def epoch(seconds: float) -> dt.datetime:
 def stream(
     session: Session, name: str, columns: dict[str, list[Any]], slack: str | int = 0
 ) -> None:
-    """``columns``: the first of them progresses."""
+    """Declares a stream of ``columns``, ordered by the first of them."""
     arrays: dict[str, Any] = {
         k: pa.array(v, TIME if any(isinstance(x, dt.datetime) for x in v) else None)
         for k, v in columns.items()
@@ -43,7 +43,7 @@ def stream(
 
 
 def shown(session: Session, text: str) -> Rows:
-    """Rows in a stable order; times as texts."""
+    """The rows in a stable order; times are texts."""
     table = session.sql(text).to_arrow()
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
     return ordered([tuple(plain(value) for value in row) for row in rows])
@@ -59,8 +59,8 @@ def ordered(rows: Rows) -> Rows:
 
 # ------------------------------------------------------------------ Flink: WindowAggregateITCase
 
-#: second, int, double, bigdec, string, name. That of 4 behind the one of 8 is late (their watermark
-#: is a second behind): it is in no window that ended by 7.
+#: (second, int, double, bigdec, string, name). The row of second 4 after second 8 is late
+#: (the watermark lags by one second): no window that ended by second 7 contains the row.
 FLINK = [
     (1, 1, 1.0, "1.11", "Hi", "a"),
     (2, 2, 2.0, "2.22", "Comment#1", "a"),
@@ -117,7 +117,7 @@ HOPPED = [
     (None, 30, 1, "7.77", 7.0, 0),
 ]
 HOUR = 3600
-#: Negative offsets: a window of a day begins at 16 h of the day before.
+#: With the negative offset, a window of a day begins at 16:00 of the day before.
 SHIFTED = [
     ("a", -8 * HOUR, 6, "19.98", 5.0, 3),
     ("b", -8 * HOUR, 4, "14.43", 6.0, 3),
@@ -137,7 +137,7 @@ SHIFTED = [
     ],
 )
 def test_flink_windows_with_a_late_row(flink: Session, function: str, expected: Rows) -> None:
-    """Flink, WindowAggregateITCase: a late row is in those of its windows that are open still."""
+    """Flink, WindowAggregateITCase: a late row counts in its windows that are still open."""
     found = shown(
         flink,
         f"""SELECT `name`, window_start, COUNT(*), SUM(`bigdec`), MAX(`double`),
@@ -214,7 +214,7 @@ def ksql(session: Session) -> Session:
 
 
 def test_ksqldb_largest_of_hopping_windows(ksql: Session) -> None:
-    """ksqlDB, hopping-windows.json, "max hopping"; theirs has no windows before 1970."""
+    """ksqlDB, hopping-windows.json, "max hopping"; ksqlDB has no windows before 1970."""
     found = shown(
         ksql,
         """SELECT id, max(value), unix_seconds(window_start) AS s
@@ -227,8 +227,8 @@ def test_ksqldb_largest_of_hopping_windows(ksql: Session) -> None:
 
 
 def test_ksqldb_changes_of_tumbling_windows(ksql: Session) -> None:
-    """ksqlDB, tumbling-windows.json, "max tumbling": what it emits, by time, less what says the
-    same again."""
+    """ksqlDB, tumbling-windows.json, "max tumbling": its emitted rows by time, without rows that
+    repeat a value."""
     changes = session_changes(ksql, "SELECT id, max(value) FROM test [RANGE 30 s SLIDE 30 s]")
     entered = [(t, k, v) for t, weight, k, v in changes if weight > 0]
     emitted = [(0, 0, 0), (10, 0, 5), (30, 100, 100), (50, 100, 300), (35, 0, 100), (40, 0, 2000)]
@@ -274,7 +274,7 @@ ORDERS = [
     ],
 )
 def test_calcite_table_functions(session: Session, function: str, expected: str) -> None:
-    """Calcite, stream.iq: offsets, names of arguments, a session of all rows (CALCITE-7682)."""
+    """Calcite, stream.iq: offsets, named arguments, a session of all rows (CALCITE-7682)."""
     columns = {
         "rowtime": [at(f"2015-02-15T{row[0]}") for row in ORDERS],
         "product": [row[1] for row in ORDERS],
@@ -298,7 +298,7 @@ def test_calcite_table_functions(session: Session, function: str, expected: str)
     ],
 )
 def test_calcite_sessions_of_keys(session: Session, arguments: str) -> None:
-    """Calcite, stream.iq: the key of a session is an argument."""
+    """Calcite, stream.iq: the session's key is an argument."""
     columns = {
         "rowtime": [at(f"2015-02-15T{row[0]}") for row in ORDERS],
         "product": [row[1] for row in ORDERS],
@@ -322,7 +322,7 @@ def test_calcite_sessions_of_keys(session: Session, arguments: str) -> None:
 
 
 def spark(session: Session, *rows: tuple[Any, ...]) -> Session:
-    """(second after 19:39, value, id): their ``time``, ``value``, ``id``."""
+    """Declares stream t with rows (seconds after 19:39 as ``time``, ``value``, ``id``)."""
     start = at("2016-03-27T19:39:00")
     columns = {
         "time": [start + dt.timedelta(seconds=row[0]) for row in rows],
@@ -372,7 +372,7 @@ def test_spark_windows_around_1970(session: Session) -> None:
 
 def test_spark_sessions_of_keys(session: Session) -> None:
     """Spark, DataFrameSessionWindowingSuite, "multiple keys statement - one distinct", with the
-    bounds as it names them."""
+    bounds under Spark's names."""
     rows = [(34, 1, "a"), (39, 1, "a"), (56, 2, "a"), (64, 2, "a"), (27, 4, "b")]
     found = shown(
         spark(session, *rows),
@@ -395,7 +395,7 @@ def test_spark_sessions_of_keys(session: Session) -> None:
     ],
 )
 def test_spark_parts_of_a_session(session: Session, column: str, message: str) -> None:
-    """What is no part of a session is told as such."""
+    """The error names a column that is no part of a session."""
     spark(session, (34, 1, "a"))
     text = f"SELECT {column}, count(*) FROM t GROUP BY session_window(time, '10 seconds')"
     with pytest.raises(CqlError, match=message) as found:
@@ -405,7 +405,7 @@ def test_spark_parts_of_a_session(session: Session, column: str, message: str) -
 
 def test_spark_texts_in_double_quotes(session: Session) -> None:
     """Spark, "time window in SQL with single string expression" has ``window(time, "10 seconds")``:
-    double quotes are for names here, and the error says so."""
+    here double quotes are for names, and the error says so."""
     spark(session, (34, 1, "a"))
     with pytest.raises(CqlError) as found:
         session.sql('SELECT count(*) FROM t GROUP BY window(time, "10 seconds")')
@@ -426,8 +426,8 @@ def test_spark_texts_in_double_quotes(session: Session) -> None:
 def test_spark_append_mode(
     session: Session, group: str, seconds: list[int], expected: Rows
 ) -> None:
-    """Spark, EventTimeWatermarkSuite, "append mode" and "append mode - session - no key": the row
-    of 10 that comes last is late."""
+    """Spark, EventTimeWatermarkSuite, "append mode" and "append mode - session - no key": the
+    second row of 10 is late."""
     stream(session, "t", {"t": [epoch(s) for s in seconds]}, slack="10 seconds")
     text = f"SELECT unix_seconds(window_start) AS s, count(*) FROM t GROUP BY {group}"
     assert shown(session, text) == expected
@@ -474,7 +474,7 @@ def market(session: Session) -> Session:
 
 def test_esper_sum_of_a_time_window(market: Session) -> None:
     """Esper, appendix A of its reference, A.2.2: ``select sum(price) from MarketData.win:time(5.5
-    sec)``; theirs leaves out what is exactly 5.5 s old, so that ours comes a microsecond later."""
+    sec)``; Esper drops a row that is exactly 5.5 s old, our window a microsecond later."""
     table = market.sql("SELECT sum(price) FROM md [RANGE 5.5 SECONDS] EMIT CHANGES").to_arrow()
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
     entered = [(at_, total) for at_, weight, total in rows if weight > 0][:13]
@@ -533,8 +533,8 @@ def test_esper_remove_stream_and_having(market: Session, query: str, expected: R
     ],
 )
 def test_stream_signs(session: Session, query: str, expected: Rows) -> None:
-    """STREAM's time-driven model: the rows of one instant come at once (the purchases of the thesis
-    that compares it with a model of single rows), so that the average goes 30, 35, 40."""
+    """STREAM's time-driven model: all rows of one instant come at once, so that the average goes
+    30, 35, 40. The purchases are from the thesis that compares it with a model of single rows."""
     columns: dict[str, list[Any]] = {
         "time": [0, 1, 1, 1, 2],
         "auction_id": [1, 2, 3, 4, 5],
@@ -549,8 +549,8 @@ def test_stream_signs(session: Session, query: str, expected: Rows) -> None:
 
 
 def test_integers_and_dates(session: Session) -> None:
-    """``/`` of integers is DuckDB's ``//``, cut towards zero; the rest is as both it and Spark have
-    it: remainders, NULLs, NaN, dates before 1970 and on leap days."""
+    """``/`` of integers is DuckDB's ``//``, truncated towards zero; all else equals both DuckDB and
+    Spark: remainders, NULLs, NaN, dates before 1970 and on leap days."""
     nan = "CAST('NaN' AS DOUBLE)"
     expected: dict[str, Any] = {
         "-7 / 2": -3,
@@ -620,7 +620,7 @@ def test_tables_as_in_duckdb(session: Session, text: str) -> None:
 
 
 def test_a_subquery_over_a_table_leaves_a_stream_as_it_is(session: Session) -> None:
-    """Equal rows count each, late ones where no window has ended, and rows keep their order."""
+    """Equal rows each count, late rows count in open windows, and rows keep their order."""
     session.register_table("good", pa.table({"k": ["a", "a", "c"]}))
     columns = {"t": [1, 7, 4, 4, 12, 3], "k": ["a", "a", "a", "a", "b", "a"]}
     stream(session, "s", columns)
@@ -635,7 +635,7 @@ def test_a_subquery_over_a_table_leaves_a_stream_as_it_is(session: Session) -> N
 
 
 def test_count_of_several_columns(session: Session) -> None:
-    """Spark's count.sql: the rows that have all of them."""
+    """Spark's count.sql: count(a, b) counts the rows without a NULL argument."""
     columns = {"a": [1, 1, 2, None, None], "b": [1, None, 2, 3, None]}
     session.register_table("d", pa.table(columns))
     text = "SELECT count(a, b), count(b, a) FILTER (WHERE a > 1), count(1, a), count(2, 1) FROM d"
@@ -673,7 +673,7 @@ def test_grouped_by_the_window_alone(session: Session, operator: str, slide: int
             " GROUP BY window_start, window_end",
             [(10,), (15,), (20,), (40,), (5,)],
         ),
-        # Windows that begin together: one group of the rows of all of them.
+        # Windows with one start: one group with the rows of all of them.
         (
             "SELECT window_start, count(*) AS c"
             " FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(t), 5, 10)) GROUP BY window_start",
@@ -687,7 +687,7 @@ def test_groups_without_aggregates(session: Session, text: str, rows: Rows) -> N
 
 
 def test_results_of_windows_in_any_order(session: Session) -> None:
-    """Without LIMIT, ORDER BY orders the result of bounded input as a whole."""
+    """Without LIMIT, ORDER BY sorts the whole result of bounded input."""
     stream(session, "s", {"t": [1, 2, 3, 11, 12, 25], "k": ["a", "b", "a", "b", "b", "a"]})
     text = "SELECT k, count(*) AS c, window_end AS e FROM s [RANGE 10 SLIDE 10] GROUP BY k"
     found = session.sql(f"{text} ORDER BY e DESC, c").to_arrow().to_pylist()

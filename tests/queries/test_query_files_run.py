@@ -1,5 +1,5 @@
-"""Every query file: those of this version's scope run and equal the reference, whoever runs them;
-every other one binds and is refused, naming the clause and its position."""
+"""Every query file in this version's scope runs and equals the reference, under every runtime;
+every other file binds and is refused, naming the clause and its position."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The queries of ``queries/cql``: run from the command line, each gives its golden file, and the
-golden files are what ``stream_queries`` works out from the data without the engine."""
+"""The queries of ``queries/cql``: each, run from the command line, gives its golden file, and
+``stream_queries`` computes the golden files from the data without the engine."""
 
 from __future__ import annotations
 

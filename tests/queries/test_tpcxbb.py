@@ -1,6 +1,6 @@
 """The streaming queries of TPCx-BB (``queries/tpcxbb``) and the detection of high-mobility fraud
-(``queries/ordered``) over generated rows: against DuckDB, against the reference, in any order of
-arrival that the streams declare, under every runtime, and over input without an end."""
+(``queries/ordered``) over generated rows: against DuckDB and the reference, in any order of arrival
+that the streams declare, under every runtime, and over endless input."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FILES = {
     for path in sorted([*QUERIES.glob("tpcxbb/*.cql"), *QUERIES.glob("ordered/*.cql")])
 }
 WITHIN = timedelta(minutes=1)
-#: Few rows over days: honest ones are hours apart.
+#: ``max_advance``: with few rows over many days, honest rows are hours apart.
 SPARSE = timedelta(days=30)
 DAY = 24 * 3600
 
-#: The same in DuckDB, in words of its own; ``row`` is the place in order of time.
+#: The same queries in DuckDB's SQL, written independently; ``row`` is a row's number in time order.
 SQL = {
     "q01": """
         SELECT a.item_sk, b.item_sk, count(*) AS tickets,
@@ -118,8 +118,8 @@ SQL = {
         SELECT count(*), time_bucket(INTERVAL 1 HOUR, ts) + INTERVAL 1 HOUR AS hour
         FROM moves WHERE us <= 86400e6 AND km > us * 500 / 36e8 GROUP BY hour""",
 }
-#: What EXPLAIN shows from the streams up, without projections: the stages of the paper. A stream
-#: that is joined with itself is shown on both sides.
+#: The operators that EXPLAIN shows, from the streams up, without projections: the stages of the
+#: paper. Both sides of a self-join are listed.
 SHAPES = {
     "q01": "Filter Filter OopJoin WidAggregate Sort",
     "q02": "Filter SessionAggregate Unnest Unnest Filter WidAggregate Sort",
@@ -139,7 +139,7 @@ WHERE: tuple[Settings, ...] = (
 
 
 def made(rows: int, days: float, few: int, seed: int = 1) -> dict[str, pa.Table]:
-    """All streams with about ``rows`` rows in that many days, of so few users and phones."""
+    """All streams: about ``rows`` rows within ``days`` days, from ``few`` users and phones."""
     rate = rows / days / DAY
     return {
         "web_clickstreams": tpcxbb.web_clickstreams(rows, seed, rate, users=few),
@@ -149,7 +149,7 @@ def made(rows: int, days: float, few: int, seed: int = 1) -> dict[str, pa.Table]
     }
 
 
-#: Rows, days, users and phones.
+#: (rows, days, users and phones).
 SIZES = {"dense": (12_000, 3, 3_000), "sparse": (6_000, 40, 60)}
 
 
@@ -193,7 +193,7 @@ def same(ours: pa.Table, theirs: pa.Table) -> None:
 
 
 def disordered(tables: dict[str, pa.Table], seed: int, minutes: int = 1) -> dict[str, pa.Table]:
-    """Each row comes up to so much later than its time."""
+    """Each row arrives up to ``minutes`` minutes later than its time."""
     rng = np.random.default_rng(seed)
 
     def as_it_comes(table: pa.Table) -> pa.Table:
@@ -219,7 +219,7 @@ def test_equals_duckdb_in_any_order_under_any_runtime(
 
 
 def test_limits_are_reached(tables: dict[str, pa.Table]) -> None:
-    """Of the pairs of an hour, and of what was viewed before an item was bought."""
+    """Some hours reach the limit of pairs, and some purchases the limit of items viewed before."""
     for name, limit in (("q01", 100), ("q02", 30)):
         pairs = ours(name, tables).group_by("window_end").aggregate([([], "count_all")])
         assert pc.max(pairs["count_all"]).as_py() == limit
@@ -230,7 +230,7 @@ def test_limits_are_reached(tables: dict[str, pa.Table]) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_equals_the_reference(name: str, seed: int) -> None:
-    """Also of rows that come later than declared, which each operator leaves out in its own way."""
+    """Also with rows later than declared, which each operator drops by its own rule."""
     small = made(300, days=2, few=10, seed=seed)
     sold = pc.is_in(small["items"]["item_sk"], small["store_sales"]["item_sk"])
     small["items"] = small["items"].filter(sold)
@@ -261,7 +261,7 @@ def test_explain_shows_the_stages_of_the_paper(name: str, tables: dict[str, pa.T
 
 @pytest.mark.parametrize("name", FILES)
 def test_over_endless_input(name: str) -> None:
-    """The planner takes the query, and each window leaves when progress has passed it."""
+    """The planner accepts the query, and each window leaves once the watermark passes its end."""
     tables = made(*SIZES["sparse"])
     with cql.connect(spark=False, morsel_rows=500) as session:
         for stream, table in tables.items():
@@ -279,7 +279,7 @@ def test_over_endless_input(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_state_does_not_grow_with_the_input(name: str) -> None:
-    """Twice the state is room: an array grows by doubling."""
+    """Up to twice the state is spare room, because arrays grow by doubling."""
     peaks = []
     for days in (250, 750):
         with cql.connect(spark=False, morsel_rows=1_000) as session:

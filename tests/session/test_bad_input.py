@@ -1,5 +1,5 @@
-"""Bad input gets one clear error that says what, where and what to do; nothing committed is lost,
-nothing is dropped without being counted, and the session goes on."""
+"""Bad input raises one error that names the fault, its place and the remedy; committed rows stay,
+every dropped row is counted, and the session stays usable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def session() -> Iterator[Session]:
     with cql.connect(False) as made:
         made.create_stream("t", ROWS, ordered_by="ts")
         yield made
-        # Whatever went wrong: the session still answers.
+        # After any error, the session still answers queries.
         assert made.sql("SELECT n FROM t").to_arrow().num_rows == 3
 
 
@@ -53,7 +53,7 @@ def refused(session: Session, text: str, **parameters: Any) -> CqlError:
 
 
 CASES = [
-    # (text with ^ where the caret stands, what, remedy)
+    # (text with ^ at the expected caret, message, hint)
     ("SELECT n FROM ^flihgts", "there is no stream or table flihgts", "there are: t"),
     ("SELECT n FROM ^tt", "there is no stream or table tt", "did you mean t?"),
     ("SELECT ^orign FROM t", "there is no column orign", "did you mean origin?"),
@@ -144,7 +144,7 @@ def test_texts_that_are_no_texts(session: Session) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path, session: Session) -> Path:
-    """The file of stream ``f``, which has been declared."""
+    """The file behind stream ``f``, which the fixture declares."""
     path = tmp_path / "a.parquet"
     pq.write_table(ROWS, path)
     session.create_stream("f", str(path), ordered_by="ts")
@@ -290,7 +290,8 @@ def test_late_rows_are_counted(session: Session) -> None:
 
 
 def test_max_state(session: Session) -> None:
-    """Groups, distinct values, sorted rows and texts all count, before the memory is taken."""
+    """Groups, distinct values, sorted rows and texts all count towards ``max_state``, and the query
+    fails before the memory is allocated."""
     n = 60_000
     session.set("morsel_rows", 256)
     texts = [f"{k:0>40}" for k in range(n)]
@@ -317,7 +318,7 @@ def test_max_state(session: Session) -> None:
     session.set("max_state", "1 GB")
 
 
-@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])  # whose units can be counted
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])  # their morsels can be counted
 @pytest.mark.parametrize(
     "text",
     [
@@ -332,7 +333,7 @@ def test_max_state(session: Session) -> None:
 def test_all_memory_is_accounted_for(
     session: Session, monkeypatch: pytest.MonkeyPatch, text: str, runtime: str
 ) -> None:
-    """At every batch and at the end: what max_state is compared with is what was allocated."""
+    """At every batch and at the end, the bytes counted for ``max_state`` are those allocated."""
     seen: list[int] = []
 
     def compare(run: Execution) -> None:
@@ -378,7 +379,7 @@ def test_a_time_of_a_type_that_no_column_has(session: Session) -> None:
 
 
 def test_a_plan_deeper_than_the_stack(session: Session) -> None:
-    """Views of nested subqueries: 180 levels of two operators."""
+    """Twenty nested views of nested subqueries: 180 levels with two operators each."""
     below = "t"
     for view in range(20):
         inner = below
@@ -407,7 +408,7 @@ CACHED = "SELECT n * 3 AS m FROM t WHERE n >= 0"
 
 
 def _in_new_process(session: Session) -> list[int]:
-    """As another process would: nothing of the kernel is loaded yet."""
+    """Runs the query like a new process: no kernel module is loaded yet."""
     for name in [m for m in sys.modules if m.startswith("cql_kernel_")]:
         del sys.modules[name]
     return list(session.sql(CACHED).to_arrow()["m"].to_pylist())
@@ -439,7 +440,7 @@ def test_a_damaged_kernel_cache_is_made_anew(
 
 
 def test_a_kernel_cache_that_cannot_be_written(session: Session, tmp_path: Path) -> None:
-    """A file where the folder should be: the process takes a temporary folder."""
+    """The folder's path is a file: the process uses a temporary folder."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     session.set("kernel_cache", str(blocked))
@@ -475,7 +476,7 @@ print(len(files), dictionary.__name__)
 
 
 def test_a_damaged_library_cache(tmp_path: Path) -> None:
-    """The library's own kernels are compiled again, too."""
+    """A damaged cache of the library's own kernels is compiled again."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
     def run() -> int:
@@ -551,7 +552,7 @@ def test_ctrl_c_in_to_arrow(session: Session) -> None:
 
 
 def test_every_reader_is_closed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that were open already when another one failed to open."""
+    """Closing a query, and a failure while a run is built, close all readers that are open."""
     closed: list[bool] = []
 
     def rows() -> Iterator[dict[str, int]]:
@@ -608,7 +609,7 @@ def test_a_full_disk_under_the_sink(
 def test_a_sink_that_fails_while_the_input_is_silent(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The query ends with the error; it does not wait for a row that may never come."""
+    """The query ends with the sink's error and does not wait for the next row."""
     going = threading.Event()
 
     def rows() -> Iterator[dict[str, int]]:
@@ -641,7 +642,7 @@ def _schema() -> Any:
 
 
 def test_errors_know_their_statement(session: Session) -> None:
-    """In a script, line and column are those of the script."""
+    """Line and column of an error count from the start of the script, not of the statement."""
     with pytest.raises(BindError) as caught:
         session.sql("SET morsel_rows = 7;\n\nSELECT nope\nFROM t")
     assert (caught.value.line, caught.value.column) == (3, 8)

@@ -1,4 +1,4 @@
-"""The command line: what goes to which stream, and the exit codes."""
+"""The command line: which output goes to stdout or stderr, and the exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETUP = "CREATE TABLE t (n BIGINT, s STRING);"
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the queries of the command give, in turn; sessions without Spark."""
+    """The fake runs that the command's queries take in turn; its sessions have no Spark."""
     queue: list[Any] = []
 
     def connect(**settings: Any) -> Session:
@@ -250,7 +250,7 @@ def test_a_reader_that_left() -> None:
 
 
 def test_a_reader_that_leaves_an_endless_query() -> None:
-    """``cql … | head -1`` ends when head does, though no row comes any more."""
+    """``cql … | head -1`` ends when ``head`` ends, even if the query gives no further row."""
     text = (
         "CREATE STREAM r USING rate OPTIONS (rows_per_second '10') ORDERED BY ts;"
         "SELECT value FROM r WHERE value < 0"
@@ -284,8 +284,8 @@ def test_what_has_no_reader(tmp_path: Path) -> None:
 def test_an_interrupt_anywhere(
     where: str, runs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the script is read, the session made, a statement planned, the session closed; and one
-    that comes out as another error (of the JVM, which Ctrl-C reaches, too)."""
+    """Ctrl-C is handled while the command reads the script, makes the session, plans a statement or
+    closes the session, and when it surfaces as another error (the JVM receives Ctrl-C too)."""
 
     def press(*_: Any, **__: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
@@ -315,7 +315,7 @@ def test_an_interrupt_anywhere(
     assert left.value.code == 130
 
 
-#: Starts the command with Ctrl-C pressed when the module of that name is looked for.
+#: Runs the command; Ctrl-C is pressed when Python looks for the module ``name``.
 INTERRUPTED_IMPORT = """
 import os, runpy, signal, sys
 how, name = sys.argv.pop(1), sys.argv.pop(1)
@@ -356,7 +356,7 @@ def test_an_interrupt_while_modules_are_imported(how: str, name: str) -> None:
 
 
 def closed_pipe() -> int:
-    """The writing end of a pipe whose reader has gone."""
+    """The write end of a pipe whose read end is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     return writer

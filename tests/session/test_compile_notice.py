@@ -1,4 +1,4 @@
-"""The line that tells that kernels are being compiled: when it comes, and where it goes."""
+"""The notice that kernels are being compiled: when it appears, and where it is printed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_comes_once_after_a_second_of_compiling(clock: Clock) -> None:
     watch = watch_of(clock, told)
     for _ in range(3):
         compiled(watch, clock, 0.4)
-        clock.now += 1000.0  # in which nothing was compiled
+        clock.now += 1000.0  # time without compiling does not count
         assert told == []
     compiled(watch, clock, 0.4)
     compiled(watch, clock, 40.0)
@@ -92,7 +92,7 @@ def test_where_it_goes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         assert (notices, capsys.readouterr().err) == ([NOTICE], "")
     del session
     gc.collect()
-    watch.tell(NOTICE)  # to nobody
+    watch.tell(NOTICE)  # no session is left to receive it
     assert capsys.readouterr().err == ""
 
 
@@ -108,7 +108,7 @@ def test_a_notice_that_fails_does_not_end_what_compiles(clock: Clock) -> None:
 
 @pytest.mark.parametrize("switch", ["", "off"])
 def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None:
-    """A process that compiles one kernel and finds it again: told of the first alone."""
+    """Unless switched off, the notice comes from the process that compiles, not from the next."""
     (tmp_path / "kernel.py").write_text(
         "from cql.base import compile_notice\n"
         "from cql.executor.jit.decorators import njit\n"
@@ -132,4 +132,4 @@ def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None
         for _ in range(2)
     ]
     assert outputs == [f"{NOTICE}\n2\n" if not switch else "2\n", "2\n"]
-    assert compile_notice.WATCH.quiet  # in tests, whose outputs must not depend on what is compiled
+    assert compile_notice.WATCH.quiet  # in tests, no output may depend on what is compiled

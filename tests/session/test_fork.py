@@ -1,5 +1,5 @@
-"""A process is forked while a query runs: the new one ends, leaves what its parent has alone, and
-may run queries of its own."""
+"""A process that is forked while a query runs ends cleanly, does not touch its parent's resources,
+and may run queries of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cql.errors import RunError
 from cql.query.sink_writer import Publisher
 from tests.support.fake_run import FakeRun, batch
 
-#: Forks in the middle of a run, once for each thing that the new process may do, and reads on.
+#: Forks once per entry of ``children``, in the middle of a run; the parent then reads on.
 SCRIPT = """
 import atexit, os, signal, sys, threading
 import pyarrow as pa
@@ -113,11 +113,11 @@ def test_a_process_that_is_forked_within_a_run() -> None:
 
 
 def test_a_forked_process_publishes_nothing() -> None:
-    """The open epoch is its parent's, and so is the file that it is written into."""
+    """The open epoch and its staged file belong to the parent process."""
     steps: list[str] = []
 
     class Recording:
-        """A sink that notes what it is told."""
+        """A sink that records the name of each call."""
 
         def __getattr__(self, step: str) -> Callable[..., None]:
             return lambda *given: steps.append(step)
@@ -127,7 +127,7 @@ def test_a_forked_process_publishes_nothing() -> None:
         publisher = Publisher(Recording(), None, lambda rows: None, run)  # type: ignore[arg-type]
         with publisher:
             publisher.write(batch(1))
-            publisher._process += 1  # as in another process
+            publisher._process += 1  # simulates another process id
             with pytest.raises(RunError, match="belongs to the process that this one was forked"):
                 publisher.write(batch(2))
             leave(publisher)

@@ -1,5 +1,5 @@
-"""What a query calls of its users (functions, aggregates, iterables, sinks) acts on that query: it
-ends, and nothing waits for itself."""
+"""User code that a query calls (functions, aggregates, iterables, sinks) may act on that query: the
+query ends, and no thread waits for itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cql.session.session import Session
 from tests.support.runtimes import apply, named
 
 ROWS = 400
-#: One runtime of each kind: with workers, functions run on threads other than the reader's.
+#: One runtime of each kind. With workers, functions run on other threads than the reader's.
 RUNTIMES: tuple[dict[str, Any], ...] = (
     {"runtime": "depth_first"},
     {"runtime": "fifo"},
     {"runtime": "ordered", "partitions": 4, "workers": 2},
 )
-#: What the query must not do from within, with what its RunError says.
+#: Actions that a query refuses from within itself, each with the message of its RunError.
 REFUSED: dict[str, tuple[Callable[[Query], object], str]] = {
     "pause": (lambda q: q.pause(), "cannot be paused by what it calls itself"),
     "await": (lambda q: q.await_termination(), "cannot be awaited by what it calls itself"),
@@ -39,7 +39,7 @@ GROUPS = "SELECT k, acting(v) AS n, window_end FROM s [RANGE 30 SLIDE 30 WA ts] 
 
 
 class Actor:
-    """Does one of ``actions`` in each call, until all are done, and keeps what came of them."""
+    """Each call performs the next of ``actions`` and keeps its result or error in ``came``."""
 
     def __init__(self) -> None:
         self.actions: list[Callable[[], object]] = []
@@ -118,7 +118,7 @@ def _table() -> pa.Table:
 def test_what_would_wait_for_itself_is_refused(
     session: Session, actor: Actor, text: str, settings: dict[str, Any]
 ) -> None:
-    """At once, and the query goes on where the function goes on."""
+    """The refusal comes at once; if the function continues, the query continues."""
     apply(session, settings)
     query = session.sql(text)
     assert isinstance(query, Query)
@@ -170,7 +170,7 @@ def test_an_uncaught_refusal_fails_the_query(session: Session) -> None:
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_statements_from_within(session: Session, actor: Actor, settings: dict[str, Any]) -> None:
-    """Also while the session runs a statement for which the function is called."""
+    """Also while the session runs a statement that calls the function."""
     apply(session, settings)
 
     def statements() -> list[int]:
@@ -194,7 +194,7 @@ def test_statements_from_within(session: Session, actor: Actor, settings: dict[s
 def test_within_a_query_of_a_function(
     session: Session, actor: Actor, settings: dict[str, Any]
 ) -> None:
-    """A function of a query that a function runs is inside of both."""
+    """A function in an inner query that another function runs is inside both queries."""
     apply(session, settings)
     outer = session.sql(SELECT)
     session.register_function("pausing", lambda v: outer.pause() and v, ["bigint"], "bigint")
@@ -204,7 +204,7 @@ def test_within_a_query_of_a_function(
 
 
 def test_another_query_pauses_and_resumes(session: Session, actor: Actor) -> None:
-    """What would not wait for itself is as ever."""
+    """An action on another query, which waits for nothing of this one, works as usual."""
     other = session.sql("SELECT ts FROM s")
     batches = other.batches()
     next(batches)
@@ -248,7 +248,7 @@ def test_a_sink_acts_on_its_query(
     step: str,
     settings: dict[str, Any],
 ) -> None:
-    """On whatever thread it is called: an endless INSERT commits on one of its own."""
+    """On any thread: an endless INSERT commits on a thread of its own."""
     apply(session, settings)
     own = getattr(MemorySink, step)
     monkeypatch.setattr(MemorySink, step, lambda sink, *given: (actor(), own(sink, *given))[1])
@@ -267,7 +267,7 @@ def test_a_sink_acts_on_its_query(
 def test_an_endless_insert_stops_itself(
     session: Session, actor: Actor, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    """From the thread that publishes its epochs, and from its function in the background."""
+    """A stop works from the thread that publishes epochs and from a function in the background."""
     apply(session, settings)
     over = threading.Event()
     own = MemorySink.commit
@@ -290,7 +290,7 @@ def test_an_endless_insert_stops_itself(
 
 
 def test_queries_that_run_together(session: Session, actor: Actor) -> None:
-    """A function of one of them must not pause the others, which pause with it."""
+    """A function of one query must not pause the other queries of its set: they pause together."""
     queries = session.query_set(f"{SELECT}; SELECT ts, k FROM s WHERE v > 5")
     actor.will(queries.queries[1].pause, queries.await_termination)
     assert [t.num_rows for t in queries.to_arrow()] == [ROWS, ROWS - 6]

@@ -1,4 +1,4 @@
-"""What a notebook shows of a query: its columns and first rows, escaped, and nothing runs long."""
+"""A notebook shows a query's columns and first rows, escaped, and never waits long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cql.show import notebook
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setattr(notebook, "PATIENCE", 500.0)  # a machine may be as slow as it likes
+    monkeypatch.setattr(notebook, "PATIENCE", 500.0)  # a slow machine must not fail the tests
     with cql.connect(spark=False) as made:
         rows = pa.table({"ts": range(50), "t": ["<script>alert(1)</script>", None] * 25})
         made.create_stream("s", rows, ordered_by="ts", unit="seconds")
@@ -38,7 +38,7 @@ def test_columns_and_the_first_rows_escaped(session: Session) -> None:
     assert "<script>" not in text
     assert text.count("<tr>") == 1 + notebook.ROWS
     assert "the first 20 rows, and there are more" in text
-    assert (query.status, query._has_run) == ("ready", False)  # it was no run of the query
+    assert (query.status, query._has_run) == ("ready", False)  # a preview is no run
     few = html(session.sql("SELECT ts FROM s WHERE ts < 3"))
     assert few.count("<tr>") == 4
     assert "3 rows" in few
@@ -55,7 +55,8 @@ def test_a_preview_disturbs_no_run(session: Session) -> None:
 
 
 def test_what_is_not_run_for_it(session: Session) -> None:
-    """Endless queries, INSERTs, queries that write late rows, and what reads code of a user's."""
+    """The preview runs no endless query, no INSERT, no query that writes late rows, and no query
+    that reads a user's code."""
     calls: list[int] = []
 
     def rows() -> Iterator[dict[str, int]]:
@@ -72,7 +73,7 @@ def test_what_is_not_run_for_it(session: Session) -> None:
     assert len(calls) == before
     once: Any = session.sql("SELECT ts FROM i")
     assert "show() and to_arrow() give its rows" in html(once)
-    assert once.to_arrow().num_rows == 2  # nothing was taken from the iterator
+    assert once.to_arrow().num_rows == 2  # the preview took no row from the iterator
     session.sql("CREATE TABLE t (ts BIGINT)")
     insert: Any = next(session._statements("INSERT INTO t SELECT ts FROM s"))
     assert "an INSERT into t" in html(insert)

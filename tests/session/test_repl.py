@@ -1,4 +1,4 @@
-"""The shell: what it knows about half-typed text, what it shows, and how it is interrupted."""
+"""The shell: how it judges unfinished text, what it prints, and how Ctrl-C interrupts it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def terminal() -> Terminal:
 
 @pytest.fixture
 def runs() -> list[FakeRun]:
-    """The runs that the session's queries get, in turn."""
+    """The fake runs that the session's queries take in turn."""
     return []
 
 
@@ -323,7 +323,7 @@ def test_a_narrow_status_line_keeps_late_and_bad_rows() -> None:
 
 
 def interrupt_when(event: threading.Event) -> threading.Thread:
-    """Ctrl-C, once ``event`` is set."""
+    """Presses Ctrl-C once ``event`` is set."""
 
     def work() -> None:
         assert event.wait(240)
@@ -362,7 +362,7 @@ def test_ctrl_c_does_not_wait_for_a_deaf_query(
     monkeypatch.setattr("cql.repl.screen.PATIENCE", 0.01)
     run = FakeRun(endless=True)
     heard = threading.Event()
-    monkeypatch.setattr(run, "request_stop", heard.set)  # busy: it will stop later
+    monkeypatch.setattr(run, "request_stop", heard.set)  # a busy run, which stops only later
     thread = interrupt_when(run.waiting)
     with pytest.raises(Stopped) as caught:
         Screen(terminal.console).present(make_query(run, bounded=False))
@@ -456,7 +456,7 @@ def test_columns_that_do_not_fit_can_be_seen(shell: Shell, terminal: Terminal) -
     assert all(any(line.startswith(f"{name:<9} │") for line in lines) for name in names)
     before = len(terminal.text)
     terminal.console.print(Screen(terminal.console)._rows(table))
-    assert "\\x" not in terminal.text[before:]  # a script cannot ask for it
+    assert "\\x" not in terminal.text[before:]  # a script cannot type \x
 
 
 @pytest.mark.usefixtures("_sigint")

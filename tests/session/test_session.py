@@ -1,4 +1,4 @@
-"""Sessions: statements, names, settings, notices; queries run on a fake engine here."""
+"""Sessions: statements, names, settings, notices. Queries run on a fake engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FLIGHTS = pa.table(
 
 
 class Engine:
-    """Stands in for the executor: gives ``batches`` for every plan and remembers what it ran."""
+    """Stands in for the executor: every run gives ``batches``, and ``ran`` records the plans."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[PhysicalPlan, Settings]] = []
@@ -343,7 +343,7 @@ def test_a_mistyped_name_starts_no_spark() -> None:
 
 
 class SparkStandIn(LocalCatalog):
-    """Spark's catalog without a JVM; finds ``t`` with and without its database."""
+    """Spark's catalog without a JVM; ``find`` completes a bare name with ``default``."""
 
     def find(self, name: tuple[str, ...]) -> Relation | None:
         return super().find(name if len(name) > 1 else ("default", *name))
@@ -361,7 +361,7 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
     monkeypatch.setattr(
         "cql.session.names._starter", lambda given: None if given is False else start
     )
-    # What Spark would know is not asked of the machine's own warehouse.
+    # The names that Spark knows must not come from this machine's own warehouse.
     monkeypatch.setattr("cql.session.names.is_unknown", lambda name: spark.find(name) is None)
     monkeypatch.setattr("cql.session.names.registered", spark.names)
     monkeypatch.setattr("cql.session.names.SessionCatalog.close", lambda self: None)
@@ -386,7 +386,7 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
 def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
     monkeypatch.setattr("cql.session.names._starter", lambda _: SparkStandIn)
-    monkeypatch.setattr("cql.session.names._sharing", weakref.WeakSet())  # other tests' sessions
+    monkeypatch.setattr("cql.session.names._sharing", weakref.WeakSet())  # no sessions yet
     monkeypatch.setattr("cql.session.names.is_unknown", lambda name: False)
     monkeypatch.setattr("cql.catalog.spark.session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
@@ -420,7 +420,7 @@ def test_ledgers_of_the_latest_query(session: Session) -> None:
         session.sql("SHOW LATE")
     rows(select(session, "SELECT n FROM flights"))
     assert rows(session.sql("SHOW LATE")) == [{"a": 7}]
-    for _ in range(2):  # a query that is only looked at is not what it is about
+    for _ in range(2):  # EXPLAIN is no run, so SHOW LATE still reports the last run
         session.sql("EXPLAIN SELECT n FROM flights")
     assert rows(session.sql("SHOW LATE")) == [{"a": 7}]
     assert rows(session.sql("SHOW BAD ROWS")) == [{"reason": "overflow"}]
@@ -650,7 +650,7 @@ def test_on_the_real_engine() -> None:
 
 
 def test_a_table_that_a_query_writes_into_stays() -> None:
-    """Its rows would go nowhere."""
+    """A table cannot be dropped while a query writes into it: the query's rows would be lost."""
     gate = threading.Event()
 
     def rows() -> Iterator[dict[str, int]]:

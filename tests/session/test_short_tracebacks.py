@@ -1,4 +1,5 @@
-"""What a notebook shows of our errors: the user's own lines and the message, none of our frames."""
+"""Notebook tracebacks of our errors: they show the user's lines and the message, and none of our
+frames."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def session() -> Iterator[Session]:
 
 
 def shown(work: Callable[[], Any]) -> list[str]:
-    """What IPython prints: it asks the error for its traceback."""
+    """The lines that IPython prints: it takes them from the error's ``_render_traceback_``."""
     with pytest.raises(CqlError) as caught:
         work()
     lines = caught.value._render_traceback_()
@@ -74,9 +75,9 @@ def test_every_frame_is_shown_where_it_is_asked_for(
         session.sql("SELECT vv FROM s")
     assert hasattr(caught.value, "_render_traceback_")
     monkeypatch.setenv("CQL_TRACEBACK", "full")
-    assert not hasattr(caught.value, "_render_traceback_")  # then IPython draws its own
+    assert not hasattr(caught.value, "_render_traceback_")  # IPython draws its own
     frames = 0
     trace = caught.value.__traceback__
     while trace is not None:
         frames, trace = frames + 1, trace.tb_next
-    assert frames > 2  # nothing is taken away from the error
+    assert frames > 2  # the error itself keeps all frames

@@ -1,4 +1,4 @@
-"""A query as an Arrow C stream: polars, pandas, DuckDB and pyarrow read it as it is."""
+"""A query is an Arrow C stream, which polars, pandas, DuckDB and pyarrow read directly."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def query_of(session: Session, text: str) -> Query:
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_takes_a_query(session: Session, reader: str) -> None:
     query = query_of(session, "SELECT ts, v FROM s")
-    for _ in range(2):  # each time anew
+    for _ in range(2):  # each reading is a new run
         assert READERS[reader](query) == ROWS.select(["ts", "v"]).to_pylist()
         assert query.status == "finished"
     assert query.row_count == 3
@@ -78,8 +78,8 @@ def test_an_error_of_the_query_comes_with_its_place_and_hint_alone(
 
 
 def test_relations_inserts_and_results(session: Session) -> None:
-    """What ``to_arrow`` gives: a relation as of the end of its input, the number of rows of an
-    INSERT, the lines of SHOW."""
+    """The same as ``to_arrow``: a relation as of the end of its input, the row count of an INSERT,
+    the lines of SHOW."""
     text = "SELECT v > 0 AS some, count(*) AS n FROM s [RANGE 10 SECONDS] GROUP BY v > 0"
     relation = query_of(session, text)
     assert pa.table(relation).equals(relation.to_arrow())
@@ -134,7 +134,7 @@ def test_an_endless_query_is_read_until_it_is_stopped(session: Session) -> None:
 
 
 def test_what_ends_it_from_outside(session: Session) -> None:
-    """Another run of the query, and the end of its session: both are told, as our errors."""
+    """A second run of the query, and the end of its session, raise our errors in the reader."""
     query = query_of(session, "SELECT ts FROM e")
     stream = pa.RecordBatchReader.from_stream(query)
     stream.read_next_batch()
@@ -144,7 +144,7 @@ def test_what_ends_it_from_outside(session: Session) -> None:
     with pytest.raises(pa.ArrowInvalid, match="session was closed before all rows had been read"):
         stream.read_all()
     with pytest.raises(pa.ArrowInvalid, match="session was closed before all rows had been read"):
-        stream.read_next_batch()  # what has failed does not end
+        stream.read_next_batch()  # a failed stream keeps failing
 
 
 def test_an_endless_insert_has_no_rows_to_give(session: Session) -> None:
@@ -164,7 +164,7 @@ def test_pandas_and_polars_by_the_methods(session: Session) -> None:
 
 
 def test_ctrl_c_ends_the_query_and_its_stream(session: Session) -> None:
-    """C hands no exception on: the reader raises its own."""
+    """C passes no Python exception on: the reader raises an error of its own."""
 
     def rows() -> Iterator[dict[str, int]]:
         yield {"ts": 1}

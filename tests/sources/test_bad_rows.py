@@ -1,5 +1,5 @@
-"""Rows that a source cannot read: counted, listed with their place, and left out or fatal, alike in
-every kind of source; offsets count them."""
+"""Rows that a source cannot read: they are counted, listed with their place, and left out or fatal,
+alike in every kind of source; offsets count them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.catalog_tools import FakeClock, check_replay, drain, rows_of
 from tests.support.runtimes import RUNTIMES, Settings, named
 
 SCHEMA = Schema((Field("n", BIGINT), Field("s", STRING), Field("t", TIMESTAMP)))
-#: Lines and what is wrong with them (None: nothing).
+#: (line, its fault or None).
 CSV_LINES = [
     ("1,x,2024-01-01", None),
     ("2,,", None),
@@ -81,7 +81,7 @@ def write(path: Path, kind: str, lines: list[str]) -> None:
 
 
 def bad_of(blocks: list[Block]) -> list[tuple[int, str]]:
-    """(row of the source, reason) of every bad row."""
+    """(row number in the source, reason) of every bad row."""
     found, before = [], 0
     for block in blocks:
         found += [(before + b.row, b.reason) for b in block.bad]
@@ -98,7 +98,7 @@ def kept(source: Source, columns: list[str] | None = None) -> list[Block]:
 def test_a_row_is_judged_by_itself(
     kind: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever stands in other lines, and wherever pieces, groups and blocks are cut."""
+    """Neither other lines nor the cuts of pieces, row groups and blocks change a row's verdict."""
     rng = random.Random(seed)
     path = tmp_path / f"a.{kind}"
     for size in (40, 200, text_module.CHUNK):
@@ -153,7 +153,7 @@ def test_one_column_and_the_columns_that_are_read(tmp_path: Path) -> None:
     assert [row for row, _ in bad_of(blocks)] == [2]
     write(path, "csv", ["oops,x,2024-01-01", "2,y,soon"])
     source = FileSource({"path": path}, what="s", declared=SCHEMA)
-    assert [r["s"] for r in rows_of(kept(source, ["s"]))] == ["x", "y"]  # the others do not matter
+    assert [r["s"] for r in rows_of(kept(source, ["s"]))] == ["x", "y"]  # column n is not read
     (bad,) = bad_of(kept(source, ["t", "s"]))
     assert bad == (1, f"file {path}, line 3: column t: 'soon' is not a timestamp")
 
@@ -198,7 +198,7 @@ def test_rows_that_do_not_tell_their_columns(tmp_path: Path) -> None:
 
 
 def items(n: int) -> list[Any]:
-    """Every third one is bad, each in its own way."""
+    """Every third item is bad; six kinds of fault take turns."""
     wrong = [{"n": "x"}, {"n": 2**70}, 5, {"n": 1, "s": 2}, ("too", "short"), {"n": True}]
     return [wrong[i // 3 % len(wrong)] if i % 3 == 2 else {"n": i, "s": None} for i in range(n)]
 
@@ -221,7 +221,7 @@ def test_python_rows(bounded: bool) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_values_that_do_not_fit_their_type() -> None:
-    """Tables have no text to parse, but a time may have digits that no microsecond holds."""
+    """Tables have no text to parse, but a timestamp may have digits below a microsecond."""
     nanos = [1000 * k + (k % 7 == 3) for k in range(50)]
     table = pa.table({"t": pa.array(nanos, pa.timestamp("ns")), "n": range(50)})
     source = TableSource(table, what="t")
@@ -311,7 +311,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def test_kept_rows_are_counted_and_listed(session: Session, tmp_path: Path) -> None:
-    """Offsets count the rows of the file, whether a row was bad at its source or in an operator."""
+    """Offsets count the rows of the file, whether the source or an operator found a row bad."""
     kept = session.sql("SELECT s, 10 / n AS q FROM c ON BAD ROW KEEP")
     assert kept.to_arrow().to_pylist() == [{"s": "c", "q": 5}]
     path = tmp_path / "a.csv"
@@ -341,7 +341,7 @@ def test_kept_rows_are_counted_and_listed(session: Session, tmp_path: Path) -> N
 def test_rows_refused_in_and_behind_a_filter(
     runtime: Settings, morsel_rows: int, seed: int, stress: None
 ) -> None:
-    """The filter goes over many rows before the first of them is computed with."""
+    """The filter runs over many rows before the projection computes the first of them."""
     values = random.Random(seed).choices(range(-4, 7), k=200)
     with cql.connect(False, morsel_rows=morsel_rows, **runtime) as session:
         session.create_stream("p", pa.table({"ts": range(200), "v": values}), ordered_by="ts")
@@ -401,7 +401,7 @@ def test_failing_does_not_wait_for_the_other_bad_rows(monkeypatch: pytest.Monkey
 
 
 def test_every_pair_is_late_or_counted() -> None:
-    """What count(*) gives is what the ledger of the aggregate says, over windows of any overlap."""
+    """With any overlap of windows, count(*) is the aggregate's pairs less its late pairs."""
     rng = random.Random(3)
     ts = [k + rng.randrange(40) for k in range(500)]
     table = pa.table({"ts": ts, "n": [rng.randrange(5) for _ in ts]})
@@ -410,7 +410,7 @@ def test_every_pair_is_late_or_counted() -> None:
         for window in ("RANGE 20 SLIDE 20", "RANGE 60 SLIDE 20", "RANGE 5 SLIDE 20"):
             text = f"SELECT count(*) AS c FROM t [{window}] WHERE 6 / n > 1"
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a hole between windows is meant
+                warnings.simplefilter("ignore")  # the hole between windows is intended
                 query = session.sql(text)
             total = sum(query.to_arrow()["c"].to_pylist())
             (aggregate,) = (m for m in query.metrics() if "groups_out" in m)
@@ -424,7 +424,7 @@ def test_every_pair_is_late_or_counted() -> None:
 @pytest.mark.parametrize("slide", [10, 5, 1])
 @pytest.mark.parametrize("rows", [1, 64])
 def test_event_times_out_of_range_beside_one_in_range(rows: int, slide: int) -> None:
-    """Two rows of one window, of which one is too late for any: judged alike in every morsel."""
+    """An event time within MAX_EVENT_TIME counts and one beyond it is bad, with any morsel cuts."""
     edge = MAX_EVENT_TIME
     with cql.connect(False, morsel_rows=rows) as session:
         session.create_stream("t", pa.table({"ts": [-edge - 1, -edge, edge, edge + 1]}), "ts")

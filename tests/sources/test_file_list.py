@@ -1,4 +1,4 @@
-"""Which files a path stands for: folders, patterns, links, and what is no file at all."""
+"""The files that a path stands for: folders, patterns, links, and paths that are no files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_links_to_the_folder_itself(tmp_path: Path, pattern: str) -> None:
     for link in ("a", "b/up", "c"):
         (tmp_path / link).symlink_to(tmp_path, target_is_directory=True)
     expected = ["b/x.csv", "x.csv"]
-    if pattern == "*":  # names the links: each is a folder
+    if pattern == "*":  # matches the links, and each link is a folder
         expected = sorted([*expected, "a/b/x.csv", "a/x.csv", "c/b/x.csv", "c/x.csv"])
     assert found(tmp_path, pattern) == expected
 
@@ -71,7 +71,7 @@ def test_relative_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_deep_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deeper than Python's recursion goes."""
+    """The folders are nested deeper than Python's recursion limit."""
     monkeypatch.chdir(tmp_path)
     deep = "/".join(["d"] * 1_200)
     for depth in range(1, 1_201):
@@ -85,7 +85,7 @@ def test_deep_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", ["x.csv", "below/x.csv", "link.csv"])
 @pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a device"])
 def test_what_is_no_file_is_refused(tmp_path: Path, kind: str, place: str) -> None:
-    """Opening a FIFO would wait for a writer, for ever."""
+    """Opening a FIFO would block until a writer opens it."""
     files(tmp_path, "a.csv", "below/b.csv")
     odd = tmp_path / ("other" if place == "link.csv" else place)
     if kind == "a FIFO":
@@ -93,7 +93,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str, place: str) -> No
     elif kind == "a socket":
         with socket.socket(socket.AF_UNIX) as one:
             directory = os.open(odd.parent, os.O_RDONLY)
-            one.bind(f"/proc/self/fd/{directory}/{odd.name}")  # paths of sockets are short
+            one.bind(f"/proc/self/fd/{directory}/{odd.name}")  # a socket's path must be short
             os.close(directory)
     else:
         odd.symlink_to("/dev/zero")

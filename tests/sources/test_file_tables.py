@@ -1,4 +1,4 @@
-"""Tables of files: what an INSERT put there stays, whole or not at all, for every later session."""
+"""Tables of files: the rows of an INSERT stay for every later session, all of them or none."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rows_outlive_the_session_in_the_declared_types(session: cql.Session, ki
     first = (1, "two\nlines", Decimal("1.50"), NOON, dt.date(2024, 1, 2), 0.1, True)
     second = (2, "", None, None, None, None, None)
     assert rows(session, "SELECT * FROM t") == [first, second]
-    session.sql("INSERT INTO t SELECT * FROM t")  # the files that there were when it began
+    session.sql("INSERT INTO t SELECT * FROM t")  # reads the files that existed when it began
     expected = [first, second, first, second]
     with cql.connect(spark=False) as other:
         other.sql(made.replace("out", os.path.abspath("out")))
@@ -99,7 +99,7 @@ def test_drop_and_replace_leave_the_files(session: cql.Session) -> None:
     assert rows(session, "SELECT k FROM t") == [("1",)]
     with pytest.raises(CatalogError, match="no files"):
         session.sql("CREATE OR REPLACE TABLE t USING csv OPTIONS (path 'none')")
-    assert rows(session, "SELECT k FROM t") == [("1",)]  # what failed replaced nothing
+    assert rows(session, "SELECT k FROM t") == [("1",)]  # the failed statement replaced nothing
     dropped = str(session.sql("DROP TABLE t"))
     assert dropped == f"table t dropped; its files stay in {os.path.abspath('out')}"
     assert files("out") == ["part-00000000.csv"]
@@ -267,7 +267,7 @@ def test_an_array_is_refused_by_every_format(session: cql.Session) -> None:
 def test_endless_input_is_published_by_epochs(
     session: cql.Session, monkeypatch: pytest.MonkeyPatch, created: bool
 ) -> None:
-    """The second row comes only when the first can be read."""
+    """The generator gives the second row only once a query can read the first."""
     visible, goes_on = threading.Event(), threading.Event()
 
     def publish(staged: str, folder: str, extension: str) -> int:

@@ -1,4 +1,4 @@
-"""One schema for several files: types that hold the values of all, columns that some files lack."""
+"""One schema for several files: a type holds the values of all files; files may lack columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UTC = dt.UTC
 
 
 def write(path: Path, kind: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Columns without a value have the null type, or no value at all."""
+    """A column without values has the null type or, in CSV and JSON, no type."""
     if kind == "csv":
         shown = [",".join("" if r.get(c) is None else str(r[c]) for c in columns) for r in rows]
         path.write_text("\n".join([",".join(columns), *shown]) + "\n")
@@ -57,7 +57,7 @@ def test_files_without_values_say_nothing_of_the_types(tmp_path: Path, kind: str
     files = folder(
         tmp_path / "f",
         kind,
-        (["k", "v"], []),  # a header alone, no row
+        (["k", "v"], []),  # only a header, no row
         (["k", "v"], [{"k": "a", "v": None}]),
         (["k", "v"], [{"k": "b", "v": 9}, {"k": "c", "v": 10}, {"k": "d", "v": 100}]),
         (["k", "v"], [{"k": "e", "v": None}]),
@@ -88,7 +88,7 @@ def test_a_column_that_some_files_lack_is_null_there(
     assert all(f.nullable for f in source.schema)
     expected = [(1, None, None), (2, "x", None), (None, "y", 0.5), (None, "z", 1.5)]
     assert [(r["a"], r["b"], r["c"]) for r in check_replay(source)] == expected
-    for k, name in enumerate("abc"):  # read alone, also of files that hold no other
+    for k, name in enumerate("abc"):  # read alone, even from files that lack it
         assert [r[name] for r in read(source, [name])] == [e[k] for e in expected]
     assert sum(b.num_rows for b in _batches(source, [])) == 4
     assert source.statistics().nulls.get("b") in (None, 1)
@@ -210,7 +210,7 @@ def test_columns_that_no_query_can_use_stay_out(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case(tmp_path: Path) -> None:
-    """One rule for all formats: the same spelling, or the only one that differs in case."""
+    """In every format, a name matches its exact spelling, or else the only other casing."""
     row = {"a": 1, "A": 2, "UserId": 3}
     for kind in KINDS:
         files = folder(tmp_path / kind, kind, (list(row), [row]))
@@ -233,7 +233,7 @@ def test_many_files_are_looked_at_in_even_distances(
     monkeypatch.setattr("cql.catalog.files.source.LOOKED_AT", 3)
     values = [1, None, 2, None, 3.5]
     files = folder(tmp_path / "f", "csv", *[(["v", "k"], [{"v": v, "k": "x"}]) for v in values])
-    source = FileSource({"path": files}, what="s")  # the first, the middle, the last
+    source = FileSource({"path": files}, what="s")  # reads the first, middle and last file
     assert types(source) == {"v": "double", "k": "string"}
     assert [r["v"] for r in read(source)] == values
 
@@ -279,7 +279,7 @@ def test_followed_files_of_another_encoding(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    """One error with file and byte where the types are guessed; a bad row where they are known."""
+    """With inferred types, one error names file and byte; with declared types, the row is bad."""
     for kind, line in (("csv", b"caf\xe9,2\n"), ("json", b'{"k": "caf\xe9", "v": 2}\n')):
         good = b"k,v\nok,1\n" if kind == "csv" else b'{"k": "ok", "v": 1}\n'
         path = tmp_path / f"a.{kind}"
@@ -334,7 +334,7 @@ def test_a_declared_column_that_no_row_has_is_told(tmp_path: Path, kind: str) ->
     what = "stream f: column user_id is in no row of its files, and NULL in all"
     (notice,) = told(session, "SELECT user_id, userid, n, v FROM f")
     assert notice.startswith(what)
-    if kind != "json":  # whose files do not say which names there are
+    if kind != "json":  # JSON files do not list their column names
         assert notice == f"{what}; did you mean userId?"
     assert told(session, "SELECT userid, n, v FROM f") == []
     assert told(session, "SELECT count(*) AS n FROM f") == []
@@ -343,7 +343,7 @@ def test_a_declared_column_that_no_row_has_is_told(tmp_path: Path, kind: str) ->
     ]
     (tmp_path / "e").mkdir()
     session.sql(f"CREATE STREAM e ({columns}) USING {form} OPTIONS (path '{tmp_path}/e')")
-    assert told(session, "SELECT user_id FROM e") == []  # no rows at all
+    assert told(session, "SELECT user_id FROM e") == []  # no rows, no notice
 
 
 def test_followed_files_tell_it_after_a_while(tmp_path: Path) -> None:

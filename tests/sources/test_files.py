@@ -1,4 +1,4 @@
-"""Files and folders of every format as a source, replayable by offset."""
+"""Files and folders of every format as sources that replay from any offset."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_corrupt_files_are_named(kind: str, tmp_path: Path) -> None:
     middle = len(data) // 2
     data[middle : middle + 200] = b"\xff" * 200
     path.write_bytes(data)
-    if kind == "arrow":  # its buffers have no checksum: cut the footer instead
+    if kind == "arrow":  # Arrow buffers have no checksum: cut the footer
         path.write_bytes(data[:-30])
     with pytest.raises(CatalogError, match=r"file .*a\.") as caught:
         read(source)
@@ -136,7 +136,7 @@ def test_schema_drift_between_files(tmp_path: Path) -> None:
         match=r"3.parquet does not fit column a bigint as in file .*1.parquet: .*string",
     ):
         read(source)
-    assert len(read(source, ["b"])) == 3  # what a query does not read may change
+    assert len(read(source, ["b"])) == 3  # a column that no query reads may change
     write(pa.table({"aa": [3], "b": ["z"]}), tmp_path / "3.parquet", "parquet")
     assert read(source)[2] == {"a": None, "b": "z"}
 

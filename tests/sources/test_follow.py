@@ -1,4 +1,4 @@
-"""Files that grow: read in the order of their names, for ever."""
+"""Growing files are read in the order of their names, without end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A followed file is known by what it is, not by its path and length: each row once, or an error.
+"""A followed file is identified by more than its path and length: each row comes once, or an error.
 
-The follower is driven by polls (``next(0)``), so that every change comes between two of them.
+The tests poll the follower (``next(0)``), so that every change happens between two polls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def followed(path: Path, kind: str = "csv", clock: FakeClock | None = None) -> F
 
 
 def polled(reader: Reader) -> list[Any]:
-    """What is there now."""
+    """The rows that are available now."""
     found: list[Any] = []
     while (block := reader.next(0)) is not None and block.batch.num_rows:
         found += [(r["k"], r["v"]) for r in block.batch.to_pylist()]
@@ -114,7 +114,7 @@ def test_a_file_that_is_no_longer_itself(
 
 
 def test_changes_far_from_the_head(tmp_path: Path) -> None:
-    """The head is the same, and so is the length: what stands before the place tells."""
+    """The head is unchanged and the file only longer: the bytes before the read position differ."""
     path = tmp_path / "a.csv"
     rows = [("row", 1_000_000 + i) for i in range(5_000)]
     path.write_text(lines(*rows))
@@ -126,7 +126,7 @@ def test_changes_far_from_the_head(tmp_path: Path) -> None:
 
 
 def test_growth_by_replacement(tmp_path: Path) -> None:
-    """A copy with more lines that is renamed over the file is the file."""
+    """A longer copy that is renamed over the file counts as the same file, grown."""
     path = tmp_path / "a.csv"
     path.write_text(lines(("a", 1)))
     reader = followed(tmp_path).open(["k", "v"])
@@ -151,7 +151,7 @@ def test_a_file_that_was_read_under_another_name(tmp_path: Path, link: Any) -> N
 
 
 def test_an_inode_that_comes_again(tmp_path: Path) -> None:
-    """What was read may be removed; another file may get its inode."""
+    """A file that was read may be removed, and a new file may reuse its inode."""
     reader = followed(tmp_path).open(["k", "v"])
     for number in range(20):
         path = tmp_path / f"{number:02}.csv"
@@ -166,15 +166,15 @@ def test_files_that_were_left_are_watched(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(lines((name, 1)))
     reader = followed(tmp_path).open(["k", "v"])
     assert len(polled(reader)) == 3
-    os.utime(tmp_path / "a.csv")  # a new time of change alone is none
+    os.utime(tmp_path / "a.csv")  # a new modification time alone is no change
     assert polled(reader) == []
-    (tmp_path / "a.csv").write_text(lines(("x", 1)))  # as long as before
+    (tmp_path / "a.csv").write_text(lines(("x", 1)))  # the same length as before
     with pytest.raises(CatalogError, match=r"a\.csv changed after a later file was begun"):
         polled(reader)
 
 
 def test_every_offset_of_random_growth(tmp_path: Path, seed: int) -> None:
-    """Lines come in pieces of any size; reading goes on from every offset."""
+    """Lines arrive in pieces of any size; reading resumes from every offset."""
     rng = random.Random(seed)
     source, path = followed(tmp_path), tmp_path / "0.csv"
     reader = source.open(["k", "v"])
@@ -234,7 +234,7 @@ def test_a_half_written_file_is_waited_for(tmp_path: Path, kind: str) -> None:
     for size in (0, 1, 4, 8, len(data) // 2, len(data) - 9, len(data) - 1):
         path.write_bytes(data[:size])
         assert polled(reader) == []
-        clock.sleep(3_600)  # nobody waits for a later file
+        clock.sleep(3_600)  # without a later file, waiting has no limit
         assert polled(reader) == []
     path.write_bytes(data)
     assert polled(reader) == [("b", 2), ("c", 3)]
@@ -249,7 +249,7 @@ def test_a_file_that_is_never_completed(tmp_path: Path, kind: str) -> None:
     path.write_bytes(data[:20])
     reader = followed(tmp_path, form, clock).open(["k", "v"])
     (tmp_path / f"b.{kind}").write_bytes(data)
-    for size in range(20, 26):  # it grows, slowly
+    for size in range(20, 26):  # the file grows slowly
         path.write_bytes(data[:size])
         assert polled(reader) == []
         clock.sleep(follow.PATIENCE)

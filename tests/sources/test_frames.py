@@ -1,4 +1,4 @@
-"""Frames and rows of Python: what create_stream refuses, leaves out, and what comes back."""
+"""Frames and Python rows: what create_stream refuses or leaves out, and the rows that come back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA = pa.table({"ts": [1, 2], "v": [3, 4], "t": pa.array(["a", "b"]), "u": pa.a
 
 
 class OnlyArray:
-    """Lends its rows by Arrow's C array interface, and has nothing else."""
+    """Exports its rows through Arrow's C array interface alone."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -36,7 +36,7 @@ class OnlyArray:
 
 
 class OnlyStream:
-    """Lends its rows by Arrow's C stream interface, once."""
+    """Exports its rows through Arrow's C stream interface, once."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._reader = rows.to_reader()
@@ -45,7 +45,7 @@ class OnlyStream:
         return self._reader.__arrow_c_stream__(requested_schema)
 
 
-#: Every kind of frame, made of an Arrow table.
+#: Every kind of frame, each made from an Arrow table.
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "arrow": lambda table: table,
     "batches": lambda table: table.to_batches(),
@@ -63,7 +63,7 @@ FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "iterator": lambda table: iter(table.to_pylist()),
     "function": lambda table: table.to_pylist,
 }
-#: Arguments of create_stream that are refused, and what the message says.
+#: Arguments that create_stream refuses, each with a part of the message.
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ordered_by": "tss", "unit": "seconds"}, "tss"),
     ({"ordered_by": "t"}, "t"),
@@ -107,7 +107,7 @@ def test_arrays_that_are_no_rows() -> None:
 
 
 def test_a_dataset_of_files_is_scanned_by_each_query(tmp_path: Path) -> None:
-    """Of it the columns that are needed, whatever their names; partitions are columns."""
+    """A scan reads only the needed columns, whatever their names; partitions are columns."""
     for k in (1, 2):
         folder = tmp_path / f"day={k}"
         folder.mkdir()
@@ -132,7 +132,7 @@ def test_a_dataset_of_files_is_scanned_by_each_query(tmp_path: Path) -> None:
 
 
 def test_a_function_is_called_once_for_each_query() -> None:
-    """Its columns are those of the rows that the first query reads."""
+    """The first query reads the rows that ``create_stream`` took the column types from."""
     calls: list[int] = []
 
     def rows() -> list[dict[str, int]]:

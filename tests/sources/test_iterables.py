@@ -1,4 +1,4 @@
-"""Python rows as a source: types, replay, and iterables that never end."""
+"""Python rows as a source: types, replay, and iterables without an end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_callable_reopens_and_iterator_does_not() -> None:
 
     source = IterableSource(make, what="s")
     assert read(source) == [{"a": i} for i in range(5)]
-    assert calls == [1]  # the first pass uses the iterator that the schema was taken from
+    assert calls == [1]  # the first reading continues the iterator that gave the types
     assert read(source, offset={"row": 3}) == [{"a": 3}, {"a": 4}]
     once = IterableSource(make(), what="s")
     assert len(read(once)) == 5
@@ -186,7 +186,7 @@ def test_live_iterable_stays_bounded_ahead(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_live_batches_stay_bounded_ahead_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread makes no further batch once those that wait have ROWS_AHEAD rows."""
+    """The thread makes no further batch once ROWS_AHEAD rows are waiting."""
     monkeypatch.setattr(iterables_module, "ROWS_AHEAD", 1_000)
     made = 0
 

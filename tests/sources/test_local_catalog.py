@@ -1,4 +1,4 @@
-"""The local catalog, its composition with Spark's, and the demo's data."""
+"""The local catalog, its composition with Spark's catalog, and the demo's data."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_names_are_never_paths(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["secret.parquet"]
 
 
-# with Spark's catalog, here a local one that counts its starts
+# with Spark's catalog, played by a local catalog that counts its starts
 
 
 class Starts:

@@ -1,4 +1,4 @@
-"""Streams that rows are pushed into: running queries see all, none hangs, memory is bounded."""
+"""Streams of pushed rows: running queries read all rows, none hangs, memory is bounded."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def query_of(session: cql.Session, text: str) -> cql.Query:
 
 
 def keys(session: cql.Session) -> list[int]:
-    """Of the rows that the stream keeps, which has ended."""
+    """The keys of the rows that the ended stream still keeps."""
     return list(query_of(session, "SELECT k FROM s").to_arrow()["k"].to_pylist())
 
 
 class Reading:
-    """The keys that a query gives, one at a time."""
+    """Reads the keys that a query gives, one at a time."""
 
     def __init__(self, session: cql.Session) -> None:
         self._batches = iter(query_of(session, "SELECT k FROM s"))
@@ -97,7 +97,7 @@ def test_all_ways_to_push(session: cql.Session) -> None:
 def test_results_are_those_of_the_same_rows_from_a_list(
     session: cql.Session, settings: dict[str, Any]
 ) -> None:
-    """Windows close while rows are pushed; late rows are left out and counted."""
+    """Windows close while rows are pushed; late rows are dropped and counted."""
     apply(session, settings)
     times = [(i * 7) % 5 + i - (40 if i % 50 == 49 else 0) for i in range(300)]
     rows = [(t % 10, at(t)) for t in times]
@@ -165,7 +165,7 @@ def test_a_full_buffer_waits_for_queries_and_forgets_what_they_have_read(
 ) -> None:
     session.sql(SMALL)
     for second in range(10):
-        session.push("s", numbered(second))  # no query has to read them
+        session.push("s", numbered(second))  # no running query has to read them
     first, second = Reading(session), Reading(session)
     with pytest.warns(CqlWarning, match="has forgotten its first 6 rows"):
         assert first.next(4) == [6, 7, 8, 9]
@@ -177,7 +177,7 @@ def test_a_full_buffer_waits_for_queries_and_forgets_what_they_have_read(
     session.push("s", numbered(13))
     assert second.next(4) == [10, 11, 12, 13]
     assert first.next() == [13]
-    assert session.push("s", numbered(*range(20, 30)), timeout=0) == 10  # nothing was to be read
+    assert session.push("s", numbered(*range(20, 30)), timeout=0) == 10  # every row had been read
     session.end("s")
     assert first.rest() == second.rest() == list(range(20, 30))
 
@@ -194,7 +194,7 @@ def test_memory_is_bounded_by_the_buffer(session: cql.Session) -> None:
     session.sql("CREATE OR REPLACE STREAM s (k INT)")
     for _ in range(1_000):
         session.push("s", [(1,)])
-    assert len(source(session)._chunks) < 20  # rows that came one by one are joined
+    assert len(source(session)._chunks) < 20  # single rows are joined into chunks
 
 
 def test_a_push_goes_on_when_a_query_reads_or_stops(session: cql.Session) -> None:
@@ -211,7 +211,7 @@ def test_a_push_goes_on_when_a_query_reads_or_stops(session: cql.Session) -> Non
     session.push("s", numbered(*range(4)))
     pusher = threading.Thread(target=lambda: session.push("s", numbered(5)))
     pusher.start()
-    del reading  # its place in the stream goes with it
+    del reading  # frees its place in the stream
     for query in session.queries():
         query.stop()
     pusher.join(60)

@@ -1,4 +1,4 @@
-"""Replay: another input given again at its own pace."""
+"""A replay gives another input's rows again, in steps or paced by their event times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_replay_timeout_shift_and_refusals() -> None:
 
 
 def test_steps_end_blocks_at_fixed_times() -> None:
-    """Row 4 has no time and comes with its predecessor; an offset in mid-step gives its rest."""
+    """Row 4 has no time and comes with row 3; an offset within a step gives its rest."""
     source = ReplaySource(replayed(), {"time": "ts", "step": "2 seconds"}, what="s")
     assert check_replay(source) == read(source)
     reader, found = source.open(["n"]), []
@@ -78,8 +78,8 @@ def test_steps_end_blocks_at_fixed_times() -> None:
 
 
 def test_skew_without_a_clock_orders_the_inputs() -> None:
-    """The query reads what arrives first: b's second s comes when a has come to s + 3, or a step
-    further."""
+    """The query reads in the order of arrival: b's row of second s comes after a's row of s + 3 and
+    before a's row of s + 5."""
     stamps = pa.array([s * 1_000_000 for s in range(8)], pa.timestamp("us", "UTC"))
     with cql.connect(False) as session:
         session.create_stream("t", pa.table({"ts": stamps, "n": range(8)}), ordered_by="ts")
@@ -100,7 +100,7 @@ def test_skew_without_a_clock_orders_the_inputs() -> None:
 
 
 def test_results_of_a_paced_replay_come_while_it_runs() -> None:
-    """The last row is due in two minutes; nobody waits for it."""
+    """The first results come at once, although the last row is due in two minutes."""
     stamps = pa.array([0, 1, 2, 3, 4, 5, 120_000], pa.timestamp("ms", "UTC"))
     with cql.connect(False) as session:
         session.create_stream("t", pa.table({"ts": stamps}), ordered_by="ts")

@@ -1,4 +1,4 @@
-"""Sinks: an epoch is visible as a whole, or not at all."""
+"""Sinks: every epoch is visible as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def folder_sink(folder: Path, format: str = "parquet") -> FolderSink:
 
 
 def visible(folder: Path) -> list[str]:
-    """What a plain glob finds, sub-folders included."""
+    """The names that a plain glob finds, sub-folders included, without ``*.tmp``."""
     return sorted(
         os.path.basename(p)
         for p in glob.glob(f"{folder}/**/*.*", recursive=True)
@@ -224,7 +224,7 @@ def test_disk_full_leaves_nothing(
         def open_full(folder: str) -> Any:
             path, file = original(folder)
             file.close()
-            # Unbuffered, so that the first byte written meets the full disk.
+            # Unbuffered, so that the first byte written fails.
             return path, open("/dev/full", "wb", buffering=0)
 
         if not os.path.exists("/dev/full"):
@@ -306,12 +306,12 @@ def test_living_writers_are_left_alone(tmp_path: Path) -> None:
 def test_writers_come_and_go_while_others_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each makes the staging folder, and removes it when it is empty."""
+    """Each writer makes the staging folder, and removes it when it is empty."""
     makedirs, removed = os.makedirs, iter([True] * 3)
 
     def raced(folder: str, exist_ok: bool) -> None:
         if folder.endswith(sinks_module.STAGING) and next(removed, False):
-            raise FileExistsError(folder)  # another has made it, and has removed it
+            raise FileExistsError(folder)  # another writer has made and removed it
         makedirs(folder, exist_ok=exist_ok)
 
     monkeypatch.setattr(os, "makedirs", raced)

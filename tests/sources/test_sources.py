@@ -1,4 +1,4 @@
-"""Sources over tables, frames and readers, replayable by offset."""
+"""Sources over tables, frames and readers, which replay from any offset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UTC = dt.UTC
 
 
 def chunked(table: pa.Table, rng: random.Random) -> pa.Table:
-    """The table in random chunks, empty ones and dictionary-encoded ones among them."""
+    """The table, cut into random chunks."""
     cuts = sorted(rng.choices(range(table.num_rows + 1), k=rng.randint(0, 6)))
     parts = zip([0, *cuts], [*cuts, table.num_rows], strict=True)
     batches = [b for lo, hi in parts for b in table.slice(lo, hi - lo).to_batches()]

@@ -1,5 +1,5 @@
-"""The queries over real flights (``queries/flights``) against DuckDB: all that left New York in
-2013, whose scheduled times are out of order by the real delays, none of them late."""
+"""The queries over real flights (``queries/flights``) against DuckDB: all flights that left New
+York in 2013. Their delays put the scheduled times out of order, but no row is late."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cql.catalog import demo
 from tests.support.paths import QUERIES
 
 FLIGHTS = QUERIES / "flights"
-#: In the order in which flights left, scheduled times fall by at most 1301 + 43 minutes.
+#: In order of departure, scheduled times go back by at most 1301 + 43 minutes.
 SLACK = timedelta(hours=23)
 HOUR = "time_bucket(INTERVAL 1 HOUR, sched)"
 
 
 @pytest.fixture(scope="module")
 def departures() -> pa.Table:
-    """``row`` is the place in the order of arrival."""
+    """``row`` is the row's number in order of arrival."""
     table = demo.flights().select(["sched", "tailnum", "origin", "dest"])
     return table.append_column("row", pa.array(range(len(table)), pa.int64()))
 
@@ -30,7 +30,7 @@ def departures() -> pa.Table:
 def ours(
     name: str, table: pa.Table, stream: str = "departures", time: str = "sched", **settings: Any
 ) -> list[tuple[Any, ...]]:
-    """The answer of a query file, its rows sorted; nothing may be late."""
+    """The rows of a query file's answer, sorted; no row may be late."""
     with cql.connect(spark=False, **settings) as session:
         session.create_stream(stream, table, ordered_by=time, slack=SLACK)
         query = session.sql((FLIGHTS / f"{name}.cql").read_text(encoding="utf-8"))
@@ -47,7 +47,7 @@ def theirs(sql: str, departures: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def plain(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows in an order of their own; times in microseconds. Columns go by their place."""
+    """The rows of ``table``, sorted; times are in microseconds, columns go by position."""
     columns = [(c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c) for c in table.columns]
     rows = zip(*(c.to_pylist() for c in columns), strict=True)
     return sorted(rows, key=lambda row: tuple((v is None, v) for v in row))
@@ -67,7 +67,7 @@ SESSIONS = """
 
 @pytest.mark.parametrize("morsel_rows", [1_000, 65_536])
 def test_sessions_of_aircraft(departures: pa.Table, morsel_rows: int) -> None:
-    """Flights of one aircraft exactly six hours apart, which there are, are one session."""
+    """Flights of one aircraft exactly six hours apart, which the data has, are one session."""
     exact = SESSIONS.partition("numbered")[0].strip().removesuffix(",")
     apart = theirs(f"{exact} SELECT count(*) FROM gaps WHERE gap = INTERVAL 6 HOURS", departures)
     assert apart[0][0] > 0
@@ -89,7 +89,8 @@ def test_busiest_route_of_each_hour(departures: pa.Table) -> None:
 
 
 def test_busiest_route_as_windows_of_windows(departures: pa.Table) -> None:
-    """Of several routes the one that left first in that hour, as results follow their groups."""
+    """Among routes of equal counts, the route whose flight left first in that hour wins, because
+    results keep the order of their groups."""
     expected = theirs(
         f"""SELECT concat(origin, '-', dest), count(*) AS n,
                    count(*) OVER (PARTITION BY {HOUR}), {HOUR} + INTERVAL 1 HOUR
@@ -110,7 +111,7 @@ def test_busiest_route_as_windows_of_windows(departures: pa.Table) -> None:
 def test_local_days_across_changes_of_the_clock(
     name: str, stream: str, time: str, value: str
 ) -> None:
-    """Days in New York: that of 10 March 2013 has 23 hours, that of 3 November 25."""
+    """Days in New York: 10 March 2013 has 23 hours, 3 November 25."""
     table = {"departures": demo.flights, "observations": demo.weather}[stream]()
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'America/New_York'")
@@ -130,7 +131,7 @@ def test_local_days_across_changes_of_the_clock(
 # Joins --------------------------------------------------------------------------------------------
 
 FLIGHTS = ["sched", "tailnum", "carrier", "origin", "dest", "dep_delay", "arr_delay"]
-#: Of several flights of an aircraft at one time (which there are) the last to come counts.
+#: The data has several flights of one aircraft at one time; the last to arrive counts.
 BEFORE = """
     SELECT f.tailnum, f.sched, f.dest, f.dep_delay, p.sched, p.dest, p.arr_delay
     FROM departures AS f ASOF LEFT JOIN (
@@ -167,7 +168,7 @@ def tables() -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def joined(tables: dict[str, pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
-    """DuckDB's answers."""
+    """DuckDB's answer to each query."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for name, table in tables.items():
@@ -194,7 +195,7 @@ def test_joins_of_flights(
 def test_joins_of_spark_tables(
     spark: Any, tables: dict[str, pa.Table], joined: dict[str, list[tuple[Any, ...]]]
 ) -> None:
-    """From Spark tables into Spark tables."""
+    """The queries read Spark tables and write Spark tables."""
     with cql.connect(spark=spark) as session:
         for name in ("departures", "observations"):
             session.create_stream(name, tables[name])

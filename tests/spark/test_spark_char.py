@@ -1,4 +1,4 @@
-"""CHAR(n) and VARCHAR(n) of Spark's tables: compared, read and written as Spark does it."""
+"""CHAR(n) and VARCHAR(n) of Spark's tables: compared, read and written as in Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 ROWS = """(1, 'ab', 'ab', 'ab', 'ab'), (2, 'abcde', 'abc', 'abcd', 'abcde'),
     (3, 'ab ', 'ab', 'ab ', 'ab '), (4, NULL, 'x', NULL, NULL), (5, 'a', 'a', 'a', 'ab   ')"""
 
-#: Expressions over one row, told apart from Spark's by nothing.
+#: Expressions over one row, whose values must equal Spark's.
 EXPRESSIONS = """
     c | d | v | length(c) | c = 'ab' | c = 'ab ' | c = 'ab       ' | 'ab' = c | c <=> 'ab'
     c IS DISTINCT FROM 'ab' | c < 'ab' | c <= 'ab' | c <> 'ab' | c > 'ab' | c >= 'ab'

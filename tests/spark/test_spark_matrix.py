@@ -1,4 +1,4 @@
-"""The matrix of Spark's features holds: each is right here, or clearly refused."""
+"""Every feature of Spark in the matrix gives the right result here, or is clearly refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's tables as Arrow batches: types, files, partitions, offsets, and what may go wrong."""
+"""Spark's tables as Arrow batches: types, files, partitions, offsets, failures."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ ROW: dict[str, Any] = {
 
 @pytest.fixture
 def tables(spark: Any) -> Iterator[Any]:
-    """Creates tables and drops them, with their folders outside the warehouse left to pytest."""
+    """Creates tables and drops them; pytest removes their folders outside the warehouse."""
     made: list[str] = []
 
     def create(name: str, schema: StructType, folder: Path, form: str, **more: Any) -> str:
@@ -185,7 +185,7 @@ def test_every_type_is_read_as_spark_reads_it(
     data = pa.Table.from_pylist([ROW, {"bo": False}], to_arrow(EVERY))
     frame = spark.createDataFrame(data, EVERY)
     writer = frame.select(*[f.name for f in kept]).coalesce(1).write.format(form)
-    # JSON is written with milliseconds unless told otherwise.
+    # Without these options, Spark writes JSON times with milliseconds.
     writer = writer.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     writer = writer.option("timestampNTZFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
     writer.save(str(tmp_path / "d"))
@@ -250,7 +250,7 @@ def test_partition_values_come_from_the_catalog(spark: Any, tables: Any, tmp_pat
     files = files_of(spark, name)
     assert files.partition_columns == ("p", "q", "r", "t")
     found = rows(read_batches(files))
-    assert [row["v"] for row in found] == [2, 3, 1, 5, 4]  # by value, NULL first
+    assert [row["v"] for row in found] == [2, 3, 1, 5, 4]  # by partition value, NULL first
     expected = {row.v: row.asDict() for row in spark.table(name).collect()}
     for row in found:
         if row["t"] is not None:

@@ -40,7 +40,8 @@ HOSTILE = [
 def run_python(
     code: str, tmp_path: Path, *, timeout: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter in an empty working folder, with its own cache and warnings as errors."""
+    """Runs ``code`` in a fresh interpreter with an empty working folder and a cache of its own;
+    warnings are errors."""
     place = tmp_path / "cwd"
     place.mkdir(exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "SPARK_HOME")}
@@ -117,13 +118,13 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         print("JAVA_HOME" in os.environ, "SPARK_HOME" in os.environ)
         """,
         tmp_path,
-        timeout=900,  # four JVMs after one another, of 9 s of processor time each
+        timeout=900,  # four JVMs in turn, each 9 s of CPU time
         PATH=programs_without_java(tmp_path),
     )
     assert done.returncode == 0, done.stderr
     version, lost, hint, idle, places, leaked = done.stdout.splitlines()
     assert version.startswith("25.")
-    # Whichever meets it first: the question whether it runs, or the rows of a batch.
+    # Either call may meet the loss first: the check that Spark runs, or the read of a batch.
     killed = "Spark's Java process was killed by SIGKILL while "
     assert lost in (f"{killed}following stream r", f"{killed}reading stream r")
     assert "fresh Spark session" in hint
@@ -132,7 +133,7 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     assert places.startswith(str(tmp_path / "cache"))
     assert places.endswith(str(tmp_path / "data" / "cql-streams" / "warehouse"))
     assert leaked == "False False"
-    # Nothing on the terminal, nothing left in the working folder.
+    # Nothing is printed, and nothing is left in the working folder.
     assert done.stderr == ""
     assert list((tmp_path / "cwd").iterdir()) == []
 
@@ -402,14 +403,14 @@ def test_a_damaged_registry_entry_is_named(spark: Any) -> None:
 
 
 def test_no_other_module_sends_text_to_spark() -> None:
-    """``sql``, ``expr`` and their like parse text; only ``quoting.run`` may call one of them."""
+    """``sql``, ``expr`` and ``selectExpr`` parse text; only ``quoting.run`` calls one."""
     parsing = {"sql", "expr", "selectExpr", "filter", "where"}
     found: list[tuple[str, str, str]] = []
     for folder in ("cql", "catalog", "planner", "executor"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             text = file.read_text(encoding="utf-8")
             if "pyspark" not in text:
-                continue  # sqlglot's nodes have a method sql too
+                continue  # sqlglot's nodes also have a method sql
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     if node.func.attr not in parsing:
@@ -418,5 +419,5 @@ def test_no_other_module_sends_text_to_spark() -> None:
     assert [call for call in found if call[1] in ("sql", "expr", "selectExpr")] == [
         ("quoting.py", "sql", "session.sql(statement)")
     ]
-    # These two take columns or text: ours are built from columns.
+    # ``filter`` and ``where`` take columns or text: ours pass columns.
     assert all("path.isin(" in call for _, name, call in found if name in ("filter", "where"))

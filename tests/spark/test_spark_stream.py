@@ -1,4 +1,4 @@
-"""Streams over Spark: kept with their tables, followed as these grow, streaming DataFrames."""
+"""Streams over Spark: kept with their tables, followed as the tables grow, streaming DataFrames."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def session(spark: Any) -> Iterator[Session]:
 
 
 def append(session: Session, *values: int) -> None:
-    """One epoch of rows; their time is their value in seconds."""
+    """Inserts one epoch of rows; a row's time is its value in seconds."""
     times = pa.array([v * 1_000_000 for v in values], pa.timestamp("us", "UTC"))
     session.register_table("more", pa.table({"ts": times, "v": values}), replace=True)
     session.sql("INSERT INTO grows SELECT ts, v FROM more")
@@ -66,7 +66,7 @@ def take(reader: Reader, rows: int, column: str = "v") -> tuple[list[Any], Any]:
 
 
 def count(reader: Reader, rows: int) -> Any:
-    """The offset after that many rows of a reader without columns."""
+    """The offset after ``rows`` rows of a reader without columns."""
     while rows > 0:
         block = reader.next(1.0)
         assert block is not None
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_a_query_over_a_stream_of_spark(
     query = select(session, "SELECT v FROM s")
     batches = query.batches()
     assert next(batches).num_rows == 1
-    # It comes while the reader waits for rows.
+    # Ctrl-C comes while the reader waits for rows.
     monkeypatch.setattr(_StreamFeed, "_check_running", lambda _: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         next(batches)

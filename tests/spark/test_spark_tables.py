@@ -1,4 +1,4 @@
-"""Spark's tables beyond columns and files: caches, defaults, what others do to them."""
+"""Spark's tables beyond columns and files: caches, defaults, and what other writers do to them."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_table_that_is_dropped_while_rows_are_published_leaves_nothing(
 
     def drop(*_: Any) -> None:
         spark.sql("DROP TABLE racing")
-        # as where Spark meets a new file while it removes the folder
+        # As if Spark met a new file while it removes the folder.
         (folder / "_cql").mkdir(parents=True)
         (folder / "p=1").mkdir()
         raise CatalogError("no such table")
@@ -272,7 +272,7 @@ def test_streams_survive_that_their_table_is_made_anew(spark: Any) -> None:
 
 
 def test_computed_columns_are_kept_with_the_table(spark: Any) -> None:
-    """For other sessions, too, with their progress."""
+    """Other sessions find the computed columns and their declared order, too."""
     rows = "VALUES ('01/02/2024 10:00', 1), ('01/02/2024 10:12', 2) AS t (raw, k)"
     spark.sql(f"CREATE TABLE texts USING parquet AS SELECT * FROM {rows}")
     try:
@@ -347,7 +347,7 @@ def test_an_unknown_or_hostile_name_starts_no_jvm(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_path_makes_a_table_of_the_session(spark: Any, tmp_path: Path) -> None:
-    """Without one, USING parquet makes a table of Spark."""
+    """Without a path, USING parquet makes a table of Spark."""
     session = cql.connect(spark)
     session.sql("CREATE TABLE in_spark (k INT) USING parquet; INSERT INTO in_spark VALUES (1)")
     assert one(spark, "SELECT sum(k) FROM in_spark") == 1

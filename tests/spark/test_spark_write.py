@@ -1,4 +1,4 @@
-"""Appending epochs to Spark tables: atomic, by name, in the table's own types."""
+"""Epochs appended to Spark tables: atomic, by column name, in the table's own types."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEYS = pa.schema([pa.field("k", pa.int64()), pa.field("t", pa.string())])
 
 @pytest.fixture
 def name(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A table name of the test's own; the table is dropped afterwards, with its folder."""
+    """A table name of the test's own; the table and its folder are dropped afterwards."""
     own = "w_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
     yield own
     registry.drop(spark, own)
@@ -315,7 +315,7 @@ def test_partitioned_tables_of_users(spark: Any, name: str, tmp_path: Path) -> N
         writer.write(rows.slice(0, 1))
         done = writer.commit()
         assert (done.rows, done.new) == (13, True)
-        assert len(done.files) == 6  # one a partition; '' goes where NULL goes, as in Spark
+        assert len(done.files) == 6  # one per partition; '' goes to NULL's, as in Spark
         writer.write(rows.slice(3, 1))
         writer.commit()
     found = sorted((r.v, r.p, r.day) for r in spark.table(name).collect())
@@ -440,7 +440,7 @@ def test_a_folder_that_may_not_be_written(
     def refuse(self: Path, *_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
-    # As root, permissions do not bind.
+    # Permissions do not bind root.
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(CatalogError, match=r"may not write to .*Permission denied") as denied:
         EpochWriter(spark, name, KEYS)
