@@ -18,7 +18,7 @@ from tests.support.spark_fixtures import spark
 
 __all__ = ["spark"]
 
-#: Here and in processes of tests: what is compiled already must not decide what they print.
+#: For this process and its children: the output must not depend on which kernels are cached.
 os.environ["CQL_COMPILE_NOTICE"] = "off"
 
 _FULL = "--full"
@@ -41,9 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what is about the runtime that ``auto`` takes, under a given one. Of several processes
-    (``-n 2 --dist loadgroup``) one has the Spark session; the other tests of a file stay together,
-    so that a kernel is compiled once."""
+    """With ``--runtime``, skips the tests of the choice that ``auto`` makes. With several processes
+    (``-n 2 --dist loadgroup``), one process runs all Spark tests. The other tests of a file run in
+    one process, which compiles each kernel once."""
     if config.getoption(_RUNTIME):
         skip = pytest.mark.skip(reason="is about the runtime that auto takes")
         for item in items:
@@ -63,7 +63,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Were the full random counts asked for?"""
+    """Whether ``--full`` requests the full random counts."""
     return bool(request.config.getoption(_FULL))
 
 
@@ -75,7 +75,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="session")
 def rewrite(request: pytest.FixtureRequest) -> bool:
-    """Write the files that tests hold anew (plan goldens, the matrix of Spark's tables)?"""
+    """Whether to rewrite the expected files (plan goldens, the matrix of Spark's tables)."""
     return bool(request.config.getoption(_REWRITE))
 
 
@@ -95,7 +95,7 @@ def small_blocks() -> Iterator[None]:
 
 @pytest.fixture
 def stress() -> Iterator[None]:
-    """Threads of the ordered runtime give their core away at random points."""
+    """The threads of the ordered runtime yield their core at random points."""
     from cql.executor.kernels.ordered.tables import CALM, YIELDING
     from cql.executor.runtimes.ordered import Ordered
 
@@ -106,8 +106,9 @@ def stress() -> Iterator[None]:
 
 @pytest.fixture
 def interrupts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Presses Ctrl-C, as in a terminal: the main thread is woken, by a KeyboardInterrupt. Python
-    drops one that comes in a callback of the collector: who pressed the key presses it again."""
+    """A function that wakes and interrupts the main thread like Ctrl-C, by a KeyboardInterrupt.
+    Python drops a KeyboardInterrupt that a callback of the garbage collector raises; the fixture
+    then sends the signal again."""
 
     def press() -> None:
         main = threading.main_thread().ident

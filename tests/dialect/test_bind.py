@@ -1,4 +1,4 @@
-"""Statements that bind, and what they become."""
+"""Statements that bind, and their plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ W = world()
 
 
 def check(text: str, expected: str, **parameters: Any) -> None:
-    """The plan of ``text``, after the rules (which drop what nobody reads)."""
+    """Compares the optimized plan of ``text`` with ``expected``. The rules drop unused columns and
+    keep the schema of the result."""
     plan = W.plan(text, **parameters)
     optimized = optimize(plan)
     assert [(f.name, f.type) for f in optimized.schema] == [(f.name, f.type) for f in plan.schema]
@@ -402,7 +403,7 @@ def test_units_survive_shifts_only() -> None:
     assert units == {"a": TimeUnit.SECONDS, "b": None, "c": TimeUnit.SECONDS}
 
 
-# ------------------------------------------------------------------ what binds and cannot run
+# ------------------------------------------------------------------ clauses that cannot run
 
 
 @pytest.mark.parametrize(

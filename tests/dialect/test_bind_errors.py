@@ -1,4 +1,4 @@
-"""Statements that do not bind: what is wrong, where, and what to do."""
+"""Statements that do not bind: the message, the position and the hint of the error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_refusals(text: str, message: str, hint: str) -> None:
     assert error.position is not None
 
 
-# Where the first word of the clause is what the caret shows.
+# Without UNION: there, the caret does not stand at the first word of the clause.
 @pytest.mark.parametrize("text", [c[0] for c in BIND_CASES if "UNION" not in c[0]])
 def test_the_caret_stands_at_the_fault(text: str) -> None:
     error = refused(text)

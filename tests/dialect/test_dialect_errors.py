@@ -1,4 +1,4 @@
-"""What is refused, where the caret stands, and what the hint says."""
+"""Refused texts: the message, the position of the caret and the hint."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_other_statements_are_named(text: str) -> None:
     assert "CREATE" in error.hint or "did you mean" in error.hint
 
 
-#: Seconds of computing that no text may take: on a quiet machine it is one, and others that use a
-#: machine's caches make it several times slower.
+#: CPU seconds that no text may take. On a quiet machine a text takes at most one second; other
+#: processes that use the same caches make parsing several times slower.
 HANG = 5.0
 
 

@@ -1,4 +1,4 @@
-"""What an error underlines: the word or the expression that is at fault, no more."""
+"""An error underlines exactly the word or the expression at fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def session() -> Iterator[cql.Session]:
         yield made
 
 
-# ‹…› is what the carets show.
+# The carets underline the text in ‹…›.
 @pytest.mark.parametrize(
     ("marked", "message"),
     [

@@ -1,4 +1,5 @@
-"""Spellings of Flink, ksqlDB, DuckDB and STREAM that mean what is written otherwise here."""
+"""Spellings of Flink, ksqlDB, DuckDB and STREAM for constructs that this dialect spells
+differently."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_left_asof_join(session: cql.Session, words: str) -> None:
 
 
 def test_emit_of_a_view(session: cql.Session) -> None:
-    """A query without EMIT of its own takes that of the view; a table takes the final rows."""
+    """A query without EMIT uses the EMIT of the view that it reads; a table stores the final
+    rows."""
     session.sql("CREATE VIEW v AS SELECT k, count(*) AS n FROM clicks GROUP BY k EMIT CHANGES")
     changes = session.sql("SELECT * FROM v").to_arrow()
     assert changes.column_names == ["_time", "_weight", "k", "n"]
@@ -84,7 +86,7 @@ def test_emit_of_a_view(session: cql.Session) -> None:
 def test_tables_of_flink_are_told_as_streams(
     session: cql.Session, tmp_path: Path, columns: str, message: str
 ) -> None:
-    """The hint holds the user's names, and running it gives the rows."""
+    """The hint contains the user's names, and its statements make the rows readable."""
     (tmp_path / "a.csv").write_text("id,ts\n1,2024-01-01 00:00:00\n")
     source = f"('connector' = 'filesystem', 'path' = '{tmp_path / 'a.csv'}', 'format' = 'csv')"
     with pytest.raises(cql.CqlError) as caught:

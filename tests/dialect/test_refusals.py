@@ -1,5 +1,5 @@
-"""What every refusal has in common: its hint says something else than what was written, and who
-follows it once is not refused with the same words."""
+"""The hint of every refusal differs from the words at fault. A text that follows the hint is not
+refused again with the same message and hint at the same position."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WRITTEN = (
     *(text.replace("¦", "", 1) for text, _, _ in DIALECT_CASES),
     *FOREIGN,
 )
-#: A word or a sign, as one may forget it, write it twice or misspell it.
+#: A string, a word or a sign: the part of a text that a mistake drops, repeats or misspells.
 _PARTS = re.compile(r"'[^']*'|\w+|[^\w\s]")
-#: Of a hint that shows a form, not a text to put in place.
+#: Matches a hint that shows a form instead of a replacement.
 _FORM = re.compile(r"[\[<…]|single quotes")
 
 
 def refusal(text: str) -> CqlError | None:
-    """What the parser or the binder has against a text."""
+    """The error of the parser or the binder for a text, or None."""
     try:
         W.bind(text)
     except CqlError as error:
@@ -34,7 +34,7 @@ def refusal(text: str) -> CqlError | None:
 
 
 def underlined(text: str, error: CqlError) -> tuple[int, int]:
-    """From where to where the carets stand."""
+    """The start and the end of the underlined part of the text."""
     assert error.position is not None
     lines = text.splitlines(keepends=True)
     start = sum(map(len, lines[: error.position.line - 1])) + error.position.column - 1
@@ -42,7 +42,7 @@ def underlined(text: str, error: CqlError) -> tuple[int, int]:
 
 
 def replacements(hint: str) -> Iterator[str]:
-    """What a hint offers in place of the words that an error underlines."""
+    """The replacements that a hint offers for the underlined words."""
     if found := re.fullmatch(r"did you mean (.*)\?", hint):
         yield from found[1].split(" or ")
     elif found := re.match(r"(?:one of|columns|its columns|there are|FROM has): (.*)", hint):
@@ -52,7 +52,7 @@ def replacements(hint: str) -> Iterator[str]:
 
 
 def followed(text: str, error: CqlError, hint: str) -> Iterator[str]:
-    """The text as it is once the hint has been followed."""
+    """The texts that follow the hint."""
     start, end = underlined(text, error)
     if hint.startswith("add ") and re.fullmatch(r"add (\S+)(?: at its end.*)?", hint):
         yield f"{text} {hint.split()[1]}" if hint[4:] in ")]" else text + hint.split()[1]
@@ -66,7 +66,7 @@ def followed(text: str, error: CqlError, hint: str) -> Iterator[str]:
 
 
 def behind(before: str, words: str) -> str:
-    """What of the words of a whole clause does not stand there yet."""
+    """The words of a clause, without the first words if ``before`` ends with them."""
     parts, said = words.split(), before.upper().split()
     known = next((n for n in range(len(parts), 0, -1) if said[-n:] == parts[:n]), 0)
     return " ".join(parts[known:])
@@ -102,7 +102,7 @@ def test_following_a_hint_leads_on() -> None:
 
 
 def mistake(text: str, chance: random.Random) -> str:
-    """The text without one of its parts, with one twice or misspelt, or cut short."""
+    """The text with one part dropped, repeated or misspelt, or cut off behind this part."""
     part = chance.choice([*_PARTS.finditer(text)])
     start, end = part.span()
     misspelt = f"{text[:start]}{part[0][:-1]}x{part[0][-1]}{text[end:]}"

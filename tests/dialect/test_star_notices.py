@@ -1,4 +1,4 @@
-"""``*`` leaves out columns that no query can use: a notice names them, once."""
+"""``*`` leaves out columns that no query can use; a notice names each of them, once per session."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_no_notice_where_nothing_is_left_out_unasked(session: Session, tmp_path:
         "SELECT * EXCEPT (user, TAGS) FROM f",
         "SELECT p.* EXCEPT (s, l, m, d, u, `a.b`) FROM f, p",
         f"CREATE STREAM g (id BIGINT) USING json OPTIONS (path '{tmp_path}/a.json');"
-        " SELECT * FROM g",  # declared: what the files hold beside it is nobody's concern
+        " SELECT * FROM g",  # declared: other fields of the files cause no notice
     ):
         assert notices(session, text) == []
     with pytest.raises(BindError, match="has no column other to leave out"):

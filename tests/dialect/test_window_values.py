@@ -1,4 +1,4 @@
-"""A window in the select list: its start and end, under Spark's names."""
+"""A window in the select list stands for its start and end, under Spark's names."""
 
 from __future__ import annotations
 

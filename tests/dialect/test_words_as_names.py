@@ -1,4 +1,4 @@
-"""Words of the grammar as names of columns and tables, bare where Spark takes them bare."""
+"""Words of the grammar as names of columns and tables, unquoted where Spark allows it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LATE_PLACES = (
 
 
 def same(text: str, word: str) -> None:
-    """Bare and in backticks the word means the same."""
+    """Checks that the bare word and the word in backticks give equal trees."""
     bare, quoted = (
         parse(text.replace("{}", written))[0] for written in (word.lower(), f"`{word.lower()}`")
     )

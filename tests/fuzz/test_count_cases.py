@@ -1,4 +1,4 @@
-"""The program that counts random cases (``count_cases``); all of them with ``--full``."""
+"""The program that counts random cases (``count_cases``); ``--full`` runs all cases."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_every_operator_is_among_the_profiles() -> None:
 
 
 def _marks(stream: Stream) -> dict[tuple[object, ...], bool]:
-    """Of each row, whether it is a late row; of those, and of rows without a time, the place."""
+    """By row: whether the row is late, the row watermark of a late row, and the place of a row that
+    is late or has no time."""
     known = Column(stream.progress, None)
     found = {}
     for k, row in enumerate(stream.rows):
@@ -82,7 +83,7 @@ def test_permutations_make_no_late_rows(seed: int) -> None:
     for number in range(200):
         rng = random.Random(f"{seed} {number}")
         made = random_stream(rng, rng.choice("an"))
-        rows = tuple((r[0], k, *r[2:]) for k, r in enumerate(made.rows))  # each by itself
+        rows = tuple((r[0], k, *r[2:]) for k, r in enumerate(made.rows))  # all rows differ
         stream = Stream(made.name, rows, made.slack)
         other = Stream(made.name, _shuffled(stream, rng), made.slack)
         assert _marks(other) == _marks(stream)

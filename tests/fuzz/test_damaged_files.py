@@ -1,4 +1,4 @@
-"""Damaged files: rows or our own error, never the end of the process."""
+"""Damaged files give rows or a CatalogError; they never end the process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_a_footer_that_lies(tmp_path: Path, table: pa.Table) -> None:
 
 
 def test_nulls_that_an_arrow_file_counts_wrongly(tmp_path: Path) -> None:
-    """Readers go by the number: values under a NULL would come out."""
+    """A batch with a wrong null count is refused, since readers that trust the count would output
+    values under NULLs."""
     path = tmp_path / "a.arrow"
     with pa.ipc.new_stream(path, pa.schema([("n", pa.int64())])) as writer:
         writer.write_batch(pa.record_batch({"n": pa.array([1, None, 3, None, 5])}))

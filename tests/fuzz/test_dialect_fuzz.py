@@ -1,4 +1,4 @@
-"""Damaged texts: only ParseError comes out, with a position, soon; what parses round-trips."""
+"""Damaged texts raise only ParseError, with a position and in time; texts that parse round-trip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN = re.compile(r"\s+|'[^']*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|[A-Za-z_]\w*|\d+(?:
 VOCABULARY = sorted({token for text in CORPUS for token in TOKEN.findall(text)} | set(KEYWORDS))
 CHARACTERS = "()[]{}<>.,;:'\"`-+*/%=!|&^~?@#$\\_ \n\t\r\0aZé0951≥\u00a0\u2028\ufeff😀\ud800e"
 
-#: Seconds of work that no machine, however slow, needs for a short text.
+#: CPU seconds that no machine, however slow, needs for a short text.
 ENDLESS = 30
 
 Mutation = Callable[[random.Random, str], str]
@@ -119,7 +119,7 @@ def mutants(seed: int, count: int) -> list[str]:
 
 
 def examine(text: str) -> str | None:
-    """What is wrong with the dialect's treatment of this text, if anything."""
+    """Parses a text. Returns a description of the parser's fault, or None."""
     start = time.thread_time()
     try:
         trees = parse(text)
@@ -133,7 +133,7 @@ def examine(text: str) -> str | None:
             return f"the position {error.position} is outside of the text"
         str(error)
         return None if error.__cause__ is None else f"sqlglot failed: {error.__cause__!r}"
-    except Exception as error:  # none but refusals may come
+    except Exception as error:  # the parser may only raise ParseError
         return f"raised {error!r}"
     if time.thread_time() - start > ENDLESS:
         return "parsing took far too long"

@@ -41,7 +41,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(canary: Path) -> dict[str, Any]:
-    """What happened in the process that ran the texts (see hostile_run)."""
+    """The report of the process that ran the texts (``hostile_run``)."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.fuzz.hostile_run", str(canary)],
         capture_output=True,
@@ -67,7 +67,7 @@ def test_no_file_is_made_or_shown(found: dict[str, Any], canary: Path) -> None:
 
 
 def test_only_our_errors_each_with_a_place(found: dict[str, Any]) -> None:
-    """Nothing hangs, nothing but a CqlError comes out, and it says where."""
+    """No text hangs. Each text runs or raises a CqlError with a position."""
     bad = [
         (text, outcome)
         for text, outcome, _ in found["outcomes"]
@@ -107,7 +107,7 @@ def test_kernels_import_only_the_library(found: dict[str, Any]) -> None:
 
 
 FORBIDDEN = {"eval", "exec", "compile", "__import__"}
-#: Who starts a Java or loads a kernel: (file, called name).
+#: The calls that start a process or load a module: (file, called name).
 ALLOWED = {
     ("catalog/spark/java.py", "run"),
     ("catalog/spark/session.py", "Popen"),
@@ -128,7 +128,8 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_the_engine_never_evaluates() -> None:
-    """No eval, exec or compile in it; processes and Spark's SQL in one place each."""
+    """The engine calls no eval, exec or compile. Only the calls in ``ALLOWED`` start processes, and
+    only two files send SQL to Spark."""
     for file, call in _calls():
         match call.func:
             case ast.Name(id=name):
@@ -150,7 +151,7 @@ def test_the_engine_never_evaluates() -> None:
 
 
 class Recorder:
-    """Every text that is handed to Spark to be parsed."""
+    """Records every text that Spark receives to parse."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from pyspark.sql import DataFrame, SparkSession, functions
@@ -215,7 +216,7 @@ def test_hostile_names_stay_names_in_spark(
 
 @pytest.mark.spark
 def test_hostile_columns_go_through_spark(spark: Any, canary: Path) -> None:
-    """Columns that a file can hold come and go under the names that they have."""
+    """Columns with hostile names keep these names in a table of Spark, if files allow them."""
     words = {"dir": str(canary), "touch": f"touch {canary}/pwned", "mark": MARK}
     names = [filled(s, **words) for s in (*PYTHON, *SQL)]
     names = [n for n in names if not set(n) & set(",;{}()\n\t=\x00") and "${" not in n]

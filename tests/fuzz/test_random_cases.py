@@ -1,8 +1,8 @@
-"""Random cases against the reference; a failing one prints its name and shrinks.
+"""Random cases against the reference. A failing case prints its name and shrinks.
 
-``pytest tests/fuzz/test_random_cases.py --full`` runs 10,000 over all 300 shapes.
-Again with one seed: ``--seed N``; one case alone:
-``python -m tests.support.fuzz.random_cases SHAPE:SEED``.
+``pytest tests/fuzz/test_random_cases.py --full`` runs 10,000 cases over all 300 shapes.
+``--seed N`` repeats the cases of a seed; ``python -m tests.support.fuzz.random_cases SHAPE:SEED``
+runs one case.
 """
 
 from __future__ import annotations

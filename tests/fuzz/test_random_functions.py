@@ -1,4 +1,4 @@
-"""Random cases with functions of the user in the place of the engine's."""
+"""Random cases with user functions in place of the engine's functions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CALLED = re.compile(rf"\b({'|'.join(TWINS)})\(")
 
 
 def twin_of(case: Case) -> Case:
-    """The case with functions of the user in the place of the engine's."""
+    """The case with user functions in place of the engine's functions."""
     text = _CALLED.sub(r"own_\1(", case.shape.text)
     return replace(case, shape=replace(case.shape, text=text))
 
@@ -58,8 +58,9 @@ def twin_of(case: Case) -> Case:
 def test_random_cases_are_the_same_with_twins_of_the_functions(
     full: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries under every runtime, with panes, unions, late and bad rows; the reference computes
-    with the engine's functions, the engine with the user's."""
+    """The engine runs the queries with user functions and agrees with the reference, which runs
+    them with the engine's functions. The cases cover all runtimes, panes, unions, late and bad
+    rows."""
     engine = random_cases.open_session
 
     def with_functions(case: Case) -> cql.Session:

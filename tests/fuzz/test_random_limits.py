@@ -1,5 +1,5 @@
-"""LIMIT over random rows, in every runtime, against the reference: exactly, where the order of the
-result is defined; else so many rows of the whole answer."""
+"""LIMIT over random rows, under every runtime, against the reference. The rows must be equal if the
+query defines their order; otherwise they must be rows of the whole answer, in the right number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS, SLACK, ROWS = "t bigint, k bigint, v bigint", 4, 60
 WINDOWS = (
     "SELECT k, count(*) AS n, sum(v) AS s, window_end AS e FROM a [RANGE 10 SLIDE 5] GROUP BY k"
 )
-#: The order of the result is defined: that of arrival, or the one that is written.
+#: Queries that define the order of their rows: arrival order or ORDER BY.
 EXACT = (
     "SELECT t, k, v FROM a WHERE k <> 1 LIMIT :n OFFSET :m",
     "SELECT t, k, v FROM a ORDER BY t, k, v LIMIT :n OFFSET :m",
@@ -35,7 +35,7 @@ EXACT = (
     f"SELECT * FROM ({WINDOWS} ORDER BY n DESC, k LIMIT 2 PER WINDOW) LIMIT :n OFFSET :m",
     f"SELECT count(*) AS c FROM ({WINDOWS} LIMIT :n OFFSET :m)",
 )
-#: It is not.
+#: Queries that do not define the order of their rows.
 SOME = (
     WINDOWS,
     "SELECT t, v FROM a UNION b AS u",
@@ -44,7 +44,7 @@ SOME = (
 
 
 def rows_of(rng: random.Random) -> list[tuple[int, int, int]]:
-    """Up to ROWS of them, some of which come too late; v is different in each."""
+    """Fewer than ROWS rows (t, k, v), some of them late; v differs in each row."""
     return [
         (n // 2 + rng.choice((0, 0, 1, 3, -3, -7)), rng.randrange(4), n)
         for n in range(rng.randrange(ROWS))
@@ -70,8 +70,8 @@ Rows = list[tuple[Any, ...]]
 
 
 def answers(text: str, case: int, full: bool) -> Iterator[tuple[Rows, dict[str, Rows], int, int]]:
-    """The rows that the engine gives under some runtimes, of data that ``case`` draws; with the
-    data, LIMIT and OFFSET."""
+    """Under several runtimes: the output rows of the engine, the input rows that ``case`` draws,
+    LIMIT and OFFSET."""
     rng = random.Random(f"{text} {case}")
     inputs: dict[str, Rows] = {name: [*rows_of(rng)] for name in ("a", "b")}
     n, m = rng.choice((0, 1, 2, 3, 7, 20, 100)), rng.choice((0, 0, 1, 5))

@@ -1,4 +1,4 @@
-"""Random plans under the ordered runtime (``stress_ordered``); more of them with ``--full``."""
+"""Random plans under the ordered runtime (``stress_ordered``); ``--full`` runs more plans."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def test_a_stream_that_comes_to_a_join_in_turns_runs_ordered() -> None:
 
 
 def test_turns_that_are_over_make_room() -> None:
-    """When this stream has ended, the join with a table has so many turns for which no row will
-    come that those of the last unit have no place, and nothing is inside."""
+    """At the end of this stream, ended turns fill the turn queue of the join with the table, and no
+    morsel is inside. The runtime must remove these turns, or the turns of the last morsel find no
+    place."""
     case = data_set("tablejoin/38", 4)
     text = """
         WITH u AS (SELECT * FROM a WHERE q > 1 UNION ALL SELECT * FROM u UNION ALL SELECT * FROM a)

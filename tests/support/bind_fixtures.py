@@ -1,4 +1,4 @@
-"""A catalog without data, made of CREATE STREAM texts, and short ways to bind."""
+"""A catalog without data, made from CREATE statements, and helpers that bind and print plans."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class FakeRelation:
 
 
 class FakeCatalog:
-    """Names match without regard to case, by their last parts, as in a session's catalog."""
+    """A catalog that finds a relation by the last parts of its name, ignoring case, like the
+    catalog of a session."""
 
     def __init__(self) -> None:
         self.relations: dict[tuple[str, ...], FakeRelation] = {}
@@ -95,7 +96,7 @@ CREATE TABLE spark_catalog.db.flights (origin STRING NOT NULL, delay INT, at TIM
 
 @dataclass
 class World:
-    """A catalog and a context that statements change, as a session would."""
+    """A catalog and a context that statements change, as in a session."""
 
     catalog: FakeCatalog = field(default_factory=FakeCatalog)
     context: Context = field(default_factory=Context)
@@ -129,7 +130,8 @@ class World:
         return self._bound(parse_one(text), self.fresh(parameters))
 
     def _bound(self, tree: exp.Expr, context: Context) -> Statement:
-        """What a tree means; it stays as it is, whatever comes of it: sessions bind it again."""
+        """The bound tree. Asserts that ``bind`` does not change the tree, even if it raises:
+        sessions bind a tree several times."""
         before = anatomy(tree)
         try:
             return bind(tree, self.catalog, context)
@@ -146,7 +148,7 @@ class World:
 
 
 def anatomy(tree: exp.Expr) -> list[object]:
-    """All that the nodes of a tree are, and who hangs on whom."""
+    """The identity, parent, arguments, metadata and type of each node of a tree."""
     return [
         (
             (id(node), type(node), id(node.parent), node.arg_key, node.index),
@@ -174,7 +176,7 @@ _SIGNS = {
 
 
 def show(expr: Expr) -> str:
-    """An expression as one line, columns by index."""
+    """An expression as one line; each column shows its name and index."""
     match expr:
         case Column():
             return f"{expr.name}#{expr.index}"

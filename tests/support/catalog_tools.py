@@ -1,5 +1,5 @@
-"""Helpers of the catalog's tests: draining readers, files of every format, a clock that only tests
-move."""
+"""Helpers for the tests of the catalog: draining readers, writing files of each format, and a clock
+that only tests advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from cql.executor.protocols import BLOCK_ROWS, Block, Reader, Source
 
 
 class FakeClock:
-    """Time passes only while somebody sleeps; ``events`` run when their time has come."""
+    """A clock in seconds that only ``sleep`` advances; ``sleep`` runs the ``events`` that are
+    due."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -39,7 +40,8 @@ class FakeClock:
 
 @contextmanager
 def blocks_of_eight() -> Iterator[None]:
-    """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
+    """Sets the block size to 8 rows and the group that is searched for bad rows to 4 rows, so that
+    little data reaches every cut."""
     from cql.catalog import blocks
     from cql.catalog.files import text
     from cql.catalog.memory import iterables, rows
@@ -53,7 +55,8 @@ def blocks_of_eight() -> Iterator[None]:
 
 
 def drain(reader: Reader, *, keep: bool = False) -> list[Block]:
-    """All blocks. The first row that cannot be read is an error, unless such rows are kept."""
+    """All blocks of the reader. Raises CatalogError at the first bad row unless ``keep`` is
+    true."""
     blocks = []
     while (block := reader.next()) is not None:
         if block.bad and not keep:
@@ -66,7 +69,7 @@ def drain(reader: Reader, *, keep: bool = False) -> list[Block]:
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With dictionary-encoded strings decoded."""
+    """The batch with its dictionary-encoded columns decoded."""
     columns: list[Any] = list(batch.columns)
     arrays = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
     if not arrays:
@@ -84,7 +87,8 @@ def read(source: Source, columns: Sequence[str] | None = None, offset: Any = Non
 
 
 def check_replay(source: Source, limit: int = 12) -> list[Any]:
-    """Every block's offset gives exactly the rows after it, and the same blocks."""
+    """Checks for ``limit`` blocks that reading from a block's offset gives the same later blocks.
+    Returns all rows."""
     names = list(source.schema.names)
     blocks = drain(source.open(names), keep=True)
     for i, block in list(enumerate(blocks))[:limit]:

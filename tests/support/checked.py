@@ -349,8 +349,8 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
 def _held_in_front(operator: StageOperator, node: WidAggregateExec, counts: Any) -> int:
     """The sum of ``count(*)`` over the groups in the front stack of two-stacks.
 
-    FRONT holds the groups of the next window. A pane in the front stack holds the rest of a group
-    after the pane leaves."""
+    FRONT holds the groups of the next window. The region of a pane in the front stack holds the
+    aggregates of its groups after the pane leaves the window."""
     window, pane, state = node.window, node.pane, operator.state
     assert window is not None
     assert window.slide
@@ -382,7 +382,7 @@ def _held_in_front(operator: StageOperator, node: WidAggregateExec, counts: Any)
 def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) -> int:
     """The number of open windows that contain the region ``id_`` of an operator with panes.
 
-    The region is a window's own region, or a pane (in two-stacks, a pane after the front)."""
+    The region belongs to one window or is a pane (in two-stacks, a pane after the front)."""
     window, pane = node.window, node.pane
     assert window is not None
     assert window.range
@@ -408,7 +408,8 @@ def built_nodes(root: Physical) -> list[Physical]:
 
 
 def check_graph(graph: Graph, root: Physical) -> list[Checked]:
-    """Wraps every operator in place."""
+    """Replaces each operator of the graph by its ``Checked`` wrapper; returns the wrappers. The
+    graph must be built without fusion."""
     nodes = built_nodes(root)
     if isinstance(
         root, UnionExec | SlackExec | SourceExec | LimitExec

@@ -1,4 +1,4 @@
-"""Texts that the dialect reads, by construct; the parse, error and fuzz tests share them."""
+"""Texts that the dialect accepts, by construct, for the parse, error and fuzz tests."""
 
 # ruff: noqa: E501
 from __future__ import annotations
@@ -261,6 +261,6 @@ def query_files() -> list[Path]:
 
 
 def script(text: str) -> tuple[list[exp.Expr], exp.Expr]:
-    """What a query file declares before its query, and the query."""
+    """The statements of a query file before its query, and the query."""
     *before, query = parse(text)
     return before, query

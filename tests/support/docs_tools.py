@@ -1,15 +1,16 @@
-"""The documentation as data: the blocks of its pages, running them, and the parts that are made
-from the code.
+"""Reads the documentation, runs its blocks, and makes the parts that come from the code.
 
-The pages are the README and every page in ``docs/``. ``python -m tests.support.docs_tools``, with
-pages or without, writes the made parts and the outputs that the blocks give now into these pages,
-or into all of them (``--spark``: those of the Spark blocks too). The tests compare both.
+The pages are the README and every page in ``docs/``. ``python -m tests.support.docs_tools`` writes
+the made parts and the current outputs of the blocks into the pages that its arguments name, by
+default into all pages. ``--spark`` includes the outputs of the Spark blocks. The tests compare both
+with the pages.
 
-A fenced block of ``python``, ``sql``, ``console`` or ``sh`` runs; the ``text`` block behind it is
-its output. ``<!-- spark -->`` in front of a block: it needs Spark. ``sql name.cql`` is a file.
+A fenced block of ``python``, ``sql``, ``console`` or ``sh`` runs; the ``text`` block after it holds
+its output. ``<!-- spark -->`` above a block marks a block that needs Spark. A block
+``sql name.cql`` is written to the file ``name.cql``.
 
-Each page is a tour of its own, with its own session and working directory. A page of ``docs/``
-begins with the blocks of ``docs/example-data.md``.
+Each page has its own session and working directory. A page of ``docs/`` first runs the blocks of
+``docs/example-data.md``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.support.paths import ROOT
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-#: Its blocks have run when another page of ``docs/`` begins.
+#: Every other page of ``docs/`` first runs the blocks of this page.
 COMMON = DOCS / "example-data.md"
 RUNS = ("python", "sql", "console", "sh")
 SPARK = "<!-- spark -->"
@@ -40,8 +41,9 @@ _PROMPT, _MORE = "cql> ", "...> "
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block that runs; ``line`` counts from 1. ``output`` is None where the README shows
-    none; ``output_lines`` are where it stands, from 0, the end not included."""
+    """A fenced block that runs. ``line`` is the number of its opening line, from 1. ``output``
+    is None if the page shows no output; ``output_lines`` are the first line of the output, from 0,
+    and the line after its end."""
 
     kind: str
     file: str
@@ -54,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as it was when it was read. ``name`` is its path below the top folder."""
+    """A page and its text. ``name`` is the path relative to the repository."""
 
     path: Path
     text: str
@@ -69,7 +71,7 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """The README first, then those of ``docs/`` in the order of their paths."""
+    """The README, then the pages of ``docs/`` in the order of their paths."""
     paths = (README, *sorted(DOCS.rglob("*.md")))
     return [Page(path, path.read_text("utf-8")) for path in paths]
 
@@ -83,7 +85,7 @@ def blocks(text: str) -> list[Block]:
         if kind not in RUNS:
             continue
         output, where = None, (end + 1, end + 1)
-        if kind == "console":  # its output stands between its inputs
+        if kind == "console":  # the block holds inputs and outputs in turn
             output, where = "\n".join(lines[start + 1 : end]), (start + 1, end)
         elif k + 1 < len(fences):
             first, last, next_info = fences[k + 1]
@@ -96,7 +98,8 @@ def blocks(text: str) -> list[Block]:
 
 
 def _fences(lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """(index of the opening line, of the closing line, info string)."""
+    """Of each fenced block: the index of its opening line, of its closing line, and its info
+    string."""
     opened: tuple[int, str] | None = None
     for k, line in enumerate(lines):
         if not line.startswith("```"):
@@ -109,8 +112,8 @@ def _fences(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 class Runner:
-    """Runs the blocks of a page in order: python in one namespace, statements in the session that
-    it made. The working directory is the caller's business: blocks write files into it."""
+    """Runs the blocks of a page in order. Python blocks share one namespace; statements run in its
+    ``session``. The blocks write files into the working directory, which the caller sets."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -123,7 +126,7 @@ class Runner:
         self.names["session"].close()
 
     def run(self, block: Block) -> str:
-        """What the block prints, without trailing spaces."""
+        """The output of the block, without trailing spaces."""
         match block.kind:
             case "python":
                 shown = self._python(block)
@@ -146,7 +149,7 @@ class Runner:
         return out.getvalue()
 
     def statements(self, text: str) -> str:
-        """What the shell shows for ``text``, in the session of the page."""
+        """The output of the shell for ``text``, in the session of the page."""
         from cql.repl.shell import Shell
         from cql.show import render
 
@@ -159,7 +162,7 @@ class Runner:
 
 
 def _inputs(text: str) -> Iterator[tuple[str, str]]:
-    """Inputs of a console block: as they look there, and as they were typed."""
+    """The inputs of a console block, each with and without its prompts."""
     typed: list[str] = []
     for line in text.split("\n"):
         if line.startswith(_PROMPT) and typed:
@@ -175,7 +178,7 @@ def _commands(text: str) -> Iterator[list[str]]:
     held = ""
     for line in text.split("\n"):
         held += line + "\n"
-        with contextlib.suppress(ValueError):  # a quote is open: the next line belongs to it
+        with contextlib.suppress(ValueError):  # a quote is open: the command has another line
             words = shlex.split(held, comments=True)
             held = ""
             if words:
@@ -201,7 +204,7 @@ _VARYING = (
 
 
 def comparable(output: str) -> str:
-    """``output`` without what differs from run to run."""
+    """``output`` without the parts that differ from run to run."""
     for pattern, instead in _VARYING:
         output = pattern.sub(instead, output)
     return output
@@ -284,14 +287,15 @@ def page_of(name: str) -> Page:
 
 
 def part(name: str) -> str:
-    """What stands between ``<!-- name -->`` and ``<!-- end name -->``, on the page that has it."""
+    """The text between ``<!-- name -->`` and ``<!-- end name -->`` on the page that has the
+    part."""
     found = _part(name).search(page_of(name).text)
     assert found
     return found.group(1).strip("\n")
 
 
 def with_parts(text: str) -> str:
-    """``text`` with the made parts that it has as the code makes them."""
+    """``text`` with its made parts replaced by the current ones."""
     for name, make in MADE.items():
         made = f"<!-- {name} -->\n{make()}\n<!-- end {name} -->"
         text = _part(name).sub(lambda _, made=made: made, text)
@@ -303,7 +307,7 @@ def _part(name: str) -> re.Pattern[str]:
 
 
 def examples(name: str) -> list[str]:
-    """The example of each row of a table: what stands in its last column."""
+    """The last text in backticks of each row of the table ``name``."""
     rows = [r for r in part(name).split("\n") if r.startswith("| ")][1:]
     return [re.findall(r"`([^`]+)`", row)[-1] for row in rows]
 
@@ -320,7 +324,7 @@ def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
 
 
 def rewrite(path: Path, spark: bool) -> int:
-    """Writes the page anew; the number of outputs that changed."""
+    """Rewrites the page. Returns the number of outputs that changed."""
     text = with_parts(path.read_text("utf-8"))
     page = Page(path, text)
     outputs = []

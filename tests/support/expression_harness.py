@@ -1,4 +1,4 @@
-"""Wraps emitted expressions in row loops of one generated module, and runs them over rows.
+"""Compiles emitted expressions into row loops of one generated module, and runs them over rows.
 
 A result is a value in storage form, None for NULL, or ``Failed(kind)``. Booleans are Python bools,
 text is str or bytes.
@@ -35,7 +35,7 @@ from cql.executor.strings.host_functions import DictionaryTables, compute_host_c
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Expr, Literal
 
-CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do
+CHUNK = 8  # jobs per compiled function: larger functions take longer to compile than more functions
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Failed:
 
 @dataclass
 class Job:
-    """One row loop: writes ``exprs`` to outputs; ``host`` is the column computed from them."""
+    """One row loop, which writes ``exprs`` to outputs. ``host`` is the host column that is computed
+    from these outputs."""
 
     exprs: tuple[Expr, ...]
     host: HostSite | None = None
@@ -53,7 +54,7 @@ class Job:
 
 @dataclass
 class Harness:
-    """A scope over a growing source text; see the contract in
+    """The scope of emitted expressions, which appends lines to a source text. The contract is in
     ``cql.executor.codegen.expressions.emit``."""
 
     types: Sequence[DataType]
@@ -68,7 +69,7 @@ class Harness:
     loaded: dict[int, Code] = field(default_factory=dict)
     views: dict[str, str] = field(default_factory=dict)
     slots_of: dict[str, int] = field(default_factory=dict)
-    #: Arrays of words: keys in order, or constants.
+    #: By name, an array of words: sorted keys, or constants.
     rows: dict[str, tuple[tuple[Literal, ...], tuple[Literal | int, ...]]] = field(
         default_factory=dict
     )
@@ -163,7 +164,8 @@ class Harness:
         return out + [Job((e,)) for e in exprs]
 
     def write(self, jobs: Sequence[Job]) -> str:
-        """One function per ``CHUNK`` jobs; arrays come as addresses, named by their slot."""
+        """The text of the module: one function per ``CHUNK`` jobs. A function receives the
+        addresses of its arrays by slot."""
         text = ["from cql.executor.jit.decorators import njit"]
         for first in range(0, len(jobs), CHUNK):
             self.lines, self.depth = [], 1
@@ -187,7 +189,7 @@ class Harness:
             self.line(f"ok{k}_{a}[i] = {valid}")
 
     def _declarations(self) -> dict[str, str]:
-        """Every name that a loop can use, and its declaration; also fixes the slots."""
+        """The declaration of each name that a loop can use. Also assigns the slots."""
         views = {"errors": "words", "need": "words", "rank": "as_i32"}
         for k, kind in enumerate(self.types):
             views |= {f"col{k}": VIEWS[kind.storage], f"mask{k}": "as_u8"}
@@ -228,7 +230,7 @@ def _dtype(kind: DataType) -> np.dtype[Any]:
 
 
 class Kernel:
-    """The compiled expressions. ``run`` can be called with many sets of rows."""
+    """The compiled expressions; each ``run`` evaluates them over one set of rows."""
 
     def __init__(
         self,
@@ -276,7 +278,7 @@ class Kernel:
         return int(constant.value)
 
     def run(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Per expression, its result for each row."""
+        """For each expression, its results for all rows."""
         n = len(rows)
         arrays: dict[str, np.ndarray] = {}
         for k in range(len(self.types)):
@@ -328,7 +330,7 @@ class Kernel:
             errors[:] = 0
             if self.functions[job // CHUNK](job, n, d) == 0:
                 return errors
-            if need[0] >= 0:  # else ranks, which are made anew for every call
+            if need[0] >= 0:  # otherwise the loop needs ranks, which each pass renews
                 self.tables.fill(int(need[0]), int(need[1]))
 
     def _result(self, expr: Expr, out: tuple[np.ndarray, np.ndarray], errors, i: int) -> Any:
@@ -349,7 +351,7 @@ class Kernel:
 
 
 def twin(expr: Expr, row: Sequence[Any]) -> Any:
-    """The slow evaluation of the same row."""
+    """The result of the interpreter for one row."""
     try:
         return evaluate(expr, row)
     except EvaluationError as error:
@@ -357,7 +359,8 @@ def twin(expr: Expr, row: Sequence[Any]) -> Any:
 
 
 def same(a: Any, b: Any, ulps: int = 0) -> bool:
-    """Equal bit by bit, NaNs alike; floats may differ by ``ulps``. Failures are alike."""
+    """Whether two results are equal bit by bit. Floats may differ by ``ulps`` units in the last
+    place; all NaNs are equal, and so are all failures."""
     if isinstance(a, Failed) or isinstance(b, Failed):
         return isinstance(a, Failed) and isinstance(b, Failed)
     if type(a) is not type(b):

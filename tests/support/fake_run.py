@@ -1,4 +1,4 @@
-"""A run of a query without an engine: batches from a list, or from a script of events."""
+"""A run and a sink of a query without an engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeControl:
 
 
 class FakeRun:
-    """Gives ``batches``; then, if ``endless``, waits until it is asked to stop."""
+    """Returns ``batches``; then, if ``endless``, waits for ``request_stop``."""
 
     def __init__(self, *batches: pa.RecordBatch, endless: bool = False) -> None:
         self.state = FakeProgress()
@@ -94,20 +94,20 @@ class FakeRun:
         return pa.table({"reason": ["overflow"]})
 
     def timing(self) -> None:
-        """It has no operators that take time."""
+        """None: the run has no operators."""
 
     def sharing(self) -> None:
         return None
 
     def held_back(self) -> None:
-        """One input holds nothing back."""
+        """None: a single input has no backpressure."""
 
     def kernel_sources(self) -> dict[str, str]:
         return {"fake": "def kernel(): ..."}
 
 
 class FakeSink:
-    """Remembers what was published, epoch by epoch."""
+    """Keeps the values of the first column of each committed epoch."""
 
     def __init__(self) -> None:
         self.schema = SCHEMA

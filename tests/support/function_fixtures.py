@@ -1,4 +1,4 @@
-"""Functions of a user, and a stream to call them over."""
+"""User functions, and a stream whose columns are their arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def session_of(**settings: Any) -> cql.Session:
 
 
 def values(query: Any) -> list[Any]:
-    """The first column of a query."""
+    """The first column of the query's result."""
     return query.to_arrow().column(0).to_pylist()
 
 

@@ -1,5 +1,5 @@
-"""Plans as files, reviewed like code: ``pytest tests/plans tests/house/test_docs.py --rewrite``
-writes them anew."""
+"""Golden files of plans. ``pytest tests/plans tests/house/test_docs.py --rewrite`` rewrites
+them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cql.session.session import Session
 from tests.support.paths import TESTS
 
 FOLDER = TESTS / "plans"
-#: The plans do not depend on the machine.
+#: The cores that the planner sees, so that plans do not depend on the machine.
 CORES = frozenset((0, 1))
 
 
 def record(patch: pytest.MonkeyPatch, plans: list[str]) -> None:
-    """Appends to ``plans``, from now on, each query that any session plans: its text and its
-    physical plan with the reasons, as on a machine of two cores."""
+    """From now on, appends the text and the explained plan of each query of any session to
+    ``plans``. The planner sees a machine with two cores."""
     patch.setattr("os.sched_getaffinity", lambda _: CORES)
     execute = Session._execute
 
@@ -33,10 +33,10 @@ def record(patch: pytest.MonkeyPatch, plans: list[str]) -> None:
 
 
 def agree(path: Path | str, text: str, *, rewrite: bool) -> None:
-    """``text`` is what the golden file holds (there is none of an empty text); with ``rewrite`` the
-    file is written.
+    """Compares ``text`` with the golden file; an empty text has no file. With ``rewrite``, writes
+    the file first.
 
-    Raises AssertionError: they differ, or there is no such file."""
+    Raises AssertionError if they differ."""
     path = FOLDER / path
     if rewrite and text:
         path.parent.mkdir(parents=True, exist_ok=True)

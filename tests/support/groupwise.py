@@ -1,4 +1,4 @@
-"""Results of queries over PUNCTUATE BY."""
+"""Queries over streams with PUNCTUATE BY: their results, and random shapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(rows: list[tuple[Any, ...]], *names: str) -> pa.Table:
 SHAPES = 8
 
 
-#: The shapes from there on are over unions.
+#: The index of the first shape over a union.
 UNITED = 4
 
 

@@ -1,4 +1,4 @@
-"""Queries over two streams that are out of order, with ever new texts."""
+"""Queries over two out-of-order streams that keep bringing new texts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ SETTINGS = {
 
 
 def stream(seed: int) -> pa.Table:
-    """Out of order by up to 8 seconds (5 are promised), NULL keys, ever new names."""
+    """Rows out of order by less than 8 seconds, with NULL keys and mostly distinct names. Tests
+    declare a slack of 5 seconds, so that some rows are late."""
     r = random.Random(seed)
     ts = [i // 2 + r.randrange(8) for i in range(ROWS)]
     return pa.table(

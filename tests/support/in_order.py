@@ -1,4 +1,4 @@
-"""Checks that a join gives its rows in the order that the in-order paper asks for."""
+"""Checks that a join outputs its rows in the order that the in-order paper requires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.support.fuzz.random_cases import (
 
 
 def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> None:
-    """Each operator against the reference; results are in the order of their times."""
+    """Compares each operator in ``IN_ORDER`` with the reference. The results must be in time
+    order."""
     plan = plan_of(case)
     answer = answer_of(case, plan)
     for operator in IN_ORDER:
@@ -24,6 +25,6 @@ def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> N
             one = replace(case, settings=case.settings | way | {"join_operator": operator})
             try:
                 held_against(one, plan, answer)
-            except Exception as error:  # told with the case
+            except Exception as error:  # reported with the case
                 said = f"{type(error).__name__}: {error}\n{one.settings}\n{one.describe()}"
                 raise AssertionError(said) from error

@@ -1,4 +1,4 @@
-"""Sources that a test drives row by row, on a clock that it sets."""
+"""Sources that follow a script of rows and punctuations, and the clock that they advance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _count(row: Mapping[str, Any]) -> tuple[int, float]:
 
 @dataclass
 class Clock:
-    """Seconds, moved by the sources' scripts."""
+    """A clock in seconds that the sources advance."""
 
     time: float = 100.0
 
@@ -44,8 +44,9 @@ class Clock:
 
 @dataclass
 class Script:
-    """A source without an end (until its script is over): at each time of the clock, in seconds
-    from its start, the rows that come then: event times in seconds, or punctuation."""
+    """An unbounded source that ends with its script. ``events`` are pairs of a clock time, in
+    seconds from the opening, and the items that arrive then: the event times of rows, or
+    punctuations, both in seconds."""
 
     clock: Clock
     events: Sequence[tuple[float, Sequence[float | Punctuation]]]
@@ -121,7 +122,8 @@ class Live:
         self.session.sql(f"CREATE STREAM {name} FROM TABLE {base} ORDERED BY ts {clauses}")
 
     def run(self, text: str) -> tuple[list[tuple[int, int, float]], Query]:
-        """(seconds of the clock from the start, rows, window end) of each result."""
+        """The results as (clock time, ``n``, window end), and the query. The clock time is in
+        seconds from the start of the run, the window end in seconds."""
         query = self.session.sql(text)
         assert isinstance(query, Query)
         start, found = self.clock.time, []

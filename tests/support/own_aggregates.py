@@ -1,4 +1,4 @@
-"""Aggregate functions of a user, in Python and compiled, and random cases over them."""
+"""User-defined aggregates, in Python and compiled, and random cases over them."""
 
 # ruff: noqa: N801, N805
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.fuzz.random_data import Stream, random_stream
 from tests.support.fuzz.random_shapes import Shape
 
 
-# Classes are named as the functions of SQL that they are, and their methods take no self.
+# Each class has the name of its SQL function; its methods take no self.
 class own_sum:
     """A sum."""
 
@@ -111,7 +111,7 @@ class own_nulls:
 
 
 def in_python(made: type) -> type:
-    """The same functions, of a kind that is not compiled."""
+    """The aggregate with methods that are not compiled (``functools.partial``)."""
     roles = ("init", "update", "merge", "retract", "final")
     found = {r: functools.partial(getattr(made, r)) for r in roles if hasattr(made, r)}
     return type(made.__name__, (), found)
@@ -136,7 +136,7 @@ IN_PYTHON = [
 NULLS = cql.aggregate("bigint", args=["int"], null_handling="call")(own_nulls)
 
 
-#: Query, streams.
+#: Pairs of a query and the names of its streams.
 QUERIES = (
     ("SELECT own_sum(q) AS a, own_spread(y) AS b, count(*) AS c FROM n", "n"),
     ("SELECT s, own_sum(q) AS a, own_odd(q) AS b FROM a GROUP BY s", "a"),

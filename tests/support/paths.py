@@ -1,4 +1,4 @@
-"""Where the repository and its queries lie."""
+"""The folders of the repository, its tests and its queries."""
 
 from pathlib import Path
 

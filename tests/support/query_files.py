@@ -1,4 +1,4 @@
-"""The files of ``queries/``: their headers, their streams, and rows for those."""
+"""The files of ``queries/``: their headers, and random rows for their streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ ROWS = 120
 
 
 def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[tuple[Any, ...]]:
-    """Rows in order of time; everything else is drawn from few values, so that groups meet."""
+    """Rows in time order. The other columns have few distinct values, so that groups hold several
+    rows."""
     start = 1_700_000_000
     rows = []
     for i in range(ROWS):
@@ -51,7 +52,8 @@ def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[t
 
 
 def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, Context]:
-    """Makes the streams of a file with rows in memory; returns the rows, and what else it names."""
+    """Declares the streams of a file over random rows in memory, and its constants and views.
+    Returns the rows of each stream, and a context with the constants and views."""
     data: dict[str, Any] = {}
     names: dict[str, dict[Any, Any]] = {"constants": {}, "views": {}, "streams": {}}
     listed = [tree for key, value in header(text) if key == "streams" for tree in parse(value)]
@@ -83,7 +85,7 @@ def column_of(values: list[Any], kind: DataType) -> pa.Array:
 
 
 def header(text: str) -> list[tuple[str, str]]:
-    """``-- key: value`` lines; the first line has no key."""
+    """The ``-- key: value`` lines of a file; the key of the first line is empty."""
     lines = [line[2:].strip() for line in text.splitlines() if line.startswith("--")]
     found = [("", lines[0])]
     for line in lines[1:]:

@@ -1,4 +1,5 @@
-"""Texts that are refused, where the caret stands (``¦`` or ``^``), and what the hint says."""
+"""Texts that are refused, each with the place of the caret (``¦`` or ``^``), a part of the message
+and a part of the hint."""
 
 # ruff: noqa: E501
 from __future__ import annotations

@@ -204,7 +204,8 @@ def _is_input(words: list[str], i: int) -> bool:
 
 
 def changes_of(case: Case) -> list[tuple[Any, ...]]:
-    """(_time, row…, weight) from the engine, net per instant and row."""
+    """Runs the engine. Returns its changes as (_time, row…, weight), with the net weight per
+    instant and row."""
     with open_session(case) as session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         query = session.sql(case.text, **case.params)
@@ -228,11 +229,11 @@ Changes: TypeAlias = "list[tuple[Any, ...]]"
 
 
 def expected_changes(case: Case, plan: Logical) -> Changes:
-    """What the reference says."""
+    """The changes that the reference computes."""
     run = Run({s.name: s.rows for s in case.streams}, True, Order())
     return [(now, *row, n) for now, row, n in relations_of(run).changes(plan)]
 
 
 def difference_of_changes(expected: Changes, case: Case) -> str | None:
-    """Runs the engine."""
+    """Runs the engine. Returns a difference from ``expected``, or None."""
     return difference(expected, changes_of(case))

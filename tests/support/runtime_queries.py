@@ -1,4 +1,5 @@
-"""One query for each kind of plan that runtimes differ in, and a stream for them."""
+"""Queries of the kinds of plans that runtimes execute differently, a stream for these queries, and
+the comparison of runtimes."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ QUERIES = {
 
 
 def stream(seed: int, keys: list[int | None]) -> pa.Table:
-    """Out of order by up to 12 seconds, of which 5 are promised: some rows are late."""
+    """Rows out of order by less than 12 seconds. Tests declare a slack of 5 seconds, so that some
+    rows are late."""
     r = random.Random(seed)
     ts = [i // 2 + r.randrange(12) for i in range(ROWS)]
     return pa.table(
@@ -122,7 +124,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def pairwise(seed: int) -> list[dict[str, Any]]:
-    """Settings in which every two values of two settings come together."""
+    """Combinations of ``CHOICES`` that contain each pair of values of two settings."""
     rng, found = random.Random(seed), []
     pairs = {
         (a, x, b, y)
@@ -139,13 +141,13 @@ def pairwise(seed: int) -> list[dict[str, Any]]:
 
 
 def outcome(session: Session, text: str) -> tuple[Any, ...]:
-    """The output, row for row, and what the ledgers count."""
+    """The output in order, the bad rows, and the counts of late rows."""
     run = session.sql(text)
     table = run.to_arrow()
     late = run.late().to_pydict()
     names = [name.split("#")[0] for name in late.pop(next(iter(late)))]
     counts = zip(names, *late.values(), strict=True)
-    bad = run.bad_rows().drop_columns("operator")  # stages are others
+    bad = run.bad_rows().drop_columns("operator")  # the stages depend on the runtime
     return table, bad, sorted(map(repr, counts))
 
 
@@ -161,8 +163,8 @@ def interrupt() -> None:
 
 
 def compare(session: Session, text: str, choices: list[dict[str, Any]]) -> None:
-    """With depth first, for units of the same size: they decide when rows without a partner
-    leave."""
+    """Compares the ordered runtime under each of ``choices`` with depth first. Both use the same
+    ``morsel_rows``, which decides when rows without a partner leave."""
     session.set("runtime", "depth_first")
     expected = {}
     for rows in {settings["morsel_rows"] for settings in choices}:

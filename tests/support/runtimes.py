@@ -44,7 +44,7 @@ BY_NAME = {named(settings): settings for settings in RUNTIMES}
 
 @contextmanager
 def by_default(settings: Settings) -> Iterator[None]:
-    """Meanwhile, the settings are the defaults of every new session and of ``RESET ALL``."""
+    """In this context, the settings are the defaults of each new session and of ``RESET ALL``."""
     before = SessionSettings.__init__.__defaults__
     names = [field.name for field in fields(SessionSettings)]
     values = dict(zip(names, before, strict=True)) | settings

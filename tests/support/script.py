@@ -1,4 +1,5 @@
-"""Operators as scripts: rows and punctuations go in, a transcript of both comes out."""
+"""Drives the operators of a query by hand: a test pushes rows and punctuations, and compares the
+transcript of the output."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ COLUMNS = {"ts": pa.int64(), "k": pa.string(), "v": pa.int64()}
 
 @dataclass
 class Script:
-    """A query without fusion over streams ``a`` and ``b`` of (ts, k, v). ``push`` marks as
-    late rows the rows below what was promised on ts before."""
+    """A query without fusion over streams ``a`` and ``b`` of (ts, k, v). ``push`` marks rows below
+    the last promise on ``ts`` as late rows."""
 
     text: str
     morsel_rows: int = 8
@@ -66,7 +67,7 @@ class Script:
         self.runtime = runtime_of("depth_first", self.graph, self.recorder, self.workspace)
 
     def push(self, rows: str, source: str = "a") -> Script:
-        """One morsel of rows, a line each, in the columns ts, k, v."""
+        """Admits one morsel. Each line of ``rows`` holds ts, k and v of one row."""
         data = table(f"ts k v\n{rows}", list(COLUMNS.values()))
         morsel = self._morsel(source)
         node = sources(self.plan.root)[self.names.index(source)]
@@ -86,7 +87,7 @@ class Script:
         return self._admit(morsel, source)
 
     def promise(self, ts: int, source: str = "a") -> Script:
-        """Punctuation: no later row of the source is below ``ts``."""
+        """Admits a punctuation: no later row of the source is below ``ts``."""
         self.promised[source] = ts
         return self._punctuate(0, ts, source)
 
@@ -125,7 +126,7 @@ class Script:
         return self
 
     def expect(self, transcript: str) -> Script:
-        """Compares what came since the last call."""
+        """Compares the output since the last call with ``transcript``."""
         wanted = [" ".join(line.split()) for line in transcript.strip().splitlines()]
         assert self.lines == wanted
         self.lines.clear()

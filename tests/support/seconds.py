@@ -10,7 +10,7 @@ SECOND = 1_000_000
 
 
 def rows(**columns: list[Any]) -> pa.Table:
-    """``ts`` in seconds."""
+    """A table of the columns; ``ts`` and ``at`` are given in seconds."""
     made = {name: pa.array(values) for name, values in columns.items()}
     for name in ("ts", "at"):
         if name in columns:

@@ -1,4 +1,5 @@
-"""Plans of every kind, and other values of every setting, for tests of what applies where."""
+"""Queries of every kind of plan, and values of every setting other than the default, for tests of
+the plans that each setting affects."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ QUERIES = {
     "function": "SELECT ts, twice(k) AS k FROM a",
     "bad rows": "SELECT ts, 1 / k AS k FROM a ON BAD ROW KEEP",
 }
-#: Settings that others have to be set for.
+#: Settings under which further settings have an effect.
 BASES: tuple[dict[str, Any], ...] = (
     {},
     {"runtime": "ordered", "workers": 2},
@@ -56,7 +57,7 @@ BASES: tuple[dict[str, Any], ...] = (
     {"join_operator": "sync_filter"},
     {"multiway_join": "pipeline", "join_operator": "adaptive"},
 )
-#: Other values, where they are no choices.
+#: Values other than the default, of the settings that are no choices.
 VALUES: dict[str, tuple[Any, ...]] = {
     "workers": (1, 2),
     "morsel_rows": (7,),
@@ -85,7 +86,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 
 def values_of(name: str) -> tuple[Any, ...]:
-    """Values of a setting that are not its default."""
+    """The tested values of a setting other than its default."""
     setting = SETTINGS[name]
     if setting.type is SettingType.CHOICE:
         return tuple(c for c in setting.choices if c != setting.default)

@@ -1,6 +1,7 @@
-"""What Spark's SQL reference for tables has, each feature run in Spark and here.
+"""The table features of Spark's SQL reference, each run in Spark and in the engine.
 
-``docs/spark-matrix.md`` is written from it: ``pytest tests/spark/test_spark_matrix.py --rewrite``.
+``pytest tests/spark/test_spark_matrix.py --rewrite`` writes the results to
+``docs/spark-matrix.md``.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ OURS, SPARKS = "matrix_ours", "matrix_sparks"
 
 @dataclass(frozen=True)
 class Feature:
-    """``table`` is what follows the table's name in CREATE TABLE; ``after`` are statements of Spark
-    over {t}; ``insert`` is what follows INSERT INTO {t}; ``read`` is a query over {t}; ``conf`` are
-    settings of the Spark session."""
+    """``table`` is the text after the table's name in CREATE TABLE; ``insert`` is the text after
+    INSERT INTO {t}; ``after`` are statements over {t} that Spark runs; ``read`` is a query over
+    {t}; ``conf`` are settings of the Spark session."""
 
     title: str
     table: str
@@ -249,7 +250,7 @@ SECTIONS = {
     "The session's time zone": ZONES,
 }
 
-#: Statements about tables, said here. The table {t} has the columns k INT, x STRING.
+#: Statements about tables, for the engine. The table {t} has the columns k INT, x STRING.
 STATEMENTS = (
     "SELECT * FROM {t}",
     "INSERT INTO {t} VALUES (3, 'c')",
@@ -302,24 +303,24 @@ STATEMENTS = (
 
 
 def rows_of(table: Any) -> list[str]:
-    """The rows of an Arrow table in Python's values, as a sorted bag."""
+    """The rows of an Arrow table, each as the text of its Python values, sorted."""
     return sorted(repr(tuple(row.values())) for row in table.to_pylist())
 
 
 def stored(spark: Any, t: str) -> list[str]:
-    """The rows of a table as Spark sees them, of whatever types."""
+    """The rows of a table in Spark, each as JSON (for columns of any type), sorted."""
     return sorted(r[0] for r in spark.table(t).selectExpr("to_json(struct(*))").collect())
 
 
 def said(error: Exception) -> str:
-    """The message of an error of ours in a cell of the table."""
+    """The table cell of an error of the engine."""
     assert isinstance(error, cql.CqlError)
     text = error.message.replace(OURS, "t").replace(SPARKS, "t")
     return "refused: " + text.replace("|", "\\|").replace("\n", " ")
 
 
 def sparks(error: Exception) -> str:
-    """What Spark names an error of its own."""
+    """The name of an error of Spark: its error condition, else its class."""
     condition = getattr(error, "getCondition", lambda: None)()
     return str(condition or type(error).__name__)
 
@@ -346,7 +347,8 @@ def clean(spark: Any) -> None:
 
 
 def tried(spark: Any, session: Any, feature: Feature) -> tuple[str, str, list[str]]:
-    """The cells of a feature (read, written), and the faults: what is neither right nor refused."""
+    """The cells of a feature (read, written), and its faults: results that are neither as in Spark
+    nor refused."""
     try:
         with configured(spark, feature.conf):
             return _tried(spark, session, feature)
@@ -414,7 +416,7 @@ def _read(spark: Any, session: Any, feature: Feature, faults: list[str]) -> str:
 
 
 def stated(session: Any, text: str) -> str:
-    """The cell of a statement."""
+    """The table cell of a statement."""
     try:
         made = session.sql(text.format(t=OURS))
         if hasattr(made, "to_arrow"):
@@ -427,7 +429,7 @@ def stated(session: Any, text: str) -> str:
 def document(
     features: dict[str, list[tuple[str, str, str]]], statements: list[tuple[str, str]]
 ) -> str:
-    """The whole file."""
+    """The text of ``docs/spark-matrix.md``."""
     lines = [
         "# Spark's tables, feature by feature",
         "",

@@ -1,8 +1,8 @@
-"""What each query of ``queries/cql`` should give, worked out a second time from its data.
+"""The expected answers of the queries in ``queries/cql``, computed without the engine.
 
-Nothing of the engine is used here. Rows are read with the standard library; windows are DuckDB's,
-with every row listed beside each window that holds it; relations are computed from scratch at each
-instant, in plain Python. ``python -m tests.support.stream_queries`` writes the golden files.
+The standard library reads the rows. DuckDB aggregates windows, over pairs of a row and a window
+that holds the row. Plain Python computes relations from scratch at each instant.
+``python -m tests.support.stream_queries`` writes the golden files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def money(text: str) -> Decimal:
     return Decimal(text).quantize(CENT)
 
 
-#: Of each column that is not a number: how it reads.
+#: By column that is no number: the function that parses its text.
 READ: dict[str, Callable[[str], Any]] = {
     "ts": dt.datetime.fromisoformat,
     "started": dt.datetime.fromisoformat,
@@ -57,7 +57,7 @@ READ: dict[str, Callable[[str], Any]] = {
 } | dict.fromkeys(
     ("src", "dst", "proto", "flag", "bidder", "seller", "buyer", "burrow", "ring"), str
 )
-#: The event time of each stream, and how far it may fall back.
+#: By stream: its event time and its slack.
 WITHIN: dict[str, tuple[str, Any]] = {
     "backbone": ("ts", seconds(4)),
     "customer": ("ts", seconds(20)),
@@ -73,8 +73,8 @@ WITHIN: dict[str, tuple[str, Any]] = {
 
 @cache
 def arrivals(name: str) -> list[SimpleNamespace]:
-    """The rows of a stream as they arrive, with ``seq``, their ``time`` and their ``mark``: how far
-    the stream had promised to be just before (None for the first). Damaged lines are left out."""
+    """The rows of a stream in arrival order, without damaged lines. Each row has its number
+    ``seq``, its event time ``time`` and its row watermark ``mark`` (None for the first row)."""
     column, within = WITHIN[name]
     found: list[SimpleNamespace] = []
     highest = None
@@ -103,15 +103,16 @@ def _records(name: str) -> Iterator[dict[str, Any]]:
 
 
 def punctual(name: str) -> list[SimpleNamespace]:
-    """What relations and orders see: no row behind its mark, by time and then by arrival."""
+    """The rows that relations and orders read: the rows that are not late, by time and then by
+    arrival."""
     rows = [r for r in arrivals(name) if r.mark is None or r.time >= r.mark]
     return sorted(rows, key=lambda r: r.time)
 
 
 # ------------------------------------------------------------------------------------ windows
 
-#: Each row beside each window that holds it, unless that had ended by the row's own mark. Times are
-#: in microseconds (seconds for the cars' reports).
+#: Pairs of a row and a window that holds the row and ends after its row watermark. Times are in
+#: microseconds (in seconds for the cars' reports).
 WINDOWED = """(
     SELECT *, w AS window_start, w + {width} AS window_end
     FROM (SELECT *, unnest(generate_series(time // {slide} * {slide} - {width},
@@ -126,7 +127,7 @@ def over(name: str, width: int, slide: int) -> str:
 
 
 def duck(sql: str, *streams: str) -> Table:
-    """The answer of DuckDB over the streams in the order of arrival."""
+    """The answer of DuckDB over the streams in arrival order."""
     connection = duckdb.connect()
     for name in streams:
         rows = [vars(row) for row in arrivals(name)]
@@ -186,8 +187,8 @@ def net_scans() -> Table:
 
 
 def net_syn_share() -> Table:
-    """Behind the slack of two seconds (of the tcp packets, which is what the window sees) and
-    behind its own mark, a packet misses the windows that had ended."""
+    """A packet counts in the windows that end after its row watermark and after the latest time of
+    the earlier tcp packets less two seconds (the slack, which only sees tcp packets)."""
     kept = (
         "(SELECT * REPLACE (greatest(mark, max(time) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED"
         " PRECEDING AND 1 PRECEDING) - 2000000) AS mark) FROM customer WHERE proto = 'tcp')"
@@ -210,13 +211,12 @@ def net_flow_ages() -> Table:
 
 
 def auction_hot_item() -> Table:
-    """Ties go to the item whose count came first: of equal times, by arrival, that is by the
-    window's first bid."""
+    """Of the items with the highest count, the item whose first bid in the window arrived first."""
     counts = (
         "(SELECT item, count(*) AS n, min(seq) AS came, window_end AS ending"
         f" FROM {over('bids', 10 * MINUTE, MINUTE)} GROUP BY item, window_end)"
     )
-    # The count of a window that ends at e has the time e - 1, in the minute that ends at e.
+    # The count of a window that ends at e has the time e - 1, which lies in the minute before e.
     return duck(
         "SELECT first(item ORDER BY n DESC, came) AS item, max(n) AS bids,"
         f" make_timestamp(ending) AS window_end FROM {counts} GROUP BY ending",
@@ -282,9 +282,9 @@ def road_fastest() -> Table:
 def sessions(name: str, key: Callable[[SimpleNamespace], Hashable], gap: Any) -> Iterator[Rows]:
     """The sessions of each key, as lists of rows by time.
 
-    A row is left out if its session alone would be over by its own mark. Two rows are of one
-    session if they are no more than the gap apart and neither lies further than that behind the
-    other's mark."""
+    A row is left out if ``time + gap`` does not exceed its ``mark``. Two rows are in one session if
+    their times differ by at most the gap and ``time + gap`` of each exceeds the ``mark`` of the
+    other."""
     groups: dict[Hashable, list[SimpleNamespace]] = defaultdict(list)
     for row in arrivals(name):
         if row.mark is None or row.time + gap > row.mark:
@@ -333,7 +333,8 @@ Holds = Callable[[Any], Iterable[tuple[Any, ...]]]
 
 
 def instants(*streams: list[SimpleNamespace], lasting: Any = None, tick: Any = TICK) -> list[Any]:
-    """When rows enter and, if they last, when they have left: just after time + lasting."""
+    """The instants at which rows enter and, if ``lasting`` is given, at which they have left: one
+    ``tick`` after time + lasting."""
     times = {r.time for rows in streams for r in rows}
     if lasting is not None:
         times |= {time + lasting + tick for time in times}
@@ -341,7 +342,8 @@ def instants(*streams: list[SimpleNamespace], lasting: Any = None, tick: Any = T
 
 
 def differences(moments: Sequence[Any], holds: Holds) -> Iterator[tuple[Any, int, tuple[Any, ...]]]:
-    """(instant, weight, row): how the bag of each instant differs from that before."""
+    """(instant, weight, row): the difference between the bags of each instant and the instant
+    before."""
     before: Counter[tuple[Any, ...]] = Counter()
     for now in moments:
         bag = Counter(holds(now))
@@ -376,7 +378,7 @@ def mean(values: Iterable[Any]) -> Any:
     if not known:
         return None
     found = sum(known) / len(known)
-    # The mean of decimals has six digits behind the point, as in Spark.
+    # The mean of decimals has six decimal places, as in Spark.
     return found.quantize(Decimal("1e-6"), ROUND_HALF_UP) if isinstance(found, Decimal) else found
 
 
@@ -482,7 +484,7 @@ def auction_high_bids() -> Table:
 
 
 def auction_every_five() -> Table:
-    """By arrival, the late ones too: windows [5k, 5k + 10) of the rows' numbers."""
+    """Windows [5k, 5k + 10) over the numbers of the bids in arrival order, late bids included."""
     rows = arrivals("bids")
     found = []
     for start in range(-5, len(rows), 5):
@@ -549,7 +551,7 @@ def habitat_warm_sites() -> Table:
 
 
 def _standing(rows: list[SimpleNamespace], now: Any, *same: str) -> list[SimpleNamespace]:
-    """The latest report of each car whose last four agree in ``same``."""
+    """The latest report of each car whose last four reports agree in the columns ``same``."""
     cars = [reports[-4:] for reports in by(last(rows, now), "car").values()]
     return [c[-1] for c in cars if len(c) == 4 and len(by(c, *same)) == 1]
 
@@ -621,13 +623,13 @@ ANSWERS: dict[str, Callable[[], Table]] = {
 
 
 def golden(name: str) -> str:
-    """The text of a golden file: the rows in order, NULL as nothing."""
+    """The text of a golden file: a header and the rows in order; NULL is an empty field."""
     columns, rows = ANSWERS[name]()
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns.split(","))
     texts = [[_text(v) for v in row] for row in rows]
-    # As the query orders them; otherwise any order will do, and this one reads well.
+    # ``habitat_in_order`` defines the order of its rows; all other rows are sorted for reading.
     in_time = [c for c in ("_time", "window_end", "window_start") if c in columns.split(",")]
     at = [columns.split(",").index(c) for c in in_time]
     if name != "habitat_in_order":

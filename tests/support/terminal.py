@@ -1,4 +1,4 @@
-"""What a test's terminal shows, and the command line called in its process."""
+"""A terminal whose output a test reads, and the command line run in the process of the test."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ from tests.support.fuzz.random_data import SCHEMAS, Stream
 from tests.support.fuzz.random_permutations import permutable, permuted
 from tests.support.fuzz.random_shapes import SHAPES, Shape, shape
 
-#: A value for each column that has none but NULL.
+#: By column, the value that replaces NULL in a column that holds only NULL.
 SOME = (0, 1, "a", True, 2, 3, 4, 0.5, 1.5, 2.5, 5, 6)
 TOGETHER = 4
-TURN = 25  # data sets
-MOST_FAILURES = 3  # of a shape; then it rests
+TURN = 25  # data sets of a shape
+MOST_FAILURES = 3  # in one turn; then the shape rests
 DRAWN = 110
 
 Expected: TypeAlias = Answer | QueryFailsError
@@ -90,7 +90,7 @@ Expected: TypeAlias = Answer | QueryFailsError
 
 @cache
 def names() -> tuple[str, ...]:
-    """The shapes, of each kind some in any stretch of them."""
+    """The names of the shapes, with the kinds spread evenly."""
     kinds = {
         "drawn": drawn(),
         "relation": range(len(relation_cases.RELATIONS)),
@@ -106,7 +106,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def join_names() -> tuple[str, ...]:
-    """The shapes of joins."""
+    """The names of the shapes of joins, with the kinds spread evenly."""
     kinds = {
         "join": random_joins.SHAPES,
         "relationjoin": random_relation_joins.SHAPES,
@@ -117,7 +117,7 @@ def join_names() -> tuple[str, ...]:
     return tuple(name for _, name in sorted(placed))
 
 
-#: What the drawn shapes must have, each at least ``EACH`` of them.
+#: Patterns; each matches the texts of at least ``EACH`` drawn shapes.
 FEATURES = (
     *("SESSION|session_window", "CUMULATE", r"ROWS \d+ SLIDE", "OFFSET", r"HOP\(", r"TUMBLE\("),
     *(r"window\(t, ", "ROW_NUMBER", "LIMIT", r"\bUNION \w+ AS", r"UNION \w+ UNION", "UNION ALL"),
@@ -139,7 +139,7 @@ EACH = 4
 
 @cache
 def drawn() -> tuple[int, ...]:
-    """``DRAWN`` of the random shapes, in which every feature is met."""
+    """The indices of ``DRAWN`` random shapes that cover every feature."""
     texts = {i: shape(i).text for i in range(SHAPES)}
     chosen: list[int] = []
     for feature in FEATURES:
@@ -151,7 +151,8 @@ def drawn() -> tuple[int, ...]:
 
 
 def data_set(name: str, seed: int) -> Case:
-    """A case without options. Constants are one of two sets: code depends on them."""
+    """The data of ``name:seed`` as a case without options. A shape has two sets of constants,
+    because machine code depends on constants."""
     kind, number = name.split("/")
     made = _made(kind, int(number), seed)
     rng = random.Random(f"constants {name} {is_sure(seed)}")
@@ -163,8 +164,8 @@ def data_set(name: str, seed: int) -> Case:
 
 
 def is_sure(seed: int) -> bool:
-    """Whether some columns of a data set are known to hold no NULL, others to hold some; else all
-    hold some, as far as is known. Machine code depends on it."""
+    """Whether the statistics of a data set report no NULL in its ``sure_columns``. Otherwise they
+    report NULLs in all columns. Machine code depends on these statistics."""
     return seed % 4 == 3
 
 
@@ -187,7 +188,8 @@ def _without_nulls(stream: Stream, columns: frozenset[str], rng: random.Random) 
 
 @contextlib.contextmanager
 def known_nulls(columns: frozenset[str]) -> Iterator[None]:
-    """What the statistics of tables say: NULLs in all columns but these."""
+    """In this context, the statistics of tables report a NULL in each column except
+    ``columns``."""
     real = TableSource.statistics
 
     def statistics(self: TableSource) -> Statistics:
@@ -241,7 +243,7 @@ _OWN = re.compile(r"own_\w+\(")
 
 
 def every_operator(made: Shape) -> list[dict[str, Any]]:
-    """Those that are legal, two levels with each way to flush."""
+    """The settings of each legal window operator, and of two-level with each ``flush``."""
     if made.by is not None or _NO_MERGE.search(made.text):
         return [{"window_operator": "wid"}, {"window_operator": "auto"}]
     legal = legal_operators(made)
@@ -255,8 +257,8 @@ def every_operator(made: Shape) -> list[dict[str, Any]]:
 
 
 def profiles(name: str, made: Shape) -> list[dict[str, Any]]:
-    """What decides the machine code. Of windows three operators, which one after another are every
-    legal one; without windows fused or not."""
+    """The settings that decide the machine code. A shape with windows gets three legal operators,
+    chosen by its name; a shape without windows gets fusion on and off."""
     if not _WINDOW.search(made.text) or "EMIT CHANGES" in made.text:
         return [{"fuse": True}, {"fuse": False}]
     legal, at = every_operator(made), zlib.crc32(name.encode())
@@ -265,7 +267,7 @@ def profiles(name: str, made: Shape) -> list[dict[str, Any]]:
 
 
 def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
-    """``TOGETHER`` settings of one data set, all different."""
+    """``TOGETHER`` different settings for one data set."""
     rng = random.Random(f"options {base.seed}")
     made = profiles(name, base.shape)
     if is_sure(seed):
@@ -291,7 +293,8 @@ def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def _join_operator(base: Case, rng: random.Random) -> dict[str, Any]:
-    """Any that is legal; Adaptive changes over now and then."""
+    """The settings of a random legal join operator. The costs make Adaptive switch in some
+    cases."""
 
     given = {
         "join_operator": rng.choice(random_joins.legal_join_operators(base.shape)),
@@ -304,7 +307,8 @@ def _join_operator(base: Case, rng: random.Random) -> dict[str, Any]:
 
 
 def _enforced(base: Case, settings: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Enforced order parts what is fused, as ``fuse`` off does."""
+    """Settings that enforce order. Enforcement splits fused stages, as ``fuse`` off does, so a
+    fused case only draws the union operator."""
     found = random_cases.order_settings(rng, base.shape)
     if settings["fuse"]:
         return {k: v for k, v in found.items() if k == "union_operator"}
@@ -336,7 +340,8 @@ class DataSet:
         ]
 
     def check(self, case: Case) -> str:
-        """``case`` has the data of this set, in this order or permuted."""
+        """Compares ``case``, which has the data of this set in their order or permuted, with the
+        reference. Returns the outcome; raises AssertionError at a difference."""
         from tests.support.fuzz.random_joins import rooms
 
         with (
@@ -369,7 +374,7 @@ class DataSet:
 
 
 def permuted_of(case: Case) -> Case | None:
-    """The same case in another order of arrival."""
+    """The case with its rows in another arrival order, or None if it has none."""
     if not permutable(case):
         return None
     other = permuted(case, random.Random(f"permuted {case.seed}"))
@@ -381,7 +386,7 @@ def permuted_of(case: Case) -> Case | None:
 
 @dataclass
 class Count:
-    """Of one shape."""
+    """The counts of one shape."""
 
     sets: int = 0  # the next seed
     cases: int = 0
@@ -399,7 +404,7 @@ class Count:
 
 @dataclass
 class Counts:
-    """Of all shapes; goes on from what ``path`` holds."""
+    """The counts of all shapes; they continue those in the file ``path``, if it exists."""
 
     path: Path | None
     shapes: dict[str, Count] = field(default_factory=dict)
@@ -442,7 +447,7 @@ class Counts:
 
 
 def turn(name: str, count: Count, most_permuted: int, *, sets: int = TURN) -> Iterator[str]:
-    """Runs the next data sets of a shape; gives what fails."""
+    """Runs the next data sets of a shape; yields a report of each failure."""
     begun = len(count.failures)
     left = most_permuted
     for _ in range(sets):
@@ -457,7 +462,7 @@ def turn(name: str, count: Count, most_permuted: int, *, sets: int = TURN) -> It
                 try:
                     count.add(made.check(one), permuted=moved)
                     left -= moved
-                except Exception as error:  # whatever is wrong is told, and the count goes on
+                except Exception as error:  # any failure is reported, and the count goes on
                     count.add("fails to hold", permuted=moved)
                     count.failures.append(one.seed)
                     yield f"{one.seed}: {type(error).__name__}: {error}\n{one.describe()}"
@@ -469,7 +474,7 @@ def turn(name: str, count: Count, most_permuted: int, *, sets: int = TURN) -> It
 def run(
     counts: Counts, shapes: Sequence[str], cases: int, permuted: int, *, turn_of: int = TURN
 ) -> Iterator[None]:
-    """Turns until both counts are reached; yields after each."""
+    """Runs turns until both counts are reached; yields after each turn."""
     resting: set[str] = set()
     while counts.cases < cases or counts.permuted < permuted:
         name = _next(counts, [s for s in shapes if s not in resting], counts.cases / max(cases, 1))
@@ -497,8 +502,9 @@ def run(
 
 
 def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
-    """Whose turn it is: shapes begin as the count grows, so that a run that is cut short has many
-    cases of some and not a few of each; those that have begun take turns."""
+    """The shape of the next turn. New shapes begin as the count grows, so that a run that is cut
+    short has many cases of some shapes instead of a few of each. Of the shapes that have begun, the
+    one with the fewest data sets is next."""
     begun = [name for name in shapes if name in counts.shapes]
     if len(begun) < len(shapes) and len(begun) <= share * len(shapes):
         return next(name for name in shapes if name not in counts.shapes)
@@ -506,7 +512,8 @@ def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
 
 
 def again(name: str) -> int:
-    """One case, whose outcome is shown; without options it is the one of the tests."""
+    """Runs one case and prints its outcome; a name without options runs the case of the tests.
+    Returns the exit code."""
     found = re.fullmatch(r"(\w+)/(\d+):(\d+)(?::(\d+)(p?))?", name)
     if found is None:
         print(__doc__)
@@ -559,7 +566,7 @@ def main(args: list[str]) -> int:
     counts = Counts(given.state)
     for _ in run(counts, shapes, given.cases, given.permuted):
         gc.collect()
-        gc.freeze()  # machine code stays
+        gc.freeze()  # kernels live as long as the process
     print(counts.summary())
     return 1 if counts.failures else 0
 

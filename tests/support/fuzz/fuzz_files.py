@@ -1,13 +1,13 @@
-"""Reads damaged files in a process of its own: each gives rows or our own error.
+"""Reads damaged files in a process of its own: each file gives rows or a CatalogError.
 
     python fuzz_files.py FOLDER SEED COUNT [KIND ...]
 
-makes COUNT damaged files of each kind, one after the other, and reads them as the engine does:
-types, statistics, rows, rows from the middle on. A line says how many were read and refused. The
-kind ``footer`` is a small Parquet file with one bit wrong, in each byte of its footer in turn.
-Anything but rows and CatalogError ends the process with another exit code than 0; so do C++'s
-``terminate``, a segmentation fault and a file that takes longer than HANGS. The name of the file
-that was being read last is in ``FOLDER/last``.
+makes COUNT damaged files of each kind, one after the other, and reads each as the engine does:
+types, statistics, all rows, the rows from the middle on. A line per kind counts the files that were
+read and refused. The kind ``footer`` is a small Parquet file with one wrong bit, in each byte of
+its footer in turn. Any other exception ends the process with a nonzero exit code; so do C++'s
+``terminate``, a segmentation fault and a file that takes longer than HANGS seconds.
+``FOLDER/last`` holds the path of the last file.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ ORIGINALS: dict[str, list[Callable[[], bytes]]] = {
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """One to four faults: bits and bytes, cuts, holes, repeats, bytes that come in between; often
-    near the end, where formats keep what they say of themselves."""
+    """The data with one to four faults: changed bits or bytes, deleted, repeated or inserted bytes,
+    a cut. Faults are often near the end, where formats keep their metadata."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         size = len(made)
@@ -159,7 +159,7 @@ def files(kind: str, seed: int, count: int) -> Iterator[bytes]:
 
 
 def read(kind: str, path: Path) -> int:
-    """The rows of the file, and those from the middle on: the latter must be some of the former."""
+    """Reads the file, then again from its middle row on. Returns the number of its rows."""
     if kind == "orc":
         return sum(s.batch.num_rows for s in read_batches(_spark_files(path)))
     source = FileSource(

@@ -1,9 +1,10 @@
-"""Runs the hostile texts in a process of its own under an audit hook; prints what happened as JSON.
+"""Runs the hostile texts in a process of its own under an audit hook; prints a report as JSON.
 
     python hostile_run.py FOLDER
 
-What Python does while they run (exec, compile, open, import, processes, sockets) is recorded. The
-engine's own lazy imports and its kernels are among that; the texts are not to be.
+The hook records each start of a process or connection, and each audit event (exec, compile, open,
+import, …) whose arguments contain a hostile text. The engine's imports and kernels also cause
+events, but their arguments must not contain a hostile text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.support.fuzz.hostile_texts import (
     filled,
 )
 
-#: Nobody may be started or called, whatever it is.
+#: Prefixes of the events of processes and connections, which no text may cause.
 NEVER = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
          "os.forkpty", "pty.spawn", "socket.connect", "socket.getaddrinfo")  # fmt: skip
 #: Seconds until a text counts as hanging.
@@ -45,7 +46,7 @@ found: dict[str, list[Any]] = {
     "kernels": [],
 }
 watching = False
-at_work = False  # inside the hook itself
+at_work = False  # the hook is running, and ignores its own events
 shown: tuple[str, ...] = ()
 
 
@@ -67,7 +68,7 @@ def hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def said(value: Any) -> Iterator[str]:
-    """Every text in the arguments of an event, those inside code objects included."""
+    """Every text in the arguments of an event, including the texts in code objects."""
     match value:
         case str():
             yield value
@@ -85,7 +86,8 @@ def said(value: Any) -> Iterator[str]:
 
 
 class HangError(BaseException):
-    """The time of one text is over; no handler of the engine may take it for its own."""
+    """A text takes longer than HANGS. A BaseException, so that no handler of the engine catches
+    it."""
 
 
 def alarm(*_: object) -> None:
@@ -93,7 +95,8 @@ def alarm(*_: object) -> None:
 
 
 def attempt(session: cql.Session, text: str, **parameters: Any) -> str:
-    """What becomes of a text: ``ok``, the name and place of a CqlError, or something worse."""
+    """Runs a text and records its outcome: ``ok``, the name and place of a CqlError, or a
+    failure. Returns the outcome."""
     signal.alarm(HANGS)
     try:
         item = session.sql(text, **parameters)
@@ -108,7 +111,7 @@ def attempt(session: cql.Session, text: str, **parameters: Any) -> str:
             outcome = f"an error of {len(said)} characters"
     except HangError:
         said, outcome = "", "hangs"
-    except BaseException as error:  # written down: the next text has its turn
+    except BaseException as error:  # recorded; the run goes on with the next text
         said, outcome = str(error), f"raises {error!r}"[:300]
     finally:
         signal.alarm(0)
@@ -139,15 +142,15 @@ def main(folder: Path) -> None:
     words = {"dir": str(folder), "touch": f"touch {folder}/pwned {MARK}", "mark": MARK}
     python = [filled(p, **words) + MARK for p in PYTHON]
     sql = [filled(s, **words) + MARK for s in SQL]
-    # What the engine loads at its first query is loaded before anybody watches.
+    # The first queries load modules of the engine before the hook watches.
     for text in ("SELECT n + 1 AS m FROM t", "SELECT upper(s) AS u FROM t WHERE s RLIKE 'x'"):
         session_with_table("c").sql(text).to_arrow()
     signal.signal(signal.SIGALRM, alarm)
-    # The paths, names and words of the texts; the folder itself holds the kernels too.
+    # The hook searches for these texts. The folder alone is not among them: it also holds kernels.
     shown = (MARK, f"{folder}/secret", f"{folder}/pwned")
     sys.addaudithook(hook)
     watching = True
-    exec(compile(f"text = '{MARK}'", "control", "exec"), {})  # what must be seen is seen
+    exec(compile(f"text = '{MARK}'", "control", "exec"), {})  # the hook must record this
     watching, found["control"], found["events"] = False, found["events"], []
     watching = True
     for text in REFUSED:

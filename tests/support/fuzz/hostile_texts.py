@@ -1,8 +1,8 @@
 """Hostile texts: each tries to reach a file, a shell, Python or Spark's SQL through a query.
 
-``MARK`` stands in every piece that could be carried somewhere; nothing that the process does may
-show it. ``@dir@`` is a folder with the file ``secret`` (and ``secret.parquet``); ``@touch@`` is a
-shell command that would make a file there.
+Every piece of text that could reach another system contains ``MARK``, which no audit event of the
+process may show. ``@dir@`` is a folder with the files ``secret`` and ``secret.parquet``.
+``@touch@`` is a shell command that would create a file in the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ SECRET = "secret_51d0e2"
 
 
 def filled(text: str, /, **words: str) -> str:
-    """``text`` with its ``@words@`` in place (their own text is left alone)."""
+    """``text`` with each ``@word@`` in ``words`` replaced, once: replacements are not searched
+    again."""
     return re.sub(r"@(\w+)@", lambda m: words.get(m.group(1), m.group()), text)
 
 
@@ -48,7 +49,7 @@ SQL = (
     "${env:PATH}",
 )
 
-#: Statements that are refused, each where it stands.
+#: Statements that are refused, each with a position.
 REFUSED = (
     "SELECT * FROM parquet.`@dir@/secret.parquet`",
     'SELECT * FROM parquet."@dir@/secret.parquet"',
@@ -153,7 +154,7 @@ RUN = (
     'DROP CONSTANT "@name@"',
     "SHOW TABLES LIKE '@text@'",
 )
-#: One kernel each.
+#: Statements that compile one kernel each.
 COMPILED = (
     "SELECT n, \"@column@\" AS \"@column@\" FROM t WHERE s <> '@literal@' AND s LIKE '%@literal@%'",
     'SELECT "@column@", count(*) AS "@column@ 2", max(concat(s, \'@literal@\'))'

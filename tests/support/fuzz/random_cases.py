@@ -209,7 +209,7 @@ def order_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
         settings["order_enforcement"] = "sort"
     if rng.random() < 0.2 and not (united and settings["union_operator"] != "merge"):
         kinds = {TIMES[name] for name in made.streams}
-        # no half seconds for dates, and no durations for numbers that are keys of DISTINCT
+        # slack in rows: half seconds fit no dates, durations fit no numbers as keys of DISTINCT
         if "CAST(t AS DATE)" in made.text or re.search(r"DISTINCT .*(unix_|year\(t)", made.text):
             kinds = {"date", "timestamp"}
         settings["slack"] = _own_slack(rng, kinds)

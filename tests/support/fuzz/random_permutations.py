@@ -19,7 +19,8 @@ from tests.reference.naive_progress import Column, believed
 from tests.support.fuzz.random_cases import Case
 from tests.support.fuzz.random_data import SCHEMAS, TABLES, Stream
 
-#: Windows over sequence numbers; functions that depend on arrival if there is no window; windows.
+#: Patterns of windows over sequence numbers, of functions that depend on arrival if the query has
+#: no window, and of windows.
 _BY_ARRIVAL = re.compile(r"\bROWS \d+ SLIDE\b")
 _IN_ORDER = re.compile(r"\b(first|last|max_by|min_by|array_agg|collect_set|string_agg|listagg)\(")
 _WINDOW = re.compile(r"\[|TABLE\(|session_window|SESSION\(|window\(")

@@ -141,7 +141,7 @@ def _above(writer: _Writer, source: str, other: str, *, using: bool) -> str:
 
 
 def relation_join_case(index: int, seed: int) -> Case:
-    """A case of a shape."""
+    """A case of a relation join shape, with at most ``MOST_ROWS`` rows per stream."""
     case = case_of(replace(relation_join_shape(index), index=f"relationjoin/{index}"), seed)
     kept = ("runtime", "workers", "morsel_rows", "fuse")
     settings = {k: v for k, v in case.settings.items() if k in kept}

@@ -150,7 +150,7 @@ def _distinct(writer: _Writer, source: str, rising: str, keys: list[str]) -> str
 
 
 def closing(writer: _Writer) -> str:
-    """Grouped by a function that rises with time: punctuation closes groups."""
+    """A query grouped by a function that rises with time, so that punctuations close groups."""
     if writer.rng.random() < 0.3:
         source, name = f"{writer.bag()} AS u", writer.streams[-1]
     else:
@@ -187,8 +187,8 @@ _COLUMNS = "t, k, s, b, v, w, q, x, y, h, g, z"
 
 
 def _united(writer: _Writer, name: str) -> str:
-    """The stream ``name`` united with others; each of the others may have one watermark for all of
-    its rows."""
+    """A union of the stream ``name`` and others, which may have one watermark for all their
+    rows."""
     others = next(list(kind) for kind in ("abc", "nm", "d") if name in kind)
     names = [name, *writer.rng.sample(others, min(len(others), writer.rng.choice((1, 2))))]
     writer.streams += names

@@ -11,7 +11,8 @@ from tests.support.fuzz.random_cases import MORSELS, Case, runtime_settings
 from tests.support.fuzz.random_data import Stream, random_stream, ticks
 from tests.support.fuzz.random_shapes import Shape
 
-#: Two ordinary ones; clocks that go back over midnight; a day left out; half hours; none at all.
+#: Two ordinary zones; two whose clocks go back over midnight; one that left out a day; one that
+#: shifts by half an hour; two without clock changes near ``DAYS``.
 ZONES = (
     "Europe/Prague",
     "America/New_York",

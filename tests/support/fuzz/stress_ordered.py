@@ -51,12 +51,12 @@ from tests.support.fuzz.count_cases import (
 from tests.support.fuzz.random_cases import MORSELS, Case, run_engine
 
 TOGETHER = 5
-#: Plans of a process.
+#: Plans per process.
 PLANS = 100
 WORKERS, PARTITIONS, SLOTS = (1, 2, 3, 4, 8), (0, 2, 3, 8, 64), (0, 0, 1, 2, 4)
-#: Seconds: no run takes as long.
+#: Seconds until a run counts as hanging.
 HANGS = 120
-#: A stall takes as long as everything else.
+#: STALLING is rare, because a run with stalls is slow.
 STRESS = (*(YIELDING,) * 15, STALLING)
 _SIDES = re.compile(r"\bFROM (\w) l(,| [A-Z ]*JOIN) (\w) r\b")
 
@@ -74,10 +74,10 @@ def drawn(rng: random.Random) -> dict[str, Any]:
 
 
 def forked(base: Case) -> Case:
-    """Both sides of a join are a union of two parts of one stream: its morsels come to the join in
-    two ways, in turns. Other plans are as they were."""
+    """The case with one union of two parts of a stream as both sides of its join, so that morsels
+    of the stream reach the join on two paths, in turns. Other cases stay as they are."""
     sides = _SIDES.search(base.shape.text)
-    if sides is None or "greatest" in base.shape.text:  # of which nothing is promised then
+    if sides is None or "greatest" in base.shape.text:  # which has no watermark over the union
         return base
     left, word, _ = sides.groups()
     union = (
@@ -89,7 +89,7 @@ def forked(base: Case) -> Case:
 
 
 def outcome(case: Case) -> tuple[Any, ...]:
-    """What a user sees: rows in their order, and what was counted; or that the query fails."""
+    """The rows in their order and the counts of late and bad rows, or the name of the error."""
     try:
         return run_engine(case)
     except CqlError as error:
@@ -97,12 +97,13 @@ def outcome(case: Case) -> tuple[Any, ...]:
 
 
 def shown(outcome: tuple[Any, ...]) -> list[str]:
-    """Also NaN is equal to itself, and Python has no dates of the year 10,000."""
+    """The outcome as texts, in which NaN is equal to itself. Times are numbers, because Python has
+    no dates of the year 10,000."""
     return [repr(numbers(part)) if isinstance(part, pa.Table) else repr(part) for part in outcome]
 
 
 def numbers(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows whose times are numbers."""
+    """The rows, with times as numbers."""
     fields = [pa.field(f.name, plain(f.type)) for f in table.schema]
     return table.cast(pa.schema(fields)).to_pylist()
 
@@ -116,14 +117,15 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def hung(what: str) -> None:
-    """The process ends, and the test with it."""
+    """Ends the process, and the test with it."""
     print("HANGS", what, flush=True)
     faulthandler.dump_traceback(all_threads=True)
     os._exit(2)
 
 
 def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
-    """One plan under several settings."""
+    """Compares one plan under ``TOGETHER`` settings of the ordered runtime with depth first; passes
+    each difference to ``tell``."""
     counts: Counter[str] = Counter()
     rng = random.Random(f"stress {name} {seed}")
     base = data_set(name, seed)
@@ -188,7 +190,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def begin(kernels: Path | None) -> None:
-    """What a process does first."""
+    """Initializes a process: its fault handler and its kernel cache."""
     faulthandler.enable()
     if kernels is not None:
         mock.patch.object(module, "prune", return_value=None).start()
@@ -196,13 +198,13 @@ def begin(kernels: Path | None) -> None:
 
 
 def several(plans: range, seed: int) -> tuple[Counter[str], list[str]]:
-    """The plans of these numbers, and what is told of them."""
+    """Compares the plans of these numbers. Returns the counts and the differences."""
     shapes = [*names(), *join_names()]
     random.Random(seed).shuffle(shapes)
     counts: Counter[str] = Counter()
     told: list[str] = []
     for k in plans:
-        # shapes take turns of a few data sets each, as every one compiles kernels of its own
+        # four data sets of a shape follow each other, because each shape compiles its own kernels
         turn, within = divmod(k, 4 * len(shapes))
         counts += compared(shapes[within // 4], seed + 4 * turn + within % 4, told.append)
     return counts, told
