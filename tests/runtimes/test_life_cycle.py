@@ -603,7 +603,6 @@ def test_the_limit_of_memory_fails_the_query(session: Session, stress: None) -> 
     assert kind is RunError
     assert "over max_state = 1,000,000" in told
     session.set("runtime", "ordered")
-    session.set("max_state", 6_000_000)
     for workers in (1, 2, 4):
         session.set("workers", workers)
         session.set("partitions", 8)

@@ -82,7 +82,7 @@ def random_query(r: random.Random) -> str:
 
 
 def check(texts: list[str], seed: int, **settings: Any) -> None:
-    """Each query has the same rows and the same number of late pairs alone and in the set."""
+    """Each query has the same rows, and as many late pairs and bad rows, alone and in the set."""
     with make_session(random.Random(seed), **settings) as session:
         alone: list[Query] = []
         expected = []
@@ -102,6 +102,7 @@ def check(texts: list[str], seed: int, **settings: Any) -> None:
                 for q in (old, new)
             ]
             assert pairs[0] == pairs[1], text
+            assert new.bad_rows().num_rows == old.bad_rows().num_rows, text
             assert new.status == "finished"
             assert new.row_count == old.row_count, text
 

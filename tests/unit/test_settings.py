@@ -169,9 +169,8 @@ def test_types_are_all_used() -> None:
 
 def test_every_setting_that_has_a_choice_is_read() -> None:
     """No setting is without effect."""
-    root = ROOT
     files = [
-        f for top in ("cql", "planner", "executor", "catalog") for f in root.glob(f"{top}/**/*.py")
+        f for top in ("cql", "planner", "executor", "catalog") for f in ROOT.glob(f"{top}/**/*.py")
     ]
     text = "\n".join(f.read_text("utf-8") for f in files if f.name != "settings.py")
     unread = [
