@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.catalog_tools import blocks_of_eight
+from tests.support.fuzz.known_nulls import known_nulls
 from tests.support.runtimes import BY_NAME, by_default
 from tests.support.spark_fixtures import spark
 
@@ -90,6 +91,13 @@ def _default_runtime(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def small_blocks() -> Iterator[None]:
     with blocks_of_eight():
+        yield
+
+
+@pytest.fixture
+def shared_kernels() -> Iterator[None]:
+    """Statistics report NULLs in every column: random rows of one schema share their kernels."""
+    with known_nulls(frozenset()):
         yield
 
 

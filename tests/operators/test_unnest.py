@@ -12,7 +12,7 @@ import pytest
 
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError
-from tests.support.fuzz.count_cases import known_nulls
+from tests.support.fuzz.known_nulls import known_nulls
 from tests.support.fuzz.random_cases import case_of, check
 from tests.support.fuzz.random_unnest import SHAPES, unnest_shape
 

@@ -188,7 +188,8 @@ def case_of(text: str, rng: random.Random) -> Case:
         dict.fromkeys(w for i, w in enumerate(words) if w in NAMES and _is_input(words, i))
     )
     streams = tuple(random_stream(rng, name) for name in used)
-    settings: dict[str, Any] = runtime_settings(rng) | {"fuse": rng.random() < 0.7}
+    fuse = random.Random(text).random() < 0.7  # cases of one text share their kernels
+    settings: dict[str, Any] = runtime_settings(rng) | {"fuse": fuse}
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel

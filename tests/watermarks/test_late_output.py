@@ -21,6 +21,8 @@ from cql.executor.operators.flow.late_output import leaves_out
 from tests.reference.naive_windows import DAY, windows_of
 from tests.support.runtimes import ORDERED, named
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 SLACK = 4
 
 WINDOWS = {

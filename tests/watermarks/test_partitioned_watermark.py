@@ -19,6 +19,8 @@ from tests.support import runtimes
 from tests.support.fuzz.random_cases import case_of, check
 from tests.support.groupwise import COUNT, UNITED, WINDOW, by_value, results, table
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 
 @pytest.fixture
 def session() -> Iterator[Session]:

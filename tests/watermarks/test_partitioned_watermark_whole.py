@@ -29,6 +29,8 @@ from tests.support.in_order import check_in_order
 from tests.support.relation_cases import RELATIONS
 from tests.support.relation_cases import case_of as relation_case
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 WITHIN = 40
 NAMES = ("t", "p", "k", "i")
 

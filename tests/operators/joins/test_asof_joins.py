@@ -21,6 +21,8 @@ from tests.support.fuzz.random_asof_joins import SHAPES, asof_case
 from tests.support.fuzz.random_cases import check
 from tests.support.live import STEADY, Live, late
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 #: The number of shapes that run without --full.
 SMALL = 4
 

@@ -15,6 +15,8 @@ import pytest
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 
 def table(seed: int, rows: int) -> pa.Table:
     rng = random.Random(seed)

@@ -22,6 +22,8 @@ from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_joins import SHAPES, join_case, rooms
 from tests.support.seconds import SECOND, rows
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 #: Without --full, one shape in PART runs: each shape takes seconds to compile.
 PART = 12
 

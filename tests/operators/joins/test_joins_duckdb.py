@@ -15,6 +15,8 @@ from cql.base.window import MAX_EVENT_TIME
 from cql.errors import NotSupportedError, RunError
 from tests.reference.naive_compare import difference, storage_rows
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")
 SUBQUERIES = (

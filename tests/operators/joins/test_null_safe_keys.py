@@ -17,6 +17,8 @@ import cql
 from cql.errors import BindError, CqlError
 from tests.support.runtimes import RUNTIMES
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 NAN = float("nan")
 #: Values of each type; one of them is stored as zero, and NULL must not equal it.
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {

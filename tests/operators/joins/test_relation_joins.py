@@ -21,6 +21,8 @@ from tests.support.fuzz.random_relation_joins import SHAPES, relation_join_case
 from tests.support.relation_cases import difference_of_changes, expected_changes
 from tests.support.seconds import rows
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 #: The number of shapes that run without --full: a shape takes a second or two to compile.
 QUICK = 4
 

@@ -21,6 +21,8 @@ from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_table_joins import SHAPES, table_case
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 #: The number of shapes that run without --full.
 SMALL = 4
 

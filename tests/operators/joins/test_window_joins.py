@@ -28,6 +28,8 @@ from tests.support.in_order import check_in_order
 from tests.support.live import STEADY, Live, late
 from tests.support.seconds import rows
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 SECOND = 1_000_000
 
 

@@ -43,6 +43,7 @@ def session() -> Any:
         yield made
 
 
+@pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", RELATIONS)
 def test_relation(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
@@ -54,6 +55,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
         assert found is None, f"{found}\n{case.describe()}"
 
 
+@pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", STREAMS)
 def test_stream(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
@@ -71,6 +73,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("empty", BESIDE)
 @pytest.mark.parametrize("stream", ["", "ISTREAM", "DSTREAM", "RSTREAM"])
 def test_beside_an_aggregate_of_nothing(empty: str, stream: str, seed: int) -> None:

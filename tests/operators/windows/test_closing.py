@@ -14,6 +14,8 @@ import pytest
 import cql
 from cql.errors import PlanError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 SLACK = 40
 
 

@@ -13,6 +13,8 @@ import pytest
 import cql
 from cql.errors import CqlError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 OPERATORS = ("auto", "wid")
 
 

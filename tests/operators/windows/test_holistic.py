@@ -73,6 +73,7 @@ _WINDOWED = """
 """
 
 
+@pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("operator", ["whole", "wid", "panes"])
 def test_duckdb_says_the_same(operator: str, seed: int) -> None:

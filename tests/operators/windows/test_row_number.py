@@ -13,6 +13,8 @@ import pytest
 import cql
 from cql.errors import CqlError, NotSupportedError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 QUERY = """
 SELECT k, c, n, e, place FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY n {way}, k, c) AS place

@@ -37,6 +37,8 @@ from tests.support.operator_tools import (
     workspace_of,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 COLUMNS = "ts bigint, k int, v bigint"
 QUERY = """
     SELECT k, count(*) AS n, sum(v) AS total, first(v) AS f, last(v) AS l, min(v) AS low,

@@ -30,6 +30,8 @@ from tests.support.own_aggregates import (
     own_sum,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 ROWS = 40
 STREAM = pa.table(
     {

@@ -18,6 +18,8 @@ from tests.reference.naive_windows import day_start
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_zones import _EPOCH, DAYS, HOUR, WINDOWS, ZONES, instant, zone_case
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_days_follow_the_local_date(zone: str) -> None:

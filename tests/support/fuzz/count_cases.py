@@ -29,7 +29,6 @@ since the last line. Shapes take turns of ``TURN`` data sets.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import faulthandler
 import gc
 import json
@@ -46,8 +45,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from unittest import mock
 
-from cql.catalog.sources import TableSource
-from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.logical import Logical
 from cql.planner.optimize.changelog import changes
 from tests.reference.naive_aggregates import QueryFailsError
@@ -63,6 +60,7 @@ from tests.support.fuzz import (
     random_unnest,
     random_zones,
 )
+from tests.support.fuzz.known_nulls import known_nulls
 from tests.support.fuzz.random_cases import (
     FLUSHES,
     MORSELS,
@@ -184,20 +182,6 @@ def _without_nulls(stream: Stream, columns: frozenset[str], rng: random.Random) 
             if row[k] is None:
                 row[k] = rng.choice(some) if some else SOME[k]
     return replace(stream, rows=tuple(map(tuple, rows)))
-
-
-@contextlib.contextmanager
-def known_nulls(columns: frozenset[str]) -> Iterator[None]:
-    """In this context, the statistics of tables report a NULL in each column except
-    ``columns``."""
-    real = TableSource.statistics
-
-    def statistics(self: TableSource) -> Statistics:
-        nulls = {f.name: int(f.name not in columns) for f in self.schema}
-        return replace(real(self), nulls=nulls)
-
-    with mock.patch.object(TableSource, "statistics", statistics):
-        yield
 
 
 def _made(kind: str, number: int, seed: int) -> Case:

@@ -43,11 +43,11 @@ from tests.support.fuzz.count_cases import (
     data_set,
     is_sure,
     join_names,
-    known_nulls,
     names,
     profiles,
     sure_columns,
 )
+from tests.support.fuzz.known_nulls import known_nulls
 from tests.support.fuzz.random_cases import MORSELS, Case, run_engine
 
 TOGETHER = 5
