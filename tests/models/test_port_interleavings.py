@@ -96,7 +96,7 @@ def test_ports_are_read_in_turn(outputs: list[int], mode: str, full: bool) -> No
 
 
 OVER = "over = is_through(plan, p[FROM], place)"
-BEFORE = f"        {OVER}  # before one looks whether anything has come\n"
+BEFORE = f"        {OVER}\n"
 MISTAKES = {
     "looks before it asks whether all has come": (
         next_input,

@@ -141,7 +141,7 @@ def test_no_sleeper_is_forgotten(sleepers: int, n: int, looks: int, full: bool) 
 BAD_SLEEP = {
     "counted when it sleeps": (
         rest,
-        "fetch_add(bed + 8 * SLEEPERS, 1)  # and looks once more\n        return",
+        "fetch_add(bed + 8 * SLEEPERS, 1)\n        return",
         "fetch_add(bed + 8 * SLEEPERS, 1)",
     ),
     "wakes are noted too late": (

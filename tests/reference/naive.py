@@ -176,7 +176,7 @@ def _scan(node: Scan, run: Run) -> list[Row]:
     Times 10, 30, 20 with a slack of 5 have the row watermarks -inf, 5 and 25: the last row is a
     late row. A NULL time does not advance the watermark.
 
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
     >>> run = Run({"s": [(10,), (30,), (None,), (20,)]}, False, Order())
     >>> [row.marks[0] for row in _scan(s, run)]
@@ -189,7 +189,7 @@ def _scan(node: Scan, run: Run) -> list[Row]:
 def _filter(node: Filter, run: Run) -> Iterator[Row]:
     """Keeps the rows whose condition is true; NULL is not true. Row watermarks do not change.
 
-    >>> from naive_tables import call, column, stream
+    >>> from tests.reference.naive_tables import call, column, stream
     >>> s = stream("s", "t bigint, v bigint")
     >>> big = Filter(s, call("gt", column(s, "v"), 1))
     >>> evaluate(big, {"s": [(1, 1), (2, None), (3, 3)]}).rows
@@ -206,7 +206,7 @@ def _filter(node: Filter, run: Run) -> Iterator[Row]:
 def _project(node: Project, run: Run) -> Iterator[Row]:
     """One value per expression. A row in which any expression fails is one bad row.
 
-    >>> from naive_tables import call, column, stream
+    >>> from tests.reference.naive_tables import call, column, stream
     >>> s = stream("s", "t bigint, v bigint")
     >>> share = Project(s, (call("int_div", 6, column(s, "v")),), ("share",))
     >>> evaluate(share, {"s": [(1, 4), (2, 0), (3, None)]}, keep_bad=True)
@@ -226,7 +226,7 @@ def _unnested(node: Unnest, run: Run) -> Iterator[Row]:
     """One row for each element of the array, with the row watermark of the input row. NULL has no
     elements.
 
-    >>> from naive_tables import array, column, stream
+    >>> from tests.reference.naive_tables import array, column, stream
     >>> s = stream("s", "t bigint, v bigint")
     >>> each = Unnest(s, array(s, "v"), "x", outer=True)
     >>> evaluate(each, {"s": [(1, [7, 8]), (2, []), (3, None)]}).rows
@@ -248,7 +248,7 @@ def _union(node: Union, run: Run) -> list[Row]:
 
     Here 5 is on time in its own stream, although the other stream is already at 100.
 
-    >>> from naive_tables import stream, tumbling
+    >>> from tests.reference.naive_tables import stream, tumbling
     >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
     >>> counted = tumbling(Union((a, b)), 10, count="count")
     >>> sorted(evaluate(counted, {"a": [(100,)], "b": [(5,), (7,)]}).rows)

@@ -26,8 +26,8 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
 
     A NULL key is a group of its own; -0.0 and 0.0 are one group, and so is NaN.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import stream, tumbling
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import stream, tumbling
     >>> s = tumbling(stream("s", "t bigint, k string, v int"), 10, by="k", total=("sum", "v"))
     >>> for row in evaluate(s, {"s": [(1, "a", 1), (2, None, 2), (3, "a", 3), (25, "a", 4)]}).rows:
     ...     print(row)
@@ -37,7 +37,7 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
 
     Without a window, the whole input is one window; without keys, the result always has one row.
 
-    >>> from naive_tables import whole
+    >>> from tests.reference.naive_tables import whole
     >>> s = stream("s", "t bigint, v int")
     >>> evaluate(whole(s, n="count", total=("sum", "v")), {"s": []}).rows
     [(0, None)]
@@ -73,8 +73,8 @@ def _on_time(window: Window, row: Row, run: Run) -> list[tuple[int, int]]:
     The row watermark of 8 is 15: its windows [0, 10) and [5, 15) are over. The row 12 only reaches
     [10, 20).
 
-    >>> from naive import evaluate
-    >>> from naive_tables import sliding, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import sliding, stream
     >>> s = sliding(stream("s", "t bigint"), 10, 5, count="count")
     >>> evaluate(s, {"s": [(15,), (8,), (12,)]})
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -96,8 +96,8 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
 
     The row watermark of 9 and 21 is 25: group 0 is closed, group 2 is not.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import call, column, stream, whole
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import call, column, stream, whole
     >>> from cql.planner.nodes.logical import Project
     >>> s = stream("s", "t bigint")
     >>> tens = Project(s, (call("int_div", column(s, "t"), 10),), ("tens",))
@@ -143,8 +143,8 @@ def _sessions(node: Aggregate, window: Window, rows: list[Row], run: Run) -> lis
 
     A row is late iff its row watermark is at or above its time plus the gap.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import aggregate, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import aggregate, stream
     >>> s = stream("s", "t bigint, k string", slack=10)
     >>> counted = aggregate(s, Window(WindowKind.SESSION, 0, gap=10), "k", {"n": "count"})
     >>> evaluate(counted, {"s": [(0, "a"), (20, "a"), (10, "a"), (31, "a"), (11, "a")]})
@@ -206,8 +206,8 @@ def _member(node: Aggregate, row: Row) -> _Member:
     """The keys and arguments, evaluated once per row, with or without windows; FILTER guards its
     call.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import call, column, stream, tumbling
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import call, column, stream, tumbling
     >>> s = stream("s", "t bigint, v bigint")
     >>> share = call("int_div", 6, column(s, "v"))
     >>> guarded = tumbling(s, 10, total=("sum", share, call("ne", column(s, "v"), 0)))
@@ -240,8 +240,8 @@ def grouped(node: Aggregate, bag: list[tuple[Any, ...]]) -> list[tuple[Any, ...]
 def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -> Row:
     """The output row of a group; ``first`` and ``last`` use the order (WA, arrival).
 
-    >>> from naive import evaluate
-    >>> from naive_tables import stream, tumbling
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import stream, tumbling
     >>> s = stream("s", "t bigint, v int", slack=9)
     >>> last = tumbling(s, 10, a=("first", "v"), b=("last", "v"))
     >>> evaluate(last, {"s": [(5, 1), (2, 2), (5, 3)]}).rows
@@ -267,8 +267,8 @@ def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
     watermark.
 
     >>> from cql.base.window import WindowKind
-    >>> from naive import evaluate
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import stream
     >>> s = Bucket(stream("s", "t bigint"), Window(WindowKind.SLIDING, 0, range=10, slide=5))
     >>> evaluate(s, {"s": [(7,)]}).rows
     [(7, 0, 10, 9), (7, 5, 15, 14)]

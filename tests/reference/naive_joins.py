@@ -27,8 +27,8 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     bad if a part of the condition fails and no other part is false. Outer joins also give the rows
     without a partner; semi and anti joins give only rows of the left side.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import call, column, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import call, column, stream
     >>> a, b = stream("a", "t bigint, k bigint"), stream("b", "u bigint, l bigint")
     >>> cross = Join(a, b, "cross", None)
     >>> apart = call("abs", call("sub", column(cross, "t"), column(cross, "u")))
@@ -88,8 +88,8 @@ def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -
     Each stream row, late or not, passes with each table row that it finds. A LEFT JOIN also passes
     the stream rows that find no table row.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import call, column, stream, table
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import call, column, stream, table
     >>> a, b = stream("a", "t bigint, k bigint"), table("b", "l bigint, v bigint")
     >>> same = call("eq", column(a, "k"), replace(column(b, "l"), index=2))
     >>> rows = {"a": [(1, 7), (5, 8), (2, 9)], "b": [(7, 1), (9, 2), (7, 3), (None, 4)]}
@@ -129,8 +129,8 @@ def _nearest(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> I
     right row is the latest, otherwise the earliest. Of several right rows with this time, the last
     to arrive counts.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import call, column, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import call, column, stream
     >>> a, b = stream("a", "t bigint"), stream("b", "u bigint, v bigint")
     >>> since = call("ge", column(a, "t"), replace(column(b, "u"), index=1))
     >>> rows = {"a": [(1,), (5,), (4,), (9,)], "b": [(2, 1), (5, 2), (5, 3), (9, 4), (3, 5)]}
@@ -228,8 +228,8 @@ def holds_rows(node: Logical) -> bool:
 def together(node: Join, data: Relations, run: Run) -> Iterator[Row]:
     """Each pair of rows for which the condition holds and whose lives share an instant.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import stream
     >>> from cql.base.window import Window
     >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
     >>> a, b = (Windowed(s, Window(WindowKind.ROWS, 0, rows=1)) for s in (a, b))

@@ -69,7 +69,7 @@ def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -
     advance above ``most``. With ``slack_rows``, the row watermark is the highest time that more
     than ``slack_rows`` earlier rows reached.
 
-    >>> from naive_rows import Row
+    >>> from tests.reference.naive_rows import Row
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
     >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5), 5000)]
     [-inf, 5, 25, 25, 35]
@@ -103,8 +103,8 @@ def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -
 def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
     """The rows with the row watermarks of the one column with a WATERMARK clause in the query.
 
-    >>> from naive_rows import Row
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive_rows import Row
+    >>> from tests.reference.naive_tables import stream
     >>> declared = Watermark(stream("s", "v bigint, t bigint"), 1, Progress("t", 5))
     >>> [row.marks for row in watermarked(declared, [Row((0, t), (0, 0)) for t in (10, 30, 20)])]
     [(None, -inf), (None, 5), (None, 25)]
@@ -120,8 +120,8 @@ def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]
     The order is that of the first column that progresses in all inputs. Ties follow the order of
     the inputs, then the arrival; rows without a time come first.
 
-    >>> from naive_rows import Row
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive_rows import Row
+    >>> from tests.reference.naive_tables import stream
     >>> union = Union((stream("a", "t bigint"), stream("b", "t bigint")))
     >>> a = [Row((1,), (0,)), Row((9,), (1,)), Row((3,), (9,))]
     >>> b = [Row((5,), (0,)), Row((1,), (0,))]
@@ -151,7 +151,7 @@ def progressing(node: Logical) -> set[int]:
     These are the progressing columns of a stream and of a window, passed on unchanged or by a
     rising function, and keys that close groups.
 
-    >>> from naive_tables import column, stream, tumbling
+    >>> from tests.reference.naive_tables import column, stream, tumbling
     >>> s = stream("s", "t bigint, v bigint")
     >>> progressing(s), progressing(Project(s, (column(s, "v"), column(s, "t")), ("v", "t")))
     ({0}, {1})
@@ -201,7 +201,7 @@ def rises_with(expr: Expr) -> int | None:
 
     The reference knows casts, shifts, scales, ``floor``, whole parts of times, and ``x - x % c``.
 
-    >>> from naive_tables import call, column, stream
+    >>> from tests.reference.naive_tables import call, column, stream
     >>> t = column(stream("s", "v bigint, t bigint"), "t")
     >>> for e in (call("int_div", t, 60), call("sub", t, call("mod", t, 60)), call("mod", t, 60)):
     ...     print(rises_with(e))
@@ -254,8 +254,8 @@ def before_window(rows: list[Row], below: Logical, wa: int, run: Run) -> list[Ro
     With a slack of one row, 12 comes below 15, the second highest time: the row 12 is late in
     [5, 15). An enforced order leaves out the row 12 entirely.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import sliding, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import sliding, stream
     >>> s = sliding(stream("s", "t bigint", slack=99), 10, 5, n="count")
     >>> data = {"s": [(15,), (20,), (12,), (26,)]}
     >>> for order in (Order(), Order(slack_rows=1), Order(slack_rows=1, sort=True)):

@@ -242,7 +242,7 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
     """Pairs (values, row watermarks) of the rows of an input. A row whose marker column is true is
     a punctuation, not a row.
 
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
     >>> [marks[0] for _, marks in scan(s, [(10,), (30,), (None,), Mark("t", 28), (20,)])]
     [-inf, 5, 25, 28]

@@ -176,10 +176,10 @@ class Relations:
     def instants(self, node: Logical) -> list[int]:
         """The instants at which a row of some window enters or leaves.
 
-        >>> from naive_tables import stream
+        >>> from tests.reference.naive_tables import stream
         >>> from cql.base.window import Window
         >>> r = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=5))
-        >>> from naive import relations
+        >>> from tests.reference.naive import relations
         >>> relations({"s": [(1,), (3,)]}).instants(r)
         [1, 3, 7, 9]
         """
@@ -264,8 +264,8 @@ class Relations:
     def at(self, node: Logical, now: int) -> Bag:
         """The rows of ``node`` at an instant.
 
-        >>> from naive import relations
-        >>> from naive_tables import stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import stream
         >>> from cql.base.window import Window
         >>> s = stream("s", "t bigint")
         >>> data = relations({"s": [(1,), (3,), (4,)]})
@@ -327,8 +327,8 @@ class Relations:
     def _set_operation(self, node: SetOperation, now: int) -> Bag:
         """EXCEPT and INTERSECT, of sets or (ALL) of bags; the result shows the left side's rows.
 
-        >>> from naive import relations
-        >>> from naive_tables import stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import stream
         >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
         >>> data = relations({"a": [(1,), (1,), (2,)], "b": [(1,)]})
         >>> data.at(SetOperation(a, b, "except", False), 9)
@@ -360,8 +360,8 @@ class Relations:
 
         NULL equals nothing; IN is NULL if only a NULL could make it true.
 
-        >>> from naive import relations
-        >>> from naive_tables import column, stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import column, stream
         >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
         >>> asked = SubqueryJoin(a, b, "in", (column(a, "t"),), "m")
         >>> say = relations({}).answers
@@ -401,8 +401,8 @@ class Relations:
         """Each row with its number, from 1, in its partition; a tie of different rows makes the
         answer undetermined.
 
-        >>> from naive import relations
-        >>> from naive_tables import column, stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import column, stream
         >>> from cql.planner.nodes.logical import SortKey
         >>> from cql.base.window import Window
         >>> s = stream("s", "t bigint, k bigint")
@@ -437,8 +437,8 @@ class Relations:
         An outer join also shows the rows without a partner, with NULLs for the other side. A semi
         join shows the left rows with a partner; an anti join shows the left rows without one.
 
-        >>> from naive import relations
-        >>> from naive_tables import call, column, stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import call, column, stream
         >>> from cql.base.window import Window
         >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
         >>> a, b = (Windowed(s, Window(WindowKind.RANGE, 0, range=5)) for s in (a, b))
@@ -498,8 +498,8 @@ class Relations:
         ISTREAM gives the rows that enter at an instant, net. DSTREAM gives the rows that leave,
         net. RSTREAM gives all rows at each instant at which a row enters or leaves.
 
-        >>> from naive import relations
-        >>> from naive_tables import stream
+        >>> from tests.reference.naive import relations
+        >>> from tests.reference.naive_tables import stream
         >>> from cql.base.types import BIGINT
         >>> from cql.base.window import Window
         >>> s = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=2))

@@ -28,7 +28,7 @@ from tests.reference.naive_values import BadRowError, group_key, order_key
 def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) -> int:
     """Negative, zero or positive, by the sort keys; each key decides the place of its NULLs.
 
-    >>> from naive_tables import column, stream
+    >>> from tests.reference.naive_tables import column, stream
     >>> key = SortKey(column(stream("s", "v bigint"), "v"), descending=True, nulls_first=False)
     >>> [compare_rows([key], (x,), (y,)) for x, y in ((1, 2), (2, 2), (None, 1))]
     [1, 0, 1]
@@ -52,8 +52,8 @@ def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
     Ties are in any order: a tie of different rows makes the answer undetermined. A row that arrives
     after its window has no number.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import column, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import column, stream
     >>> s = stream("s", "e bigint, k string, v bigint", slack=10)
     >>> top = RowNumber(s, (0, 1), (SortKey(column(s, "v"), True, False),), 0, "n")
     >>> evaluate(top, {"s": [(10, "a", 1), (10, "a", 3), (20, "a", 2), (10, "b", 2)]}).rows
@@ -86,8 +86,8 @@ def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
 
     Ties are in any order; a tie across the cut makes the answer undetermined.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import column, stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import column, stream
     >>> s = stream("s", "e bigint, v bigint")
     >>> top = Sort(s, (SortKey(column(s, "v"), True, False),), limit=1, offset=0, window_end=0)
     >>> evaluate(top, {"s": [(10, 1), (10, 3), (20, 2), (10, 2)]}).rows
@@ -130,8 +130,8 @@ def first_rows(node: Limit, rows: list[Row], run: Run) -> list[Row]:
 
     If the semantics define no order of arrival, different rows make the answer undetermined.
 
-    >>> from naive import evaluate
-    >>> from naive_tables import stream
+    >>> from tests.reference.naive import evaluate
+    >>> from tests.reference.naive_tables import stream
     >>> s = stream("s", "t bigint")
     >>> evaluate(Limit(s, 2, 1), {"s": [(3,), (1,), (2,), (0,)]}).rows
     [(1,), (2,)]

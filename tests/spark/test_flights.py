@@ -14,7 +14,7 @@ import cql
 from cql.catalog import demo
 from tests.support.paths import QUERIES
 
-FLIGHTS = QUERIES / "flights"
+FOLDER = QUERIES / "flights"
 #: In order of departure, scheduled times go back by at most 1301 + 43 minutes.
 SLACK = timedelta(hours=23)
 HOUR = "time_bucket(INTERVAL 1 HOUR, sched)"
@@ -33,7 +33,7 @@ def ours(
     """The rows of a query file's answer, sorted; no row may be late."""
     with cql.connect(spark=False, **settings) as session:
         session.create_stream(stream, table, ordered_by=time, slack=SLACK)
-        query = session.sql((FLIGHTS / f"{name}.cql").read_text(encoding="utf-8"))
+        query = session.sql((FOLDER / f"{name}.cql").read_text(encoding="utf-8"))
         answer = query.to_arrow()
         assert all(entry["count"] == 0 for entry in query.late().to_pylist())
     return plain(answer)
@@ -184,7 +184,7 @@ def test_joins_of_flights(
         session.create_stream("departures", tables["departures"], "sched", slack=SLACK)
         session.create_stream("observations", tables["observations"], "time")
         session.create_stream("airlines", tables["airlines"])
-        query = session.sql((FLIGHTS / f"{name}.cql").read_text(encoding="utf-8"))
+        query = session.sql((FOLDER / f"{name}.cql").read_text(encoding="utf-8"))
         answer = plain(query.to_arrow())
         assert all(entry["count"] == 0 for entry in query.late().to_pylist())
     assert len(answer) > 4_000
@@ -207,7 +207,7 @@ def test_joins_of_spark_tables(
             "CREATE STREAM observations FROM TABLE default.nyc_observations ORDERED BY time"
         )
         for name in ("weather_of_flights", "chained_delays"):
-            text = (FLIGHTS / f"{name}.cql").read_text(encoding="utf-8")
+            text = (FOLDER / f"{name}.cql").read_text(encoding="utf-8")
             session.sql(f"CREATE TABLE default.{name} AS {text[text.index('SELECT') :]}")
             found = session.sql(f"SELECT * FROM default.{name}").to_arrow()
             assert plain(found) == joined[name]

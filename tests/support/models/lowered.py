@@ -12,7 +12,9 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import io
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -168,7 +170,14 @@ def _source_of(function: Any) -> Any:
 
 @cache
 def _text(f: Any) -> str:
-    return textwrap.dedent(inspect.getsource(f))
+    """The source of a function without its comments, so that no mistake depends on their words."""
+    lines = textwrap.dedent(inspect.getsource(f)).splitlines()
+    tokens = [*tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline)]
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 def _has_source(value: Any) -> bool:
