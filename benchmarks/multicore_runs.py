@@ -27,7 +27,7 @@ from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered import markers, tables
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.run.execution import Execution
 from cql.executor.runtimes.tables import Tasks, looks
 
@@ -104,7 +104,7 @@ def uses_of(tasks: Tasks) -> list[Use]:
             outputs=int(words[tables.MADE]),
             busy=int(words[tables.TIME]),
         )
-        if isinstance(operator, PartedOperator):
+        if isinstance(operator, PartitionedOperator):
             rows = [instance.counters()["rows_in"] for instance in operator.instances]
             use = replace(use, fragments=int(words[tables.COUNT]), parts=rows)
         found.append(use)

@@ -24,8 +24,8 @@ def duckdb_runs(query: str, **tables: Any) -> Runs:
         connection.register(f"arrow_{name}", table)
         connection.execute(f"CREATE TABLE own_{name} AS SELECT * FROM arrow_{name}")
 
-    def over(whose: str) -> Callable[[], Any]:
-        text = query.format(**{name: f"{whose}_{name}" for name in tables})
+    def over(prefix: str) -> Callable[[], Any]:
+        text = query.format(**{name: f"{prefix}_{name}" for name in tables})
         # A relation, not a cursor: a cursor's Arrow table is a copy of its rows.
         return lambda: connection.sql(text).to_arrow_table()
 

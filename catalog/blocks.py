@@ -33,13 +33,13 @@ END = End.END
 class Piece:
     """Raw rows, with the columns in the requested order. ``after(k)`` is the offset after the first
     ``k`` rows; ``first`` is the number of the first row within ``where`` (for messages);
-    ``promise(k)`` is the source's own punctuation after ``k`` rows."""
+    ``punctuation(k)`` is the source's own punctuation after ``k`` rows."""
 
     rows: Rows
     after: Callable[[int], Offset]
     where: str
     first: int
-    promise: Callable[[int], tuple[tuple[str, int], ...]] | None = None
+    punctuation: Callable[[int], tuple[tuple[str, int], ...]] | None = None
 
 
 class Feed(Protocol):
@@ -87,10 +87,12 @@ def _runs(parts: list[_Part]) -> Iterator[_Part]:
             or later.where != part.where
             or later.first != part.first + part.raw.count
             or later.raw.batch.schema != part.raw.batch.schema
-            or any((later.raw.bad, later.raw.marks, part.raw.bad, part.raw.marks))
+            or any(
+                (later.raw.bad, later.raw.row_punctuation, part.raw.bad, part.raw.row_punctuation)
+            )
         ):
             batch = run[0] if len(run) == 1 else pa.concat_batches(run)
-            raw = Rows(batch, part.raw.bad, part.raw.marks)
+            raw = Rows(batch, part.raw.bad, part.raw.row_punctuation)
             yield _Part(raw, part.where, part.first + part.raw.count - raw.count)
             run = []
 
@@ -145,8 +147,8 @@ class BlockReader:
         self._row += rows.count
         piece, start, count = taken[-1]
         self._offset = piece.after(start + count)
-        promise = piece.promise(start + count) if piece.promise is not None else ()
-        return Block(rows.batch, self._offset, promise, rows.bad, rows.marks)
+        punctuation = piece.punctuation(start + count) if piece.punctuation is not None else ()
+        return Block(rows.batch, self._offset, punctuation, rows.bad, rows.row_punctuation)
 
     def _gather(self, room: int, timeout: float | None) -> list[_Taken]:
         """The rows of the next block, at most ``room``. A failure behind some rows is raised at the
@@ -165,7 +167,7 @@ class BlockReader:
                 break
             piece, start = found
             count = min(room, piece.rows.count - start)
-            if count == 0 and not piece.rows.marks:
+            if count == 0 and not piece.rows.row_punctuation:
                 continue
             if start + count < piece.rows.count:
                 self._waiting.appendleft((piece, start + count))

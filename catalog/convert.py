@@ -353,7 +353,7 @@ def find_name(name: str, names: Sequence[str], others: Sequence[str], where: str
 
 def pick(schema: Schema, columns: Sequence[str], what: str) -> tuple[Field, ...]:
     """The fields of the requested columns. Raises CatalogError for a column that does not exist."""
-    picked: list[Field] = []
+    chosen: list[Field] = []
     for name in columns:
         index = schema.find(name)
         if index is None:
@@ -361,5 +361,5 @@ def pick(schema: Schema, columns: Sequence[str], what: str) -> tuple[Field, ...]
                 f"{what} has no column {name}",
                 hint=did_you_mean(name, schema.names, what="its columns are"),
             )
-        picked.append(schema[index])
-    return tuple(picked)
+        chosen.append(schema[index])
+    return tuple(chosen)

@@ -171,7 +171,7 @@ def behind(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
     """The pieces without the rows before row ``skip``."""
     for piece in pieces:
         before = min(max(skip - piece.first, 0), piece.rows.count)
-        if before < piece.rows.count or (piece.first >= skip and piece.rows.marks):
+        if before < piece.rows.count or (piece.first >= skip and piece.rows.row_punctuation):
             yield row_piece(piece.rows.slice(before), piece.first + before, piece.where)
 
 
@@ -221,7 +221,7 @@ class _ShapedReader:
         block = self._inner.next(timeout)
         if block is None:
             return None
-        raw = Rows(block.batch, block.bad, block.marks)
+        raw = Rows(block.batch, block.bad, block.row_punctuation)
         try:
             rows = shape(self._shaper, raw, row=self._row, where=self._what)
         except CatalogError:

@@ -42,21 +42,21 @@ class Block:
     dictionary-encoded).
 
     ``offset`` is the position after the last row. ``punctuation`` comes from the source itself:
-    (column, value in storage units), valid after the last row. ``marks`` is the punctuation between
-    the rows, in order. ``bad`` are the unreadable rows, in order; offsets count them, ``batch``
-    lacks them. A block without rows, punctuation, marks or bad rows means "nothing yet" on an
-    unbounded source."""
+    (column, value in storage units), valid after the last row. ``row_punctuation`` is the
+    punctuation between the rows, in order. ``bad`` are the unreadable rows, in order; offsets count
+    them, ``batch`` lacks them. A block without rows, punctuation, marks or bad rows means "nothing
+    yet" on an unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
     punctuation: tuple[tuple[str, int], ...] = ()
     bad: tuple[BadInput, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    row_punctuation: tuple[Mark, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether the block brings neither rows nor punctuation."""
-        return not (self.batch.num_rows or self.punctuation or self.bad or self.marks)
+        return not (self.batch.num_rows or self.punctuation or self.bad or self.row_punctuation)
 
 
 def place_among(bad: Sequence[BadInput], index: int) -> int:

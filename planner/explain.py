@@ -203,8 +203,8 @@ def _logical_line(node: Node) -> Line:
             return Line("Join", f"{node.kind}{on}")
         case lg.SubqueryJoin():
             text = _subquery_text(node.kind, node.keys)
-            asked = f" on {show(node.condition)}" if node.condition is not None else ""
-            return Line("SubqueryJoin", text + asked)
+            condition = f" on {show(node.condition)}" if node.condition is not None else ""
+            return Line("SubqueryJoin", text + condition)
         case lg.SetOperation():
             return Line(node.kind.capitalize(), "" if node.distinct else "all")
         case lg.RelationToStream():
@@ -292,8 +292,10 @@ def _physical_line(node: Node) -> Line:
             return Line("Bucket", window, (node.why, "state: none"))
         case ph.UnionExec():
             state = "state: one punctuation per input"
-            if node.promised is not None:
-                state += f", and per {node.schema[node.promised[1]].name} that is ahead of those"
+            if node.keyed_watermark is not None:
+                state += (
+                    f", and per {node.schema[node.keyed_watermark[1]].name} that is ahead of those"
+                )
             return Line("Union", "", (node.why, state))
         case ph.MergeUnionExec():
             by = f"by {node.schema[node.order].name}"
@@ -342,9 +344,9 @@ def _physical_line(node: Node) -> Line:
             text = f"{node.kind} {', '.join(keys)}".strip()
             return Line("SubqueryJoin", text, (node.why, state))
         case LookupExec():
-            asked = ", ".join(node.input.schema.names[node.width :][: node.keys])
+            columns = ", ".join(node.input.schema.names[node.width :][: node.keys])
             state = "state: the keys of the subquery, or its value"
-            return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
+            return Line("Lookup", f"{node.kind} {columns}".strip(), (node.why, state))
         case OopJoinExec():
             return _join_line(node)
         case WindowJoinExec():
@@ -524,39 +526,39 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
     return " ".join(p for p in parts if p)
 
 
-def _asked(
+def _conditions(
     left: Schema, right: Schema, keys: Iterable[tuple[int, int]], rest: Iterable[Expr]
 ) -> list[str]:
     """The conditions of a join, as text."""
     lefts, rights = labels(left, right)
-    said = [f"{lefts[a]} = {rights[b]}" for a, b in keys]
-    return said + [show_of(e, [*lefts, *rights]) for e in rest]
+    parts = [f"{lefts[a]} = {rights[b]}" for a, b in keys]
+    return parts + [show_of(e, [*lefts, *rights]) for e in rest]
 
 
 def _join_line(node: OopJoinExec) -> Line:
-    said = _asked(node.left.schema, node.right.schema, node.keys, node.rest)
+    parts = _conditions(node.left.schema, node.right.schema, node.keys, node.rest)
     if node.band is None:
         held = "all rows, until the other input has ended"
     else:
         held = "rows that later ones of the other side can join"
     if node.kind in ("left", "right", "full", "semi", "anti"):
         held += ", and whether each has a partner"
-        said = [f"{node.kind} {' AND '.join(said)}".strip()]
+        parts = [f"{node.kind} {' AND '.join(parts)}".strip()]
     notes = [f"why: {node.why}", f"state: {held}"]
     if node.leaves_alone:
         how = "two for each that comes" if node.smooth else "at once"
         flush = "slow" if node.smooth else "at_once"
         notes.append(f"rows without a partner leave {how} (SET join_flush = '{flush}')")
-    return Line("OopJoin", " AND ".join(said), tuple(notes))
+    return Line("OopJoin", " AND ".join(parts), tuple(notes))
 
 
 def _table_join_line(node: TableJoinExec) -> Line:
-    said = _asked(node.input.schema, node.table.schema, node.keys, node.rest)
+    parts = _conditions(node.input.schema, node.table.schema, node.keys, node.rest)
     names = ", ".join(s.name for s in ph.sources(node.table))
     kind = "" if node.kind == "inner" else node.kind
     state = f"state: the rows of {names or 'the table'}{', by key' if node.keys else ''}"
     notes = (f"why: {node.why}", state, f"append-only{_progress_text(node)}")
-    return Line("TableJoin", f"{kind} {' AND '.join(said)}".strip(), notes)
+    return Line("TableJoin", f"{kind} {' AND '.join(parts)}".strip(), notes)
 
 
 def _unnest_line(node: UnnestExec) -> Line:
@@ -569,8 +571,8 @@ def _unnest_line(node: UnnestExec) -> Line:
 
 def _relation_join_line(node: RelationJoinExec) -> Line:
     left, right = (Schema(side.schema.fields[:-2]) for side in (node.left, node.right))
-    said = _asked(left, right, node.keys, node.rest)
-    on = " on " + " AND ".join(said) if said else ""
+    parts = _conditions(left, right, node.keys, node.rest)
+    on = " on " + " AND ".join(parts) if parts else ""
     state = "state: the rows of both sides, by key"
     if node.kind != "inner":
         state += ", and how many partners each has"
@@ -580,11 +582,11 @@ def _relation_join_line(node: RelationJoinExec) -> Line:
 def _asof_line(node: AsofJoinExec) -> Line:
     left, right = node.left.schema, node.right.schema
     a = left[node.times[0]]
-    said = _asked(left, right, node.keys, ())
+    parts = _conditions(left, right, node.keys, ())
     earlier, later = (names[k] for names, k in zip(labels(left, right), node.times, strict=True))
     shift = f" {'+' if node.shift > 0 else '-'} {duration(abs(node.shift), a.type)}"
     sign, word = (">=", "latest") if node.backward else ("<=", "earliest")
-    said.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
+    parts.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
     state = "state: rows that progress has not passed"
     if node.backward:
         state += f"; of each key the {word} row of the right"
@@ -592,15 +594,15 @@ def _asof_line(node: AsofJoinExec) -> Line:
             state += ", which grows with the number of keys: a tolerance forgets them"
     within = f", within {duration(node.tolerance, a.type)}" if node.tolerance is not None else ""
     notes = (f"why: {node.why}{within}", state, f"append-only{_progress_text(node)}, in its order")
-    return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(said)}", notes)
+    return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(parts)}", notes)
 
 
 def _window_join_line(node: WindowJoinExec) -> Line:
     names = labels(*(child.schema for child in node.inputs))
-    said = [" = ".join(names[i][c] for i, c in columns) for columns in node.keys]
-    said += [show_of(e, [n for side in names for n in side]) for e in node.rest]
+    parts = [" = ".join(names[i][c] for i, c in columns) for columns in node.keys]
+    parts += [show_of(e, [n for side in names for n in side]) for e in node.rest]
     times = ", ".join(s[t] for s, t in zip(names, node.times, strict=True))
     order = f"order: the latest of {times}"
     state = "state: rows that later ones of the other inputs can join, those that wait for the "
     state += "other inputs, and results that do"
-    return Line("WindowJoin", " AND ".join(said), (f"why: {node.why}", order, state))
+    return Line("WindowJoin", " AND ".join(parts), (f"why: {node.why}", order, state))

@@ -79,11 +79,11 @@ class JsonFormat(TextFormat):
                 table = self._table(sample, None)
             found = named(table.schema)
             names = [f.name for f in found if _maybe_text(f.type)]
-            asked = self._table(sample, {name: pa.string() for name in names})
+            as_texts = self._table(sample, {name: pa.string() for name in names})
         fields = []
         for field, column in zip(found, table.columns, strict=True):
             if field.name in names:
-                kind = _guess(asked.column(field.name).combine_chunks())
+                kind = _guess(as_texts.column(field.name).combine_chunks())
                 fields.append(pa.field(field.name, kind))
             elif pa.types.is_float64(field.type):
                 texts = partial(self._texts, sample, field.name)

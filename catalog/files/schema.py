@@ -45,7 +45,7 @@ def merged(files: Iterable[tuple[str, pa.Schema]], what: str, *, text: bool) -> 
             elif column.name in into.unsupported:
                 if column.type != NULL:
                     reason = into.unsupported[column.name]
-                    raise _apart(what, column, path, into.origin[column.name], reason, text)
+                    raise _type_conflict(what, column, path, into.origin[column.name], reason, text)
             else:
                 into.fields.append(replace(column, nullable=column.nullable or number > 0))
                 places[column.name] = column
@@ -63,7 +63,7 @@ def _join(into: Merged, index: int, column: Field, path: str, what: str, text: b
     kind = common(old.type, column.type, text=text)
     if kind is None:
         found = f"holds it as {old.type}"
-        raise _apart(what, column, path, into.origin[old.name], found, text)
+        raise _type_conflict(what, column, path, into.origin[old.name], found, text)
     if kind != old.type:
         into.origin[old.name] = path
     made = replace(old, type=kind, nullable=old.nullable or column.nullable)
@@ -75,14 +75,16 @@ def _leave_out(into: Merged, name: str, reason: str, path: str, what: str, text:
     for index, old in enumerate(into.fields):
         if old.name.lower() == name.lower():
             if old.type != NULL:
-                raise _apart(what, old, into.origin[old.name], path, reason, text)
+                raise _type_conflict(what, old, into.origin[old.name], path, reason, text)
             del into.fields[index]
             break
     into.unsupported.setdefault(name, reason)
     into.origin.setdefault(name, path)
 
 
-def _apart(what: str, column: Field, path: str, other: str, found: str, text: bool) -> CatalogError:
+def _type_conflict(
+    what: str, column: Field, path: str, other: str, found: str, text: bool
+) -> CatalogError:
     remedy = (
         "declare its type, CREATE STREAM s (column TYPE, ...)" if text else "convert one of them"
     )

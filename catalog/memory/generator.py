@@ -146,7 +146,7 @@ class RateSource:
         arrays = [self._column(f.name.lower(), rows) for f in fields]
         return batch_of(fields, arrays, count)
 
-    def promise(self, row: int) -> tuple[tuple[str, int], ...]:
+    def punctuation(self, row: int) -> tuple[tuple[str, int], ...]:
         """The punctuation before ``row``: no row from ``row`` on has an earlier ``ts``."""
         import numpy as np
 
@@ -253,7 +253,7 @@ class _RateFeed:
             lambda k: {"row": row + k},
             "the rate generator",
             row,
-            lambda k: self._source.promise(row + k),
+            lambda k: self._source.punctuation(row + k),
         )
 
     def _await(self, clock: Clock, timeout: float | None) -> int:

@@ -33,7 +33,7 @@ from cql.catalog.convert import (
     pick,
     read_schema,
 )
-from cql.catalog.memory.punctuation import PutBack, first_rows, marks_of
+from cql.catalog.memory.punctuation import PutBack, first_rows, row_punctuation_of
 from cql.catalog.memory.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, shape
 from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
@@ -283,15 +283,17 @@ class _Rows:
         if len(rows) == len(items):
             yield from self._single(rows)
             return
-        marks = marks_of(items, self._schema, f"{self._what}, after row {self.seen}", _column)
+        row_punctuation = row_punctuation_of(
+            items, self._schema, f"{self._what}, after row {self.seen}", _column
+        )
         if not rows:
-            yield self._piece(Rows(empty_batch(self._fields), (), marks))
+            yield self._piece(Rows(empty_batch(self._fields), (), row_punctuation))
             return
-        whole = Rows(empty_columns(len(rows)), (), marks)
+        whole = Rows(empty_columns(len(rows)), (), row_punctuation)
         first = self.seen
         for piece in self._single(rows):
-            own = whole.slice(piece.first - first, piece.rows.count).marks
-            yield replace(piece, rows=replace(piece.rows, marks=own))
+            own = whole.slice(piece.first - first, piece.rows.count).row_punctuation
+            yield replace(piece, rows=replace(piece.rows, row_punctuation=own))
 
     def _piece(self, rows: Rows) -> Piece:
         piece = row_piece(rows, self.seen, self._what)

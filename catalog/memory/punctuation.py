@@ -48,7 +48,7 @@ class PutBack:
             stop()
 
 
-def marks_of(
+def row_punctuation_of(
     items: Sequence[Any], schema: Schema, where: str, convert: Convert
 ) -> tuple[Mark, ...]:
     """The punctuation among single rows, with values in storage units. ``convert`` makes a column

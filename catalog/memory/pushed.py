@@ -62,8 +62,10 @@ class PushedSource:
         self._chunks: deque[pa.RecordBatch] = deque()
         self._first = 0  # the number of the oldest row that is kept
         self._next = 0
-        self._marks: deque[tuple[int, Mark]] = deque()  # numbered from 1 on; rows of the stream
-        self._settled: dict[str, tuple[int, Mark]] = {}  # per column the newest before kept rows
+        # numbered from 1 on; rows of the stream
+        self._row_punctuation: deque[tuple[int, Mark]] = deque()
+        # per column the newest before kept rows
+        self._newest_before: dict[str, tuple[int, Mark]] = {}
         self._marked = 0
         self._readers: weakref.WeakSet[_Feed] = weakref.WeakSet()
         self._ended = False
@@ -85,9 +87,9 @@ class PushedSource:
         30) in which queries have not read enough to make room, and after the stream's end."""
         self._check_open()
         parts = whole_rows(data, self.schema, f"rows for {self._what}")
-        self._check_marks(parts)
+        self._check_punctuation(parts)
         decoded = self.schema.to_arrow()
-        parts = [Rows(p.batch.cast(decoded), (), p.marks) for p in parts]
+        parts = [Rows(p.batch.cast(decoded), (), p.row_punctuation) for p in parts]
         return self._append(joined(self.schema.fields, parts), timeout) if parts else 0
 
     def insert(self, batches: Sequence[pa.RecordBatch]) -> int:
@@ -113,8 +115,8 @@ class PushedSource:
                 hint="CREATE OR REPLACE STREAM begins it anew",
             )
 
-    def _check_marks(self, parts: Sequence[Rows]) -> None:
-        for column in (column for part in parts for _, column, _ in part.marks):
+    def _check_punctuation(self, parts: Sequence[Rows]) -> None:
+        for column in (column for part in parts for _, column, _ in part.row_punctuation):
             if column.lower() not in self._progressing:
                 raise CatalogError(
                     f"{self._what}: punctuation on {column}, which is not declared to progress",
@@ -135,8 +137,8 @@ class PushedSource:
                     hint="nothing was taken: read the query's rows or stop it, and push again;"
                     " USING push OPTIONS (buffer 'n') keeps more",
                 )
-            for row, column, value in rows.marks:
-                self._mark(self._next + row, column, value)
+            for row, column, value in rows.row_punctuation:
+                self._add_punctuation(self._next + row, column, value)
             if rows.count:
                 self._chunks.append(rows.batch)
                 self._next += rows.count
@@ -153,14 +155,14 @@ class PushedSource:
         unread = self._unread()
         return rows == 0 or unread == 0 or unread + rows <= self._room
 
-    def _mark(self, row: int, column: str, value: int) -> None:
+    def _add_punctuation(self, row: int, column: str, value: int) -> None:
         """Adds punctuation. It replaces earlier punctuation on its column with no row between."""
-        again = next((m for m in reversed(self._marks) if m[1][1] == column), None)
+        again = next((m for m in reversed(self._row_punctuation) if m[1][1] == column), None)
         if again is not None and again[1][0] == row:
             value = max(value, again[1][2])
-            self._marks.remove(again)
+            self._row_punctuation.remove(again)
         self._marked += 1
-        self._marks.append((self._marked, (row, column, value)))
+        self._row_punctuation.append((self._marked, (row, column, value)))
 
     def _join_chunks(self) -> None:
         """Joins neighbouring chunks of about one size, so that there are few chunks and each row is
@@ -188,14 +190,14 @@ class PushedSource:
                 self._chunks[0] = chunk.slice(gone)
             self._first += gone
             count -= gone
-        while self._marks and self._marks[0][1][0] <= self._first:
-            number, mark = self._marks.popleft()
-            self._settled[mark[1]] = (number, mark)
+        while self._row_punctuation and self._row_punctuation[0][1][0] <= self._first:
+            number, mark = self._row_punctuation.popleft()
+            self._newest_before[mark[1]] = (number, mark)
 
-    def _marks_for(self, feed: _Feed, last: int) -> list[tuple[int, Mark]]:
+    def _punctuation_for(self, feed: _Feed, last: int) -> list[tuple[int, Mark]]:
         """The punctuation that a query has not received, up to that behind row ``last``."""
-        old = sorted(m for m in self._settled.values() if m[0] > feed.marked)
-        new = list(takewhile(lambda m: m[0] > feed.marked, reversed(self._marks)))
+        old = sorted(m for m in self._newest_before.values() if m[0] > feed.marked)
+        new = list(takewhile(lambda m: m[0] > feed.marked, reversed(self._row_punctuation)))
         return [*old, *(m for m in reversed(new) if m[1][0] <= last)]
 
     # ----------------------------------------------------------------- reading
@@ -231,15 +233,17 @@ class PushedSource:
                 return END
             first = feed.row
             count = min(limit, self._next - first)
-            marks = self._marks_for(feed, first + count)
-            if not count and not marks:
+            row_punctuation = self._punctuation_for(feed, first + count)
+            if not count and not row_punctuation:
                 return END if self._ended else None
             batch = self._rows(feed.columns, first, count)
             feed.row += count
-            if marks:
-                feed.marked = marks[-1][0]
+            if row_punctuation:
+                feed.marked = row_punctuation[-1][0]
             self._change.notify_all()
-        between = tuple((max(row - first, 0), column, value) for _, (row, column, value) in marks)
+        between = tuple(
+            (max(row - first, 0), column, value) for _, (row, column, value) in row_punctuation
+        )
         return Piece(Rows(batch, (), between), lambda k: {"row": first + k}, self._what, first)
 
     def _rows(self, columns: Sequence[str], first: int, count: int) -> pa.RecordBatch:

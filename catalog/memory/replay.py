@@ -155,10 +155,13 @@ class _ReplayFeed:
             if block is None:
                 return END
             count = block.batch.num_rows + len(block.bad)
-            marks = [*block.marks, *((count, *promise) for promise in block.punctuation)]
-            rows = Rows(block.batch, block.bad, tuple(map(self._moved, marks)))
+            row_punctuation = [
+                *block.row_punctuation,
+                *((count, *punctuation) for punctuation in block.punctuation),
+            ]
+            rows = Rows(block.batch, block.bad, tuple(map(self._moved, row_punctuation)))
             if rows.count == 0:
-                if not rows.marks:
+                if not rows.row_punctuation:
                     return None
                 return Piece(rows, lambda _: self._at(), "the replay", self._row)
             if self._done >= rows.count:  # the input cut its blocks elsewhere this time

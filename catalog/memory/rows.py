@@ -30,12 +30,12 @@ REFUSALS = (CatalogError, pa.ArrowException, ValueError)
 @dataclass(frozen=True, slots=True)
 class Rows:
     """``batch`` holds the readable rows; ``bad``, in order, has the places of the others among all
-    rows. ``marks`` is the source's punctuation, in order: (number of rows before it, column,
-    value)."""
+    rows. ``row_punctuation`` is the source's punctuation, in order: (number of rows before it,
+    column, value)."""
 
     batch: pa.RecordBatch
     bad: tuple[BadInput, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    row_punctuation: tuple[Mark, ...] = ()
 
     @property
     def count(self) -> int:
@@ -44,17 +44,17 @@ class Rows:
     def slice(self, start: int, count: int | None = None) -> Rows:
         """``count`` rows from ``start`` on, also bad rows; punctuation stays behind its rows."""
         stop = self.count if count is None else min(start + count, self.count)
-        marks = tuple(
+        row_punctuation = tuple(
             (row - start, column, value)
-            for row, column, value in self.marks
+            for row, column, value in self.row_punctuation
             if start < row <= stop or row == start == 0
         )
         if not self.bad:
-            return Rows(self.batch.slice(start, stop - start), (), marks)
+            return Rows(self.batch.slice(start, stop - start), (), row_punctuation)
         places = [b.row for b in self.bad]
         first, last = bisect_left(places, start), bisect_left(places, stop)
         bad = tuple(replace(b, row=b.row - start) for b in self.bad[first:last])
-        return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad, marks)
+        return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad, row_punctuation)
 
     def place(self, index: int) -> int:
         """The place of row ``index`` of the batch among all rows."""
@@ -66,15 +66,17 @@ def joined(fields: Sequence[Field], parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     bad: list[BadInput] = []
-    marks: list[Mark] = []
+    row_punctuation: list[Mark] = []
     before = 0
     for part in parts:
         bad += [replace(b, row=before + b.row) for b in part.bad]
-        marks += [(before + row, column, value) for row, column, value in part.marks]
+        row_punctuation += [
+            (before + row, column, value) for row, column, value in part.row_punctuation
+        ]
         before += part.count
     batches = [p.batch for p in parts if p.batch.num_rows]
     batch = join(fields, batches) if batches else empty_batch(fields)
-    return Rows(batch, tuple(bad), tuple(marks))
+    return Rows(batch, tuple(bad), tuple(row_punctuation))
 
 
 def salvage(
@@ -120,7 +122,7 @@ def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
     good, bad = salvage(raw.batch.num_rows, attempt, blame) if raw.batch.num_rows else ([], [])
     every = tuple(sorted((*raw.bad, *bad), key=lambda b: b.row))
     batch = join(shaper.fields, good) if good else empty_batch(shaper.fields)
-    return Rows(batch, every, raw.marks)
+    return Rows(batch, every, raw.row_punctuation)
 
 
 def bad_input(row: int, error: Exception, text: str) -> BadInput:

@@ -141,9 +141,9 @@ class SparkCatalog:
     def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
         for table, text in self._declared(session, name):
             try:
-                said = json.loads(text)
-                spec, schema = _from_json(said)
-                follow = said.get("follow")
+                stored = json.loads(text)
+                spec, schema = _from_json(stored)
+                follow = stored.get("follow")
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CatalogError(
                     f"what table {quoted(table)} says of stream {_dotted(name)} cannot be read",
@@ -431,11 +431,15 @@ def _progress_to_json(progress: Progress | None) -> dict[str, Any] | None:
     if progress is None:
         return None
     unit = progress.unit.value if progress.unit else None
-    return {**dataclasses.asdict(progress), "unit": unit}
+    described = {**dataclasses.asdict(progress), "unit": unit}
+    described["apart"] = described.pop("max_skew")  # the key in tables that exist
+    return described
 
 
 def _progress_from_json(data: Mapping[str, Any]) -> Progress:
-    return Progress(**{**data, "unit": TimeUnit(data["unit"]) if data["unit"] else None})
+    given = {**data, "unit": TimeUnit(data["unit"]) if data["unit"] else None}
+    given["max_skew"] = given.pop("apart", None)
+    return Progress(**given)
 
 
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _home_of(java: Path) -> Path | None:
     if (home / "bin" / "java").exists() and (home / "release").exists():
         return home
     # A launcher stub (macOS, jenv, sdkman shims) is not part of its Java: run it to find the home.
-    match = re.search(r"^\s*java\.home = (.+)$", _ask(java), re.MULTILINE)
+    match = re.search(r"^\s*java\.home = (.+)$", _java_properties(java), re.MULTILINE)
     return Path(match.group(1).strip()) if match else None
 
 
@@ -102,7 +102,7 @@ def _version(home: Path) -> int | None:
         return None
     match = re.search(r'^JAVA_VERSION="([^"]+)"', _release(home), re.MULTILINE)
     if match is None:
-        match = re.search(r"^\s*java\.version = (\S+)$", _ask(java), re.MULTILINE)
+        match = re.search(r"^\s*java\.version = (\S+)$", _java_properties(java), re.MULTILINE)
     if match is None:
         return None
     numbers = re.findall(r"\d+", match.group(1))
@@ -119,7 +119,7 @@ def _release(home: Path) -> str:
 
 
 @cache
-def _ask(java: Path) -> str:
+def _java_properties(java: Path) -> str:
     try:
         done = subprocess.run(
             [str(java), "-XshowSettings:properties", "-version"],

@@ -78,7 +78,7 @@ class _Own:
     process: subprocess.Popen[bytes]
     log: Path
     warehouse: Path
-    death_told: bool = False
+    death_reported: bool = False
 
 
 _lock = threading.RLock()
@@ -100,9 +100,12 @@ def start(settings: Mapping[str, str] | None = None, warehouse: Path | None = No
         if _own is not None:
             cause = _death(_own)
             if cause is not None:
-                told, error = _own.death_told, _death_error(_own, cause, "the session was idle")
+                reported, error = (
+                    _own.death_reported,
+                    _death_error(_own, cause, "the session was idle"),
+                )
                 _bury(_own)
-                if not told:
+                if not reported:
                     raise error
             elif _own.context._jsc is None:
                 # Someone stopped the session: its JVM is left over, and its options cannot change.
@@ -185,7 +188,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
                     own.process.wait(timeout=1)
             cause = _death(own)
             if cause is not None:
-                own.death_told = True
+                own.death_reported = True
                 raise _death_error(own, cause, doing) from error
         if not is_alive(session):
             raise CatalogError(
@@ -193,7 +196,9 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
                 hint="run the statement again in cql.connect(spark=…) with a new SparkSession",
             ) from error
         hint = f"Spark's log is {own.log}" if own is not None else None
-        raise CatalogError(f"Spark failed while {doing}: {_told(error)}", hint=hint) from error
+        raise CatalogError(
+            f"Spark failed while {doing}: {_message_of(error)}", hint=hint
+        ) from error
     finally:
         _calls.depth -= 1
 
@@ -210,7 +215,7 @@ def _is_of_stopped(session: Any, error: Exception) -> bool:
     return isinstance(error, AttributeError) and session._sc._jsc is None
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Spark's message in one line: for Java errors the root cause, without the stack."""
     cause = getattr(error, "java_exception", None)
     if cause is not None:
@@ -320,7 +325,7 @@ def _launch(wanted: Mapping[str, str], warehouse: Path | None) -> Any:
             _end(process)
         if isinstance(error, Exception):
             raise CatalogError(
-                f"Spark could not start: {_told(error)}{_tail(log)}",
+                f"Spark could not start: {_message_of(error)}{_tail(log)}",
                 hint=f"Java is {home}; the whole log is {log}",
             ) from error
         raise

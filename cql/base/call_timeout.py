@@ -29,7 +29,7 @@ SETTING = "function_timeout"
 #: which the thread ends.
 _LOOK, _AGAIN, _STAY = 0.05, 0.2, 0.2
 #: Seconds beyond the limit after which the log reports a call, once.
-_TOLD = 1.0
+_REPORT_AFTER = 1.0
 
 _log = logging.getLogger("cql")
 #: With None instead of an address, the call takes back an exception that is not raised yet.
@@ -63,13 +63,13 @@ class Strike(BaseException):
 
 
 class _Call:
-    __slots__ = ("again", "name", "over", "striking", "struck", "thread", "told", "until")
+    __slots__ = ("again", "name", "over", "reported", "striking", "struck", "thread", "until")
 
     def __init__(self, name: str, seconds: float) -> None:
         self.name = name
         self.thread = threading.get_ident()
         self.until = self.again = time.monotonic() + seconds
-        self.over = self.struck = self.striking = self.told = False
+        self.over = self.struck = self.striking = self.reported = False
 
 
 def within(limit: Limit, name: str, function: Callable[..., Any], *args: object) -> Any:
@@ -83,13 +83,13 @@ def within(limit: Limit, name: str, function: Callable[..., Any], *args: object)
             made = function(*args)
         finally:
             call.over = True  # CPython raises nothing between the end of the call and this line
-            _settle(call)
+            _quiesce(call)
     except Strike:
         call.over = True
         try:
-            _settle(call)
+            _quiesce(call)
         except Strike:  # a second exception was pending; no third one can be
-            _settle(call)
+            _quiesce(call)
         if not call.struck:  # the exception belongs to an enclosing call
             raise
     if call.struck:
@@ -97,7 +97,7 @@ def within(limit: Limit, name: str, function: Callable[..., Any], *args: object)
     return made
 
 
-def _settle(call: _Call) -> None:
+def _quiesce(call: _Call) -> None:
     """Returns when the watch thread can no longer raise for ``call``, whose ``over`` is set."""
     while call.striking:
         time.sleep(0)
@@ -147,8 +147,8 @@ class _Watch:
         finally:
             call.striking = False
         call.again = now + _AGAIN
-        if now - call.until > _TOLD and not call.told:
-            call.told = True
+        if now - call.until > _REPORT_AFTER and not call.reported:
+            call.reported = True
             _log.warning(
                 "%s does not end although it runs longer than %s: it is inside code that Python "
                 "cannot interrupt, or catches every exception; the query fails when it returns",

@@ -23,23 +23,23 @@ class CompileWatch:
     """Sums the compile time of the kernels that no cache held; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.tell: Callable[[str], None] = lambda message: None
+        self.notify: Callable[[str], None] = lambda message: None
         self.quiet = os.environ.get("CQL_COMPILE_NOTICE") == "off"
         self._clock = clock
         self._spent = 0.0
         self._since: float | None = None
-        self._told = False
+        self._notified = False
 
-    def asked_by(self, tell: Callable[[str], None]) -> None:
-        """``tell``, a bound method, receives the notice from now on, while its object lives."""
-        method = weakref.WeakMethod(tell)
+    def report_to(self, notify: Callable[[str], None]) -> None:
+        """``notify``, a bound method, receives the notice from now on, while its object lives."""
+        method = weakref.WeakMethod(notify)
 
-        def tell_if_alive(message: str) -> None:
+        def notify_if_alive(message: str) -> None:
             alive = method()
             if alive is not None:
                 alive(message)
 
-        self.tell = tell_if_alive
+        self.notify = notify_if_alive
         self._since = None  # a compilation that has not ended by now has failed
 
     def begins(self) -> None:
@@ -48,10 +48,10 @@ class CompileWatch:
         if self._since is not None:
             self._spent += now - self._since
         self._since = now
-        if self._spent >= PATIENCE and not (self._told or self.quiet):
-            self._told = True
+        if self._spent >= PATIENCE and not (self._notified or self.quiet):
+            self._notified = True
             with contextlib.suppress(Exception):  # a failed notice must not stop the compilation
-                self.tell(NOTICE)
+                self.notify(NOTICE)
 
     def ends(self) -> None:
         """The compilation of a kernel ends."""

@@ -79,10 +79,10 @@ class FromParser(BaseParser):
                 opened,
                 hint="a window is [RANGE 1 MINUTE, SLIDE 1 MINUTE, WA ts]",
             )
-        self._settle_kind(args, opened)
+        self._resolve_kind(args, opened)
         return self.placed(nodes.StreamWindow(**args), opened)
 
-    def _settle_kind(self, args: dict[str, object], opened: Token) -> None:
+    def _resolve_kind(self, args: dict[str, object], opened: Token) -> None:
         if "kind" in args:
             extra = [k for k in args if k not in ("kind", "wa", "gap")]
             if extra:

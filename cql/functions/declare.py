@@ -212,6 +212,6 @@ def _raised(source: str | Path, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename.endswith(str(source))]
     line = f" in line {own[-1].lineno}" if own else ""
-    said = error_text(error)
-    name, _, text = said.partition(": ")
+    message = error_text(error)
+    name, _, text = message.partition(": ")
     return f"{source} raised {name}{line}" + (f": {text}" if text else "")

@@ -80,7 +80,7 @@ def measured(run: Run) -> str:
     )
     if timing is not None:
         lines += _time_lines(timing)
-    lines += [told for told in (run.held_back(), run.sharing()) if told is not None]
+    lines += [line for line in (run.held_back(), run.sharing()) if line is not None]
     return "\n".join(lines)
 
 
@@ -137,13 +137,13 @@ def _table(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
 def _time_lines(timing: Timing) -> list[str]:
     """The lines that split the time of the whole run by activity."""
     prepared, ran = (render.duration_text(t) for t in (timing.prepared, timing.ran))
-    said = f"prepared in {prepared}, ran for {ran}"
+    summary = f"prepared in {prepared}, ran for {ran}"
     if not timing.workers:
-        return [said]
+        return [summary]
     whole = max(timing.ran, 1e-9) * 1e9
     shares = (f"{w.busy / whole:.0%} ({w.asleep / whole:.0%})" for w in timing.workers)
     line = f"time of each worker at operators (and asleep): {', '.join(shares)}"
-    lines = [said, f"{line}; the first also reads, and gives the results"]
+    lines = [summary, f"{line}; the first also reads, and gives the results"]
     if (marked := timing.markers) is not None:
         mean, p50, p99 = (_span(t) for t in (marked.mean, marked.p50, marked.p99))
         lines.append(

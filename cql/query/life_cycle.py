@@ -30,7 +30,7 @@ class LifeCycle:
         self._status = "ready"
         self._exception: BaseException | None = None
         self._cut_off = False
-        self._stop_asked = False
+        self._stop_requested = False
         self._timed = False
         self._row_count = 0
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class LifeCycle:
                 if self._is_inside:
                     hint = f"what {self.name} calls itself cannot read its rows"
                 raise RunError(f"query {self.name} is running already", hint=hint)
-            self._stop_asked = False
+            self._stop_requested = False
             self._exception = None
             self._row_count = 0
             self._status = "running"
@@ -100,7 +100,7 @@ class LifeCycle:
             raise
         with self._lock:
             self._run = run
-            if self._stop_asked:
+            if self._stop_requested:
                 run.request_stop()
         return run
 
@@ -108,7 +108,7 @@ class LifeCycle:
         if isinstance(error, CqlError):
             error.with_text(self._source)
         if error is None:
-            self._status = "stopped" if self._stop_asked else "finished"
+            self._status = "stopped" if self._stop_requested else "finished"
         elif isinstance(error, GeneratorExit | KeyboardInterrupt):
             self._status = "stopped"
         else:
@@ -133,10 +133,10 @@ class LifeCycle:
         function, iterable or sink does not wait: the query ends after that function, iterable or
         sink returns."""
         with self._lock:
-            self._stop_asked = True
+            self._stop_requested = True
             run = self._run
         for other in self._others:
-            other._stop_asked = True
+            other._stop_requested = True
         if run is not None and self.is_active:
             run.request_stop()
         thread = self._thread

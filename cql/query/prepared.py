@@ -69,7 +69,7 @@ def prepare(
         (logical,),
         (plan,),
         origin.settings,
-        says_bad_rows=bound.keep_bad_rows is not None,
+        reports_bad_rows=bound.keep_bad_rows is not None,
         publishes=live and (inserts or late is not None),
     )
     own = [name for name in RULES if not (origin.member and name in OF_ALL)]

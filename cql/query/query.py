@@ -214,7 +214,7 @@ class Query(LifeCycle):
                 if late.epoch is not None:
                     publisher.commit()
                 raise
-            if self._stop_asked and late.epoch is None:
+            if self._stop_requested and late.epoch is None:
                 publisher.abandon()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -425,7 +425,7 @@ class Query(LifeCycle):
         publisher = Publisher(self._target.open(), self._target.epoch, self._count, run)
         with self._late_output(run), publisher:
             yield publisher
-            if self._stop_asked and self._target.epoch is None:
+            if self._stop_requested and self._target.epoch is None:
                 publisher.abandon()
 
     # ----------------------------------------------------------------- about the latest run

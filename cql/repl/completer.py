@@ -75,25 +75,25 @@ class CqlCompleter(Completer):
 
     def _offers(self, before: str, whole: str, word: str) -> Iterator[tuple[str, str]]:
         """Pairs (word, its kind), the most likely first."""
-        said = significant(before.rpartition(";")[2])
-        last = said[-1].text.upper() if said else ""
-        first = said[0].text.upper() if said else ""
-        if last == "." and len(said) > 1:
-            yield from self._columns_of(said[-2].text, whole)
+        typed = significant(before.rpartition(";")[2])
+        last = typed[-1].text.upper() if typed else ""
+        first = typed[0].text.upper() if typed else ""
+        if last == "." and len(typed) > 1:
+            yield from self._columns_of(typed[-2].text, whole)
             return
         match first:
             case "":
                 yield from ((w, "") for w in sorted(_STARTS))
                 return
             case "SET" | "RESET":
-                yield from _settings(said)
+                yield from _settings(typed)
                 return
             case "SHOW":
                 yield from ((w, "") for w in (*_SHOWN, "LIKE"))
                 return
             case "EXPLAIN" if last == "EXPLAIN":
                 yield from ((w, "") for w in _MODES)
-        if last in _BEFORE_TABLE or _in_from_list(said):
+        if last in _BEFORE_TABLE or _in_from_list(typed):
             yield from ((t, "table") for t in self._names.tables())
             if last in _BEFORE_TABLE:
                 return
@@ -137,12 +137,12 @@ class CqlCompleter(Completer):
                 yield Completion(offer, -len(argument))
 
 
-def _settings(said: list[Token]) -> Iterator[tuple[str, str]]:
-    if len(said) == 1:
+def _settings(typed: list[Token]) -> Iterator[tuple[str, str]]:
+    if len(typed) == 1:
         for s in SETTINGS.values():  # the settings for experiments come last
             yield s.name, f"{s.category}: {s.takes()}" if s.experiment else s.takes()
-    elif said[0].text.upper() == "SET" and said[-1].text == "=":
-        setting = SETTINGS.get(said[1].text.lower())
+    elif typed[0].text.upper() == "SET" and typed[-1].text == "=":
+        setting = SETTINGS.get(typed[1].text.lower())
         if setting is not None:
             takes = setting.choices or tuple(setting.takes().split(", "))
             yield from ((c, "default" if c == setting.default else "") for c in takes)
@@ -170,12 +170,12 @@ def _cased(text: str, word: str) -> str:
     return text.lower() if text.isupper() and word.islower() else text
 
 
-def _in_from_list(said: list[Token]) -> bool:
+def _in_from_list(typed: list[Token]) -> bool:
     """Whether the cursor follows a comma of a FROM clause."""
-    if not said or said[-1].text != ",":
+    if not typed or typed[-1].text != ",":
         return False
     depth = 0
-    for token in reversed(said):
+    for token in reversed(typed):
         depth += (token.text in ")]") - (token.text in "([")
         if depth < 0:
             return False
@@ -187,33 +187,33 @@ def _in_from_list(said: list[Token]) -> bool:
 
 def _names_in(whole: str) -> Iterator[tuple[str, str | None]]:
     """Pairs (table, alias) of the FROM items of a text, which need not parse."""
-    said = significant(whole)
+    typed = significant(whole)
     at = 0
-    while at < len(said):
-        if said[at].text.upper() not in ("FROM", "JOIN", "INTO", "UNION", ","):
+    while at < len(typed):
+        if typed[at].text.upper() not in ("FROM", "JOIN", "INTO", "UNION", ","):
             at += 1
             continue
         at += 1
         parts: list[str] = []
-        while at < len(said) and said[at].kind in (Piece.WORD, Piece.NAME):
-            parts.append(said[at].text.strip('"`'))
+        while at < len(typed) and typed[at].kind in (Piece.WORD, Piece.NAME):
+            parts.append(typed[at].text.strip('"`'))
             at += 1
-            if at < len(said) and said[at].text == ".":
+            if at < len(typed) and typed[at].text == ".":
                 at += 1
             else:
                 break
         if not parts:
             continue
-        if at < len(said) and said[at].text == "[":
-            at = _behind_bracket(said, at)
-        if at < len(said) and said[at].text.upper() == "AS":
+        if at < len(typed) and typed[at].text == "[":
+            at = _behind_bracket(typed, at)
+        if at < len(typed) and typed[at].text.upper() == "AS":
             at += 1
-        alias = said[at].text if at < len(said) and said[at].kind is Piece.WORD else None
+        alias = typed[at].text if at < len(typed) and typed[at].kind is Piece.WORD else None
         yield ".".join(parts), alias
 
 
-def _behind_bracket(said: list[Token], at: int) -> int:
-    while at < len(said) and said[at].text != "]":
+def _behind_bracket(typed: list[Token], at: int) -> int:
+    while at < len(typed) and typed[at].text != "]":
         at += 1
     return at + 1
 

@@ -38,13 +38,13 @@ from cql.planner.placement.cost import can_split
 class Planned:
     """The plans, logical and physical, of one query or of a query set, and their settings.
 
-    ``says_bad_rows``: the query has its own ON BAD ROW clause. ``publishes``: rows of an unbounded
-    input go into a table."""
+    ``reports_bad_rows``: the query has its own ON BAD ROW clause. ``publishes``: rows of an
+    unbounded input go into a table."""
 
     logicals: Sequence[lg.Logical]
     plans: Sequence[ph.PhysicalPlan]
     settings: Settings
-    says_bad_rows: bool = False
+    reports_bad_rows: bool = False
     publishes: bool = False
 
     @cached_property
@@ -55,7 +55,7 @@ class Planned:
         """The physical operators of class ``kind``."""
         return [node for node in self.nodes if isinstance(node, kind)]
 
-    def asked(self, kind: Any) -> list[Any]:
+    def logical_nodes(self, kind: Any) -> list[Any]:
         """The nodes of class ``kind`` in the logical plans."""
         return [node for plan in self.logicals for node in _walk(plan) if isinstance(node, kind)]
 
@@ -182,7 +182,7 @@ def _slack(planned: Planned, value: Any) -> str | None:
 
 
 def _union_operator(planned: Planned, value: Any) -> str | None:
-    if not planned.asked(lg.Union):
+    if not planned.logical_nodes(lg.Union):
         return "there is no union"
     wanted = ph.MergeUnionExec if value == "merge" else ph.UnionExec
     if planned.of(wanted):
@@ -232,7 +232,7 @@ def _join_load(planned: Planned, value: Any) -> str | None:
 
 
 def _join_punctuation(planned: Planned, value: Any) -> str | None:
-    pairs = [n for n in planned.asked(lg.Aggregate) if closing_pair(n) is not None]
+    pairs = [n for n in planned.logical_nodes(lg.Aggregate) if closing_pair(n) is not None]
     closed = [n for n in pairs if not n.distinct]
     if not closed or not planned.windows:
         return "there are no groups of both times of a join"
@@ -300,7 +300,7 @@ def _worklist(planned: Planned, value: Any) -> str | None:
 
 
 def _on_bad_row(planned: Planned, value: Any) -> str | None:
-    return "ON BAD ROW of the query says it" if planned.says_bad_rows else None
+    return "ON BAD ROW of the query says it" if planned.reports_bad_rows else None
 
 
 def _epoch_ms(planned: Planned, value: Any) -> str | None:
@@ -376,7 +376,7 @@ _OF_SESSION = {
 _NOTHING = ("auto", "off", "none", 0, False)
 
 
-def _asks(name: str, value: Any) -> bool:
+def _requests_mechanism(name: str, value: Any) -> bool:
     default = SETTINGS[name].default
     return value != default or default not in _NOTHING
 
@@ -385,7 +385,7 @@ def reason(name: str, planned: Planned) -> str | None:
     """The reason why the plan does not obey the setting; None: the plan obeys it, or the value
     requests no mechanism."""
     value = planned.settings[name]
-    return RULES[name](planned, value) if _asks(name, value) else None
+    return RULES[name](planned, value) if _requests_mechanism(name, value) else None
 
 
 @deep_stack()

@@ -89,7 +89,7 @@ class Clauses:
 
     def text(self) -> tuple[str, dict[str, Slack]]:
         """The clauses as text of the dialect, and the values of the parameters there."""
-        said: list[str] = []
+        clauses: list[str] = []
         given: dict[str, Slack] = {}
 
         def parameter(what: str, length: Slack) -> str:
@@ -103,30 +103,30 @@ class Clauses:
             raise BindError("unit belongs to a column", hint="say ordered_by='…' as well")
         unit = "" if self.unit is None else f" IN {_unit(self.unit)}"
         for column in _listed(self.ordered_by):
-            said.append(f"ORDERED BY {quoted(column)}{unit}")
+            clauses.append(f"ORDERED BY {quoted(column)}{unit}")
             if self.slack is not None:
-                said.append(f"WITHIN {parameter('slack', self.slack)}")
+                clauses.append(f"WITHIN {parameter('slack', self.slack)}")
         for column, slack in self._watermarks():
-            said.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
+            clauses.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
-            said.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
+            clauses.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
         if self.rate is not None:
-            said.append(f"RATE {_hertz(self.rate)} HZ")
-        said += self._punctuation()
+            clauses.append(f"RATE {_hertz(self.rate)} HZ")
+        clauses += self._punctuation()
         if isinstance(self.punctuated_by, str):
-            said.append(f"PUNCTUATE BY {quoted(self.punctuated_by)}")
+            clauses.append(f"PUNCTUATE BY {quoted(self.punctuated_by)}")
         elif self.punctuated_by is not None:
             by, behind = _pair("punctuated_by", self.punctuated_by, "(column, how far behind)")
-            said.append(f"PUNCTUATE BY {quoted(by)} WITHIN {parameter('slack', behind)}")
+            clauses.append(f"PUNCTUATE BY {quoted(by)} WITHIN {parameter('slack', behind)}")
         if self.max_advance is not None:
-            said.append(f"MAX ADVANCE {parameter('max_advance', self.max_advance)}")
+            clauses.append(f"MAX ADVANCE {parameter('max_advance', self.max_advance)}")
         if self.idle_after is not None:
-            said.append(f"IDLE AFTER {parameter('idle_after', self.idle_after)}")
+            clauses.append(f"IDLE AFTER {parameter('idle_after', self.idle_after)}")
         if self.heartbeat is not None:
             every, slack = _pair("heartbeat", self.heartbeat, "(every, slack)")
-            said.append(f"HEARTBEAT EVERY {parameter('heartbeat', every)}")
-            said.append(f"SLACK {parameter('slack', slack)}")
-        return " ".join(said), given
+            clauses.append(f"HEARTBEAT EVERY {parameter('heartbeat', every)}")
+            clauses.append(f"SLACK {parameter('slack', slack)}")
+        return " ".join(clauses), given
 
     def _punctuation(self) -> Iterator[str]:
         """The clauses PUNCTUATE ON column, each with WHEN marker where a mapping names a marker."""

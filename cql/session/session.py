@@ -144,7 +144,7 @@ class Session(Registering, Pushing):
 
         A yielded Query (also of an INSERT) or QuerySet has not run yet."""
         self._check_open()
-        WATCH.asked_by(self._notice_compiling)
+        WATCH.report_to(self._notice_compiling)
         for tree in _trees(text):
             try:
                 with self._lock:
@@ -248,7 +248,7 @@ class Session(Registering, Pushing):
         bound = bind(tree, self._catalog, context)
         meta = tree.meta
         own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
-        self._tell(context)
+        self._notify(context)
         try:
             return self._execute(bound, Origin(own, text, settings, member))
         except CqlError as error:
@@ -348,7 +348,7 @@ class Session(Registering, Pushing):
         return prepare(bound, origin, self._catalog, self._make_run, inserts=inserts)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
-        WATCH.asked_by(self._notice_compiling)
+        WATCH.report_to(self._notice_compiling)
         run = self._run(plan, settings)
         run.on_notice = self._notice
         return run
@@ -425,8 +425,8 @@ class Session(Registering, Pushing):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
         if bound.mode == "logical":
             # The logical plan also exists for a query that binds and that this version cannot run.
-            asked = inner.query if isinstance(inner, st.Insert) else inner
-            return explained(logical_text(asked, origin.settings))
+            selected = inner.query if isinstance(inner, st.Insert) else inner
+            return explained(logical_text(selected, origin.settings))
         query = self._execute(inner, origin)
         assert isinstance(query, Query)
         if bound.mode == "analyze":
@@ -489,7 +489,7 @@ class Session(Registering, Pushing):
 
     # ----------------------------------------------------------------- life
 
-    def _tell(self, context: Context) -> None:
+    def _notify(self, context: Context) -> None:
         """Shows the notices of a statement, each text once per session."""
         for notice in context.warnings:
             place = notice.pos

@@ -70,7 +70,7 @@ def once(write: Callable[[Part], Code]) -> Callable[[Part], Code]:
     def shared(part: Part) -> Code:
         key: list[object] = [write]
         try:
-            _tell(part, key)
+            _append_content(part, key)
         except _OfUserError:
             return write(part)
         made: Code = WRITTEN.get(tuple(key), lambda: write(part))
@@ -88,7 +88,7 @@ _OF_FIELD = attrgetter(*(f.name for f in fields(Field)))
 _PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, DataType, Position, Window))
 
 
-def _tell(value: Any, key: list[object]) -> None:
+def _append_content(value: Any, key: list[object]) -> None:
     """Appends the whole content of a value to ``key``. (Equal plan nodes can differ: equality
     ignores positions in the text and the sign of a zero.)"""
     kind = type(value)
@@ -97,7 +97,7 @@ def _tell(value: Any, key: list[object]) -> None:
     elif kind is tuple:
         key.append(len(value))
         for part in value:
-            _tell(part, key)
+            _append_content(part, key)
     elif kind is float:
         key.append(value.hex())
     elif kind is Schema:  # most values of a part are those of columns
@@ -108,11 +108,11 @@ def _tell(value: Any, key: list[object]) -> None:
         shape = _SHAPES.get(kind) or _shape(kind)
         key.append(kind)
         for name in shape.names:
-            _tell(getattr(value, name), key)
+            _append_content(getattr(value, name), key)
         if shape.has_inputs:  # writers read nothing else of the inputs
             for child in inputs(value):
-                _tell(child.schema, key)
-                _tell(progressing(child), key)
+                _append_content(child.schema, key)
+                _append_content(progressing(child), key)
 
 
 class _Shape(NamedTuple):

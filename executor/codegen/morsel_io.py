@@ -39,10 +39,10 @@ def morsel_columns(
     ]
 
 
-def row_at(kernel: KernelText, place: str, *, parted: bool) -> str:
+def row_at(kernel: KernelText, place: str, *, partitioned: bool) -> str:
     """The morsel's row at a place among the rows that the kernel takes: all rows, or, if
-    ``parted``, the rows of its partition (CHOSEN)."""
-    if not parted:
+    ``partitioned``, the rows of its partition (CHOSEN)."""
+    if not partitioned:
         return f"uint64({place})"
     kernel.declare("chosen", f"as_i32(u[{CHOSEN}], n)")
     return f"uint64(chosen[uint64({place})])"

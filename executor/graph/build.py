@@ -119,12 +119,12 @@ def build(
     with keys, unless PARTITION BY names one; 0 splits only where PARTITION BY does; None splits
     none, whatever PARTITION BY says. ``split`` has the ids of the nodes to split; None splits all.
     ``measured`` overrides the number of partitions per node, by node id."""
-    ways = _ways(roots)
+    path_counts = _path_counts(roots)
     # Each sink has an operator to itself, because the sink takes the morsel's buffers away.
-    own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
+    own = [_identity(r) if path_counts[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
     unasked = frozenset(() if late_rows else map(id, own))
     partitions = Partitions(parts, split, measured or {}, in_order(own))
-    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, partitions)
+    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), path_counts, partitions)
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
     builder.order = {id(s): k for k, s in enumerate(feeds)}
@@ -141,7 +141,7 @@ def build(
 _FED = SourceExec | ValuesExec | UnionExec | LimitExec | SlackExec | LookupExec
 
 
-def _ways(roots: Sequence[Physical]) -> dict[int, int]:
+def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
     """By the id of a node: the number of paths from the roots to the node. Several operators may
     read a node with several paths."""
     order: list[Physical] = []  # each node before its inputs
@@ -172,14 +172,15 @@ class _Builder:
     fuse: bool
     nulls: list[set[int]]
     graph: Graph
-    ways: dict[int, int]
+    path_counts: dict[int, int]
     partitions: Partitions
     order: dict[int, int] = field(default_factory=dict)
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     windows: dict[int, RelationOperator] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
-    limited: dict[int, SortExec] = field(default_factory=dict)  # the sort, by its input node's id
-    promised: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    # the sort, by its input node's id
+    top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
+    keyed_watermarks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
         """Connects the feeds. A feed with several readers goes through an operator that repeats
@@ -198,7 +199,7 @@ class _Builder:
                 feed.schema,
                 live,
                 carry_late_rows=True,
-                promised=() if by is None else tuple((column, by) for column in live),
+                keyed_watermarks=() if by is None else tuple((column, by) for column in live),
             )
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
@@ -245,14 +246,14 @@ class _Builder:
                 self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
-                below, asked = (self.operator_below(child) for child in inputs(node))
+                below, query = (self.operator_below(child) for child in inputs(node))
                 lookup = LookupOperator(self.name("lookup"), node, self.workspace)
                 answer = frozenset((node.width,))
                 index = self.add(
                     lookup, node.schema, node.input.schema, owned=answer, late_rows=True
                 )
                 self.edge(node.input, below, index, 0)
-                self.edge(node.query, asked, index, 1)
+                self.edge(node.query, query, index, 1)
                 return index
             case UnnestExec():
                 below = self.operator_below(node.input)
@@ -280,7 +281,7 @@ class _Builder:
                 | StreamExec()
             ):
                 if isinstance(node, SortExec) and node.limit and not node.number:
-                    self.limited[id(node.input)] = node
+                    self.top_n_sorts[id(node.input)] = node
                 below = self.operator_below(node.input)
                 operator = self._rows_operator(node)
                 index = self.add(operator, node.schema, node.input.schema)
@@ -352,9 +353,9 @@ class _Builder:
         return index
 
     def _union(self, node: UnionExec) -> int:
-        if node.promised is not None:
+        if node.keyed_watermark is not None:
             for child in node.inputs:
-                self._pass_on(child, *node.promised)
+                self._pass_on(child, *node.keyed_watermark)
         ports = [self.operator_below(child) for child in node.inputs]
         operator = UnionOperator(
             self.name("union"),
@@ -362,7 +363,7 @@ class _Builder:
             _inputs(node),
             progressing(node),
             self.workspace,
-            node.promised,
+            node.keyed_watermark,
         )
         index = self.add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
@@ -372,12 +373,12 @@ class _Builder:
     def _pass_on(self, node: Physical, attribute: int, by: int) -> None:
         """Routes per-value punctuation of the sources through the stages from ``node`` down."""
         while isinstance(node, FilterExec | ProjectExec):
-            self.promised[id(node)] = ((attribute, by),)
+            self.keyed_watermarks[id(node)] = ((attribute, by),)
             if isinstance(node, ProjectExec):
                 time = progress_origin(node.exprs[attribute], progressing(node.input))
                 value = value_origin(node.exprs[by])
                 if time is None or value is None:
-                    del self.promised[id(node)]
+                    del self.keyed_watermarks[id(node)]
                     return
                 attribute, by = time, value
             node = node.input
@@ -430,7 +431,7 @@ class _Builder:
             cursor = cursor.input
         aggregate: WidAggregateExec | None = None
         steps = post
-        alone = not post or (self._can_follow(post) and self.ways.get(id(cursor), 1) == 1)
+        alone = not post or (self._can_follow(post) and self.path_counts.get(id(cursor), 1) == 1)
         if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
@@ -448,7 +449,7 @@ class _Builder:
         else:
             post = []
         below = self.operator_below(cursor)
-        limited = aggregate is not None and self.is_limited(node, aggregate)
+        top_n = aggregate is not None and self.is_top_n(node, aggregate)
         spec = StageSpec(
             cursor.schema,
             tuple(steps),
@@ -458,8 +459,8 @@ class _Builder:
             progressing(cursor),
             self._assumed(cursor),
             carry_late_rows=aggregate is None and id(node) not in self.unasked,
-            limited=limited,
-            promised=self.promised.get(id(node), ()),
+            top_n=top_n,
+            keyed_watermarks=self.keyed_watermarks.get(id(node), ()),
         )
         kind = "aggregate" if aggregate is not None else _word(node)
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
@@ -477,12 +478,12 @@ class _Builder:
         self.edge(cursor, below, index, 0)
         return index
 
-    def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+    def is_top_n(self, node: Physical, aggregate: WidAggregateExec) -> bool:
         """Whether a sort with LIMIT above ``node`` needs only the first results of each window, so
         that the others need not leave the operator. Text sort keys exclude the pushdown: computed
         texts have no order inside kernels."""
-        sort = self.limited.get(id(node))
-        if sort is None or self.ways.get(id(node), 1) > 1 or aggregate.adaptive:
+        sort = self.top_n_sorts.get(id(node))
+        if sort is None or self.path_counts.get(id(node), 1) > 1 or aggregate.adaptive:
             return False
         plain = type(aggregate) is WidAggregateExec and aggregate.by is None
         plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
@@ -496,9 +497,9 @@ class _Builder:
     ) -> StageOperator:
         operator = _kind_of(spec)(name, spec, self.workspace)
         operator.allocate_host()
-        if spec.limited:
-            sort = self.limited[id(node)]
-            operator.leave_first(schema, sort.keys, sort.offset + (sort.limit or 0))
+        if spec.top_n:
+            sort = self.top_n_sorts[id(node)]
+            operator.push_down_top_n(schema, sort.keys, sort.offset + (sort.limit or 0))
         return operator
 
     def _can_follow(self, post: list[Step]) -> bool:

@@ -71,7 +71,7 @@ class Graph:
     def limits(self) -> list[LimitOperator]:
         return [op for op in self.operators if isinstance(op, LimitOperator)]
 
-    def asked(self) -> set[int]:
+    def needed_feeds(self) -> set[int]:
         """The feeds that still lead to a result: no exhausted LIMIT blocks every way."""
         wanted = {SINK}
         for k in self._backwards():

@@ -17,7 +17,7 @@ from cql.executor.operators.flow.hash_split import (
     can_split,
     split_schema,
 )
-from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
@@ -38,7 +38,7 @@ class Builder(Protocol):
     @property
     def workspace(self) -> Workspace: ...
     @property
-    def ways(self) -> Mapping[int, int]:
+    def path_counts(self) -> Mapping[int, int]:
         """By the id of a node: the number of paths from the roots to the node."""
         ...
 
@@ -55,7 +55,7 @@ class Builder(Protocol):
         """The operator that gives the output of ``node``; None if a feed gives it."""
         ...
 
-    def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+    def is_top_n(self, node: Physical, aggregate: WidAggregateExec) -> bool:
         """Whether a LIMIT above ``node`` needs only the first of its results."""
         ...
 
@@ -124,7 +124,7 @@ class Partitions:
         """Adds the partitioned aggregate. The nodes below the aggregate get a kernel of their own,
         which several workers run; the split operator evaluates the filters."""
         below, conditions = aggregate.input, list[Expr]()
-        while isinstance(below, FilterExec) and builder.ways.get(id(below), 1) == 1:
+        while isinstance(below, FilterExec) and builder.path_counts.get(id(below), 1) == 1:
             if not can_split(below.schema, aggregate.keys, [below.condition]):
                 break
             conditions.insert(0, below.condition)
@@ -136,22 +136,22 @@ class Partitions:
             post,
             node.schema,
             progressing(below),
-            parted=True,
-            placed=id(node) in self.in_order,
-            limited=builder.is_limited(node, aggregate),
+            partitioned=True,
+            with_order_columns=id(node) in self.in_order,
+            top_n=builder.is_top_n(node, aggregate),
         )
         parts = self._parts_of(aggregate)
         types = [key.type for key in aggregate.keys]
         sides = [(below, aggregate.keys)]
         (split,) = self._splits(builder, aggregate, sides, types, parts, conditions)
         name = builder.name("aggregate")
-        order = ORDER if spec.placed else ()
+        order = ORDER if spec.with_order_columns else ()
         schema = Schema((*node.schema, *order))
         instances = [builder.stage_operator(name, node, spec, schema) for _ in range(parts)]
-        parted = PartedOperator(instances, len(order))
+        partitioned = PartitionedOperator(instances, len(order))
         if id(aggregate) in self.measured:
-            parted.why = self.measured[id(aggregate)].why
-        index = builder.add(parted, schema, split_schema(below.schema))
+            partitioned.why = self.measured[id(aggregate)].why
+        index = builder.add(partitioned, schema, split_schema(below.schema))
         builder.connect(split, index, 0)
         return index
 
@@ -169,14 +169,22 @@ class Partitions:
             types = [node.left.schema[a].type for a, _ in node.keys]
             splits = self._splits(builder, node, sides, types, parts)
             reads, rows = [split_schema(child.schema) for child in children], Rows.LISTED
-        name, placed = builder.name("join"), id(node) in self.in_order
+        name, with_order_column = builder.name("join"), id(node) in self.in_order
         instances = [
-            OopJoinOperator(name, node, builder.workspace, rows, part, parts, placed=placed)
+            OopJoinOperator(
+                name,
+                node,
+                builder.workspace,
+                rows,
+                part,
+                parts,
+                with_order_column=with_order_column,
+            )
             for part in range(parts)
         ]
-        order = ORDER[-1:] if placed else ()
-        parted = PartedOperator(instances, len(order), split=not looking)
-        index = builder.add(parted, Schema((*node.schema, *order)), *reads)
+        order = ORDER[-1:] if with_order_column else ()
+        partitioned = PartitionedOperator(instances, len(order), split=not looking)
+        index = builder.add(partitioned, Schema((*node.schema, *order)), *reads)
         for port, child in enumerate(children):
             if looking:
                 builder.edge(child, below[port], index, port)

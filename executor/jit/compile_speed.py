@@ -147,12 +147,18 @@ class KernelFlags(Flags):
         )
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values.get(name, _DEFAULTS[name]) for name in _TOLD_APART))
+        return hash(tuple(self._values.get(name, _DEFAULTS[name]) for name in _DISTINGUISHING))
 
 
 _DEFAULTS = {name: option.default for name, option in KernelFlags.options.items()}
 #: The options that differ between our compilations.
-_TOLD_APART = ("enable_ssa", "error_model", "no_cpython_wrapper", "no_cfunc_wrapper", "release_gil")
+_DISTINGUISHING = (
+    "enable_ssa",
+    "error_model",
+    "no_cpython_wrapper",
+    "no_cfunc_wrapper",
+    "release_gil",
+)
 
 
 # -- analyses --------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ class StoppedError(Exception):
     """The query was stopped while it waited for a kernel."""
 
 
-def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
+def compile_separately(path: Path, stop: Callable[[], bool]) -> None:
     """Compiles the module at ``path`` into numba's cache beside it.
 
     A compiler error is left to the importer of the module, which finds no cache entry. Raises

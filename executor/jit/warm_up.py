@@ -17,16 +17,16 @@ def is_warm(setting: str = "on") -> bool:
     return (cache_folder(setting) / _MARK).exists()
 
 
-def warm(tell: Callable[[str], None], setting: str = "on") -> None:
+def warm(report: Callable[[str], None], setting: str = "on") -> None:
     """Compiles every library function. Each declares its types, so importing its module compiles
-    it or loads it from numba's cache. ``tell`` receives one line per module."""
+    it or loads it from numba's cache. ``report`` receives one line per module."""
     if is_warm(setting):
-        tell(f"the kernel library {library_version()} is compiled already")
+        report(f"the kernel library {library_version()} is compiled already")
         return
     root = f"{kernels.__name__}."
     names = [m.name for m in pkgutil.walk_packages(kernels.__path__, root) if not m.ispkg]
     for k, name in enumerate(names, 1):
         part = f"{name.removeprefix(root)} ({k} of {len(names)})"
-        tell(f"compiling the kernel library, once on this machine: {part}")
+        report(f"compiling the kernel library, once on this machine: {part}")
         importlib.import_module(name)
     (cache_folder(setting) / _MARK).touch()

@@ -47,7 +47,7 @@ WIDTH = 22  # words of the morsel; a copy of the addresses of its own buffers fo
 CHOSEN = 23  # address of the numbers (int32) of the selected rows; 0: every row is selected
 FEED = 24  # the input from whose block the morsel was cut, or for whose morsel it was made
 BASE = 25  # stream position of the first row of that block (``InputScheduler.first``)
-WAY = 26  # the path of the morsel, where several lead from its input to an operator (``paths``)
+PATH_NUMBER = 26  # the morsel's path, where several lead from its input to an operator (``paths``)
 HEADER = 27
 
 LATE_ROW_WORDS = 3

@@ -20,7 +20,7 @@ from typing import Any
 
 from cql.base.window import WindowKind
 from cql.executor.kernels.morsel_layout import PHASE, SUB
-from cql.executor.operators.flow.replicas import PartedOperator, first_of
+from cql.executor.operators.flow.replicas import PartitionedOperator, first_of
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
@@ -52,7 +52,7 @@ def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str
         found |= {"bad": 0, **refused}
     found["state_bytes"] = getattr(operator, "state_bytes", 0)
     found["peak_bytes"] = peak
-    if isinstance(operator, PartedOperator):
+    if isinstance(operator, PartitionedOperator):
         rows = [instance.counters()["rows_in"] for instance in operator.instances]
         found |= {"partitions": len(rows), "largest": max(rows) / max(sum(rows), 1)}
         if operator.why:

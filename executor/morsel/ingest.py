@@ -34,7 +34,7 @@ from cql.executor.morsel.source_punctuation import (
     Numbers,
     Separated,
     columns_read,
-    marks_of,
+    row_punctuation_of,
     separate,
 )
 from cql.executor.morsel.watermark import Attribute
@@ -69,11 +69,11 @@ class Loaded:
 
 @dataclass(slots=True)
 class Feed:
-    """One source of a running query. It reads blocks, which ``cutter``
-    (``kernels.ingest.cutter``) cuts into morsels of at most ``morsel``'s capacity. ``reader`` gives
-    ``columns_read``. ``nulls`` are the columns in which a NULL has been seen. ``bad`` counts
-    unreadable rows, ``marks`` counts rows that were punctuation. ``lag`` delays the source behind
-    its peers (units of event time). ``total_rows`` is the row count from statistics."""
+    """One source of a running query. It reads blocks, which ``cutter`` (``kernels.ingest.cutter``)
+    cuts into morsels of at most ``morsel``'s capacity. ``reader`` gives ``columns_read``. ``nulls``
+    are the columns in which a NULL has been seen. ``bad`` counts unreadable rows,
+    ``row_punctuation`` counts rows that were punctuation. ``lag`` delays the source behind its
+    peers (units of event time). ``total_rows`` is the row count from statistics."""
 
     source: SourceExec
     reader: Reader
@@ -86,7 +86,7 @@ class Feed:
     lag: int = 0
     total_rows: int | None = None
     bad: int = 0
-    marks: int = 0
+    row_punctuation: int = 0
     nanoseconds: int = 0  # spent waiting for blocks and converting them
     ended: bool = False
     pending: Loaded | None = None
@@ -226,7 +226,7 @@ class Feed:
             array = block.batch.column(place)
             column, mask = to_storage(array, values.column, self.dictionary), unpack_mask(array)
         numbers = values.number(column, mask)
-        marked = marks_of(block.batch, self.source) if mask is not None else None
+        marked = row_punctuation_of(block.batch, self.source) if mask is not None else None
         if marked is not None and mask is not None:
             numbers[(marked != 0) & (mask == 0)] = -1
         return numbers
@@ -240,13 +240,13 @@ class Feed:
         loaded.offset = self.rows
         marked = loaded.block.batch.num_rows - loaded.rows
         self.bad += len(loaded.block.bad)
-        self.marks += marked
+        self.row_punctuation += marked
         c = self.cutter
         c[cut.BEFORE] = self.rows + len(loaded.block.bad) + marked
         c[[cut.BEGUN, cut.NEXT, cut.NEXT_MARK]] = 0
         c[cut.BLOCK] = loaded.rows
-        c[cut.MARKS] = loaded.separated.count
-        c[cut.MARKS_AT] = address_of(loaded.separated.marks)
+        c[cut.ROW_PUNCTUATIONS] = loaded.separated.count
+        c[cut.ROW_PUNCTUATION_ADDRESS] = address_of(loaded.separated.row_punctuation)
         if loaded.numbers is not None and self.values is not None:
             c[cut.NUMBERS] = address_of(loaded.numbers)
             c[cut.VALUES_AT] = address_of(self.values.records)
@@ -272,21 +272,21 @@ class Feed:
             if f.type.is_coded and not self._is_carried(i):
                 loaded.data[i] = change(loaded.data[i])
 
-    def promised(self, serial: int, sequence: int) -> Morsel:
-        """A morsel without rows, with the punctuation of a timer (``Attribute.promise``)."""
+    def punctuation_morsel(self, serial: int, sequence: int) -> Morsel:
+        """A morsel without rows, with the punctuation of a timer (``Attribute.punctuate``)."""
         morsel = self.empty_morsel(serial, sequence)
-        cut.promise(self.cutter.ctypes.data, morsel.address)
+        cut.punctuate(self.cutter.ctypes.data, morsel.address)
         return morsel
 
     def end(self, serial: int, sequence: int) -> Morsel:
         """The empty morsel that ends this input: it carries the final watermarks and the
         end-of-input punctuation."""
         morsel = self.empty_morsel(serial, sequence)
-        promises = [(a.column, a.last) for a in self.attributes if a.last > NEVER]
-        for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
+        punctuations = [(a.column, a.last) for a in self.attributes if a.last > NEVER]
+        for k, (column, value) in enumerate([*punctuations, (END_OF_INPUT, INFINITY)]):
             at = PUNCTUATION_WORDS * k
             morsel.punctuations[at : at + 3] = column, value, -1
-        morsel.words[PUNCTUATIONS] = len(promises) + 1
+        morsel.words[PUNCTUATIONS] = len(punctuations) + 1
         return morsel
 
     def empty_morsel(self, serial: int, sequence: int) -> Morsel:
@@ -298,7 +298,7 @@ class Feed:
 
 
 @contextlib.contextmanager
-def told_at(node: SourceExec) -> Iterator[None]:
+def errors_at(node: SourceExec) -> Iterator[None]:
     """Sets the position of an error of the source to the place of the source's name."""
     try:
         yield

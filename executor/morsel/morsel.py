@@ -79,9 +79,9 @@ class Morsel:
         words[CAPACITY], words[WIDTH] = capacity, width
         # On every column that progresses, a row can be late and an input can send punctuation.
         attributes = sum(f.type.can_progress for f in schema)
-        promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
-        morsel = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
-        words[PUNCTUATION_ADDRESS] = promises.ctypes.data
+        punctuations = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
+        morsel = cls(words, [None] * len(schema), [None] * len(schema), punctuations, None)
+        words[PUNCTUATION_ADDRESS] = punctuations.ctypes.data
         if late_rows:
             # Uninitialised: readers stop at the last written record, so clearing would be wasted.
             morsel.late_rows = np.empty(LATE_ROW_WORDS * capacity * max(1, attributes), np.int64)

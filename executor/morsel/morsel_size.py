@@ -12,7 +12,7 @@ from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.physical import PhysicalPlan
-from cql.planner.placement.cost import asks_python
+from cql.planner.placement.cost import calls_python
 from cql.planner.placement.morsel_sensitivity import depends_on_morsels
 
 #: The largest morsels of the ordered runtime, in rows: in general, and if Python has work to do for
@@ -34,12 +34,12 @@ def sizes(
     ordered runtime in microseconds. The target is long enough to amortize a handover and short
     enough for low latency; it is 0 if the setting fixes the rows or if results depend on the morsel
     size."""
-    told, most = int(settings["morsel_rows"]), BLOCK_ROWS
+    requested, most = int(settings["morsel_rows"]), BLOCK_ROWS
     fixed = any(map(depends_on_morsels, plans))
     if fixed or driver == "ordered":
         small = FIXED_ROWS if fixed else ORDERED_ROWS
-        most = PYTHON_ROWS if any(asks_python(plan.root) for plan in plans) else small
-    return min(told, most), 0 if told < ORDERED_ROWS or fixed else _MORSEL_US
+        most = PYTHON_ROWS if any(calls_python(plan.root) for plan in plans) else small
+    return min(requested, most), 0 if requested < ORDERED_ROWS or fixed else _MORSEL_US
 
 
 def gathered(

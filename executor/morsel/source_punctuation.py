@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cql.errors import CatalogError
 from cql.executor.kernels.ingest.cutter import FLOOR, MARK
-from cql.executor.kernels.ingest.source_punctuation import compact, promises
+from cql.executor.kernels.ingest.source_punctuation import compact, punctuations
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.arrow_columns import Array, address_of, unpack_bits, unpack_mask
 from cql.executor.morsel.buffers import POOL
@@ -31,12 +31,12 @@ SMALLEST_ROWS = BLOCK_ROWS // 4
 @dataclass(frozen=True, slots=True)
 class Separated:
     """A block split into data and marks: ``rows`` rows are data. ``dropped`` has a 1 for each row
-    that is a mark; it is None without such rows. ``marks`` holds ``count`` records in the layout of
-    ``kernels.ingest.cutter``."""
+    that is a mark; it is None without such rows. ``row_punctuation`` holds ``count`` records in the
+    layout of ``kernels.ingest.cutter``."""
 
     rows: int
     dropped: Flags | None
-    marks: Words
+    row_punctuation: Words
     count: int
 
     def place(self, row: int) -> int:
@@ -101,15 +101,17 @@ def separate(
             own = found.get(attribute.progress.marked_by or "")
             if own is not None:
                 at = attribute.column
-                parts.append(_promises(dropped, own, data[at], masks[at], k, attribute, numbers))
-    told = _told(block, attributes, rows, dropped)
-    if told.size or not parts:
-        parts.append(told)
+                parts.append(
+                    _punctuations(dropped, own, data[at], masks[at], k, attribute, numbers)
+                )
+    reported = _reported(block, attributes, rows, dropped)
+    if reported.size or not parts:
+        parts.append(reported)
     records = parts[0] if len(parts) == 1 else _in_order(parts)
     return Separated(rows, dropped, records, records.size // MARK)
 
 
-def _promises(
+def _punctuations(
     dropped: Flags,
     own: Flags,
     values: Array,
@@ -126,23 +128,25 @@ def _promises(
     addresses = address_of(dropped), values.size, address_of(own), address_of(values)
     floor = int(attribute.words[FLOOR])
     groups = 0 if numbers is None else address_of(numbers)
-    count = promises(*addresses, values.itemsize, valid, k, floor, groups, address_of(records))
+    count = punctuations(*addresses, values.itemsize, valid, k, floor, groups, address_of(records))
     return POOL.lend(records, MARK * count) if large else records[: MARK * count]
 
 
-def _told(block: Block, attributes: Sequence[Attribute], rows: int, dropped: Flags | None) -> Words:
-    """Records of the block's ``marks`` and ``punctuation``."""
-    if not (block.marks or block.punctuation):
+def _reported(
+    block: Block, attributes: Sequence[Attribute], rows: int, dropped: Flags | None
+) -> Words:
+    """Records of the block's ``row_punctuation`` and ``punctuation``."""
+    if not (block.row_punctuation or block.punctuation):
         return np.zeros(0, np.int64)
     before = None if dropped is None else np.concatenate([[0], np.cumsum(dropped, dtype=np.int64)])
     unread = np.array([b.row for b in block.bad], np.int64)
-    told = []
-    for row, column, value in block.marks:
+    reported = []
+    for row, column, value in block.row_punctuation:
         place = row - int(np.searchsorted(unread, row))
-        told.append((place if before is None else place - int(before[place]), column, value))
-    told += [(rows, column, value) for column, value in block.punctuation]
+        reported.append((place if before is None else place - int(before[place]), column, value))
+    reported += [(rows, column, value) for column, value in block.punctuation]
     numbers = {a.name.lower(): k for k, a in enumerate(attributes)}
-    found = ((row, numbers.get(column.lower()), value) for row, column, value in told)
+    found = ((row, numbers.get(column.lower()), value) for row, column, value in reported)
     made = [(row, k, min(value, INFINITY), -1) for row, k, value in found if k is not None]
     return np.array(made, np.int64).ravel()
 
@@ -156,11 +160,11 @@ def _in_order(parts: Sequence[Words]) -> Words:
 
 def _check(node: SourceExec, block: Block) -> None:
     """Raises CatalogError for punctuation on a column that is not declared to progress."""
-    if not block.marks:
+    if not block.row_punctuation:
         return
     spec = node.relation.stream
     declared = {p.column.lower() for p in (spec.progress if spec else ())}
-    for column in dict.fromkeys(column for _, column, _ in block.marks):
+    for column in dict.fromkeys(column for _, column, _ in block.row_punctuation):
         if column.lower() not in declared:
             raise CatalogError(
                 f"stream {node.name} punctuates {column}, which is not declared to progress",
@@ -168,7 +172,7 @@ def _check(node: SourceExec, block: Block) -> None:
             )
 
 
-def marks_of(batch: pa.RecordBatch, node: SourceExec) -> Flags | None:
+def row_punctuation_of(batch: pa.RecordBatch, node: SourceExec) -> Flags | None:
     """A flag per row that is a mark on some column; None without such rows."""
     found = (_marked(batch, node, name) for name in markers_of(node))
     flags = [one for one in found if one is not None]

@@ -44,7 +44,7 @@ class Attribute:
             behind = max_skew(node.relation, progress)
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None
         words[[cutter.SLACK, cutter.BY_ROWS]] = slack, by_rows
-        words[[cutter.HIGHEST, cutter.FLOOR, cutter.PROMISED, cutter.FURTHEST]] = NEVER
+        words[[cutter.HIGHEST, cutter.FLOOR, cutter.PUNCTUATED, cutter.FURTHEST]] = NEVER
         words[cutter.SINCE] = -1
         words[cutter.ADVANCE] = INFINITY if most is None else most
         words[cutter.EVERY] = progress.every or 0
@@ -77,7 +77,7 @@ class Attribute:
             return floor
         return max(floor, highest - slack)
 
-    def promise(self, value: int) -> None:
+    def punctuate(self, value: int) -> None:
         """Raises the watermark to ``value`` for a timer: no later row lies below it."""
         self.words[cutter.FLOOR] = max(int(self.words[cutter.FLOOR]), value)
 

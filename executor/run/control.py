@@ -46,7 +46,7 @@ class Control:
 
     def pause(self) -> None:
         self._paused = self._halted = True
-        self._ask(halt=True)
+        self._request_return(halt=True)
 
     def resume(self) -> None:
         self._paused = False
@@ -55,7 +55,7 @@ class Control:
     def stop(self) -> None:
         self._stop = True
         self._bell.put(None)
-        self._ask()
+        self._request_return()
 
     def share(self, workers: int) -> None:
         """Uses ``workers`` workers from now on; 0 searches for the best number. Raises RunError if
@@ -67,18 +67,18 @@ class Control:
             )
         self._scaling = None if workers else Scaling(cores(), self.workers)
         self.workers = workers or self.workers
-        self._ask()
+        self._request_return()
 
-    def told(self) -> str | None:
+    def report(self) -> str | None:
         """The number of workers found and the reason, or the reason for having one worker; None if
         there is nothing to report."""
         if self._alone is not None:
             return f"it ran depth first: {self._alone}"
-        return self._scaling.told() if self._scaling is not None else None
+        return self._scaling.report() if self._scaling is not None else None
 
-    def _ask(self, *, halt: bool = False) -> None:
+    def _request_return(self, *, halt: bool = False) -> None:
         if (runtime := self._runtime) is not None:
-            runtime.ask(halt=halt)
+            runtime.request_return(halt=halt)
 
     # -- of the driver -----------------------------------------------------------------------------
 

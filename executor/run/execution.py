@@ -23,7 +23,7 @@ from cql.executor.kernels.morsel_layout import INFINITY, ROWS, SERIAL
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.ledgers.response_times import Responses
 from cql.executor.morsel.egress import Egress
-from cql.executor.morsel.ingest import Feed, told_at
+from cql.executor.morsel.ingest import Feed, errors_at
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
@@ -38,7 +38,7 @@ from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.limits import Limits, fails_in_parts
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
-from cql.executor.run.timers import Clock, Timers, told_idle
+from cql.executor.run.timers import Clock, Timers, reported_idle
 from cql.executor.run.values_source import morsels_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
@@ -112,7 +112,7 @@ class Execution:
         self.rereading = Rereading()
         self._limits: Limits | None = None
         self._silent: set[int] = set()
-        self._told: set[str] = set()  # inputs that have had their notice
+        self._reported: set[str] = set()  # inputs that have had their notice
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Execution:
         nodes = sources(*self._roots)
         found: list[Source] = []
         for node in nodes:
-            with told_at(node):
+            with errors_at(node):
                 source = node.relation.source()
                 found.append(source)
                 self._readers.append(source.open(columns_read(node)))
@@ -386,7 +386,7 @@ class Execution:
         assert self._runtime is not None
         for feed in self.feeds:
             if feed.lag:
-                with told_at(feed.source):
+                with errors_at(feed.source):
                     feed.load(None)
         for ahead in self._ahead():
             self._runtime.quiesce()
@@ -445,14 +445,16 @@ class Execution:
             if feed.ended and feed.pending is None and not scheduler.is_open(k):
                 alive.discard(k)
                 scheduler.among(alive)
-                self._tell_notices(feed)
+                self._report_notices(feed)
                 yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
                 continue
             if not scheduler.is_open(k):
-                if timers.heard(k):
-                    told = told_idle(feed, scheduler.serial, scheduler.sequence, idle=False)
-                    yield from self._admit(k, told)
-                self._tell_notices(feed)  # those of opening the source, before its first rows
+                if timers.received(k):
+                    punctuation = reported_idle(
+                        feed, scheduler.serial, scheduler.sequence, idle=False
+                    )
+                    yield from self._admit(k, punctuation)
+                self._report_notices(feed)  # those of opening the source, before its first rows
                 yield from self._open(k)
             yield from self._morsels()
 
@@ -469,7 +471,7 @@ class Execution:
             if not limits.have_ended:
                 yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
             self._readers.remove(feed.reader)
-            with told_at(feed.source):
+            with errors_at(feed.source):
                 feed.reader.close()
         scheduler.give_up(alive)
         yield
@@ -480,7 +482,7 @@ class Execution:
         assert self._scheduler is not None
         feed, scheduler = self.feeds[k], self._scheduler
         self._runtime.quiesce()
-        with told_at(feed.source):
+        with errors_at(feed.source):
             feed.read_again(source.open(columns_read(feed.source)))
         self._readers.append(feed.reader)
         scheduler.among({k})
@@ -510,8 +512,8 @@ class Execution:
         k = self._scheduler.current
         if k is not None and not self._scheduler.is_open(k):
             self.timers.taken(k)
-            self._tell_far(self.feeds[k])
-            self._tell_notices(self.feeds[k])
+            self._report_far(self.feeds[k])
+            self._report_notices(self.feeds[k])
 
     def _admit(self, k: int, morsel: Morsel) -> Iterator[None]:
         """Admits a morsel of input ``k`` without rows."""
@@ -520,7 +522,7 @@ class Execution:
         self.control.reach()
         self._runtime.admit(morsel, self._entry(k))
         yield from self._through()
-        self._scheduler.passed()
+        self._scheduler.count_empty_morsel()
 
     def _through(self, serial: int = INFINITY) -> Iterator[None]:
         """Drives the admitted morsels up to serial number ``serial`` through all operators."""
@@ -534,24 +536,24 @@ class Execution:
         feed, scheduler = self.feeds[k], self._scheduler
         assert scheduler is not None
         if self.timers.falls_idle(k):
-            told = told_idle(feed, scheduler.serial, scheduler.sequence, idle=True)
-            yield from self._admit(k, told)
+            punctuation = reported_idle(feed, scheduler.serial, scheduler.sequence, idle=True)
+            yield from self._admit(k, punctuation)
         if self.timers.beat(k):
-            yield from self._admit(k, feed.promised(scheduler.serial, scheduler.sequence))
+            yield from self._admit(k, feed.punctuation_morsel(scheduler.serial, scheduler.sequence))
 
-    def _tell_notices(self, feed: Feed) -> None:
+    def _report_notices(self, feed: Feed) -> None:
         """Shows the notices of the source about its data."""
         notices: list[str] = getattr(feed.reader, "notices", [])
         while notices:
             self.queries[0].on_notice(notices.pop(0))
 
-    def _tell_far(self, feed: Feed) -> None:
+    def _report_far(self, feed: Feed) -> None:
         """Reports, once per input, rows that MAX ADVANCE kept from being late: they came behind an
         unconfirmed row far ahead. Distances alone prove nothing: with one row a day, each row is
         far ahead of the previous one."""
-        for attribute in feed.attributes if feed.source.name not in self._told else ():
+        for attribute in feed.attributes if feed.source.name not in self._reported else ():
             if attribute.kept[0]:
-                self._told.add(feed.source.name)
+                self._reported.add(feed.source.name)
                 most = duration(int(attribute.words[cutter.ADVANCE]), attribute.field.type)
                 self.queries[0].on_notice(
                     f"{feed.source.name}.{attribute.name} jumped by more than {most}: progress"
@@ -565,7 +567,7 @@ class Execution:
         assert scheduler is not None
         self._silent.clear()
         if all(self.feeds[k].source.relation.bounded for k in alive):
-            k = scheduler.whose()
+            k = scheduler.next_turn()
             if self._paced and not self._has_come(k, 0.0) and self._delivers():
                 return None
             return k if self._has_come(k, _POLL) else None
@@ -603,7 +605,7 @@ class Execution:
         """Orders errors: an error of the source comes after the failures of rows that the source
         gave before. It is dropped if the query needs no more of the source."""
         try:
-            with told_at(self.feeds[k].source):
+            with errors_at(self.feeds[k].source):
                 yield
         except Exception:
             if self._runtime is None or self._limits is None:

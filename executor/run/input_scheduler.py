@@ -127,9 +127,9 @@ class InputScheduler:
             alive, key=lambda k: (input_scheduler.position(self.feeds[k].cutter.ctypes.data), k)
         )
 
-    def whose(self) -> int:
+    def next_turn(self) -> int:
         """The input whose turn it is; -1 if none."""
-        return int(input_scheduler.whose(self.words.ctypes.data))
+        return int(input_scheduler.next_turn(self.words.ctypes.data))
 
     def take(self) -> bool:
         """Cuts the next morsel; False if the input whose turn it is has no block (any more)."""
@@ -174,7 +174,7 @@ class InputScheduler:
     def sequence(self) -> int:
         return int(self.words[input_scheduler.SEQUENCE])
 
-    def passed(self) -> None:
+    def count_empty_morsel(self) -> None:
         """Counts a morsel without rows, which takes a serial number, too."""
         self.words[input_scheduler.SERIAL] += 1
 

@@ -34,7 +34,7 @@ from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import PartedOperator, first_of
+from cql.executor.operators.flow.replicas import PartitionedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
@@ -80,7 +80,7 @@ class Limits:
         """The inputs that lead only to exhausted LIMITs. Call it when all admitted morsels are
         through."""
         self._over = self._is_over()
-        return sorted(set(alive) - self._graph.asked())
+        return sorted(set(alive) - self._graph.needed_feeds())
 
     @property
     def have_ended(self) -> bool:
@@ -147,7 +147,7 @@ class Limits:
         stage = first_of(self._graph.operators[operator])
         if not isinstance(stage, StageOperator) or morsel.words[CHOSEN]:
             return (serial - 1,)
-        if isinstance(self._graph.operators[operator], PartedOperator):
+        if isinstance(self._graph.operators[operator], PartitionedOperator):
             return (serial - 1,)
         if morsel.words[PHASE] <= len(stage.code.kernel.hosts):
             self._cut_off(failure, operator, int(morsel.words[DETAIL_ROW]))
@@ -173,10 +173,10 @@ class Limits:
         k = self._scheduler.current if failure.feed is None else failure.feed[0]
         entry = None if k is None or k >= len(self._feeds) else self._graph.entries[k]
         if count and k is not None and entry is not None and entry.target == operator:
-            told = view_address(int(words[PUNCTUATION_ADDRESS]), _WORD, count)
-            made = _promises(self._feeds[k], failure.morsel, row, told.copy())
+            given = view_address(int(words[PUNCTUATION_ADDRESS]), _WORD, count)
+            made = _punctuations(self._feeds[k], failure.morsel, row, given.copy())
             for n, record in enumerate(made):
-                told[PUNCTUATION_WORDS * n : PUNCTUATION_WORDS * n + 3] = *record, -1
+                given[PUNCTUATION_WORDS * n : PUNCTUATION_WORDS * n + 3] = *record, -1
             words[PUNCTUATIONS] = len(made)
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def fails_in_parts(graph: Graph) -> bool:
     partitions. The other partitions are then ahead of the failed row in the morsel."""
     for k, operator in enumerate(graph.operators):
         stage = first_of(operator)
-        if not (isinstance(operator, PartedOperator) and isinstance(stage, StageOperator)):
+        if not (isinstance(operator, PartitionedOperator) and isinstance(stage, StageOperator)):
             continue
         sites = stage.code.kernel.sites
         if any(not site.kind.endswith("event time") for site in sites) and _guards(graph, k):
@@ -241,11 +241,11 @@ def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
     return found
 
 
-def _promises(feed: Feed, morsel: Morsel, row: int, told: Words) -> list[tuple[int, int]]:
+def _punctuations(feed: Feed, morsel: Morsel, row: int, given: Words) -> list[tuple[int, int]]:
     """The punctuation that the rows before ``row`` of a feed's morsel make, as (attribute, value),
-    bounded by the morsel's own punctuation ``told``. A lower watermark is always correct."""
+    bounded by the morsel's own punctuation ``given``. A lower watermark is always correct."""
     found = []
-    records = told.reshape(-1, PUNCTUATION_WORDS)
+    records = given.reshape(-1, PUNCTUATION_WORDS)
     for attribute in feed.attributes:
         words, column = attribute.words, attribute.column
         mine = records[(records[:, 0] == column) & (records[:, 2] < 0)]

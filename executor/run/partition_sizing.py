@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.key_packing import KeyPart, spread_keys
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.morsel.ingest import Feed, told_at
+from cql.executor.morsel.ingest import Feed, errors_at
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
 from cql.planner.placement.partitioning import origins
@@ -73,25 +73,25 @@ def measure(
     """The number of partitions per aggregate in ``split``, by node id. Aggregates with computed
     keys, or with keys from an input without a block yet, are left out."""
     nodes = {id(n): n for root in roots for n in walk(root) if id(n) in split}.values()
-    asked = [n for n in nodes if isinstance(n, WidAggregateExec) and not n.partitioning]
-    _load(asked, feeds)
+    aggregates = [n for n in nodes if isinstance(n, WidAggregateExec) and not n.partitioning]
+    _load(aggregates, feeds)
     places = {id(feed.source): feed for feed in feeds}
     found = {}
-    for node in asked:
+    for node in aggregates:
         counts = _counts(node, places, dictionary, _finest(workers))
         if counts is not None and counts.sum() >= LEAST:
             found[id(node)] = partitions(counts.tolist(), workers)
     return found
 
 
-def _load(asked: Sequence[WidAggregateExec], feeds: Sequence[Feed]) -> None:
+def _load(aggregates: Sequence[WidAggregateExec], feeds: Sequence[Feed]) -> None:
     """Loads the first blocks of the bounded inputs that keys come from; no consumer waits for
     their results row by row."""
-    wanted = {id(s) for n in asked for key in n.keys for s, _ in origins(n.input, key)}
+    wanted = {id(s) for n in aggregates for key in n.keys for s, _ in origins(n.input, key)}
     for feed in feeds:
         source = feed.source
         if id(source) in wanted and source.relation.bounded and not (feed.lag or source.ahead):
-            with told_at(source):
+            with errors_at(source):
                 feed.load(None)
 
 

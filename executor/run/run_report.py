@@ -98,7 +98,7 @@ class QueryRun:
     def sharing(self) -> str | None:
         """The number of workers found and the reason, or the reason for having one worker; None if
         there is nothing to report."""
-        return self._execution.control.told()
+        return self._execution.control.report()
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
@@ -172,10 +172,10 @@ class QueryRun:
             {
                 "operator": f.source.name,
                 "rows_in": f.rows,
-                "rows_out": f.rows - f.bad - f.marks,
+                "rows_out": f.rows - f.bad - f.row_punctuation,
                 "bad": f.bad,
                 "late": f.late_rows,
-                **({"marks": f.marks} if f.marks else {}),
+                **({"marks": f.row_punctuation} if f.row_punctuation else {}),
                 **({"far_ahead": f.far_rows} if f.far_rows else {}),
                 **({"nanoseconds": f.nanoseconds} if times is not None else {}),
                 **self._response(k),

@@ -17,10 +17,10 @@ IDLE_AFTER = 5.0
 
 @dataclass(slots=True)
 class _State:
-    """``heard``: when data came last, in seconds of the clock. ``times``: the highest event times
-    then. ``beats``: heartbeats since."""
+    """``received``: when data came last, in seconds of the clock. ``times``: the highest event
+    times then. ``beats``: heartbeats since."""
 
-    heard: float
+    received: float
     times: list[int]
     beats: int = 0
     idle: bool = False
@@ -43,12 +43,12 @@ class Timers:
         state = self._states.get(k)
         return state is not None and state.idle
 
-    def heard(self, k: int) -> bool:
+    def received(self, k: int) -> bool:
         """Notes a new block of input ``k``; returns whether the input was idle before."""
         state = self._states.get(k)
         if state is None:
             return False
-        state.heard, state.beats = self._clock(), 0
+        state.received, state.beats = self._clock(), 0
         woken, state.idle = state.idle, False
         return woken
 
@@ -65,7 +65,7 @@ class Timers:
         if state is None or state.idle or len(self._feeds) < 2:
             return False
         after = self._idle_after(feed)
-        state.idle = after is not None and self._clock() - state.heard >= after
+        state.idle = after is not None and self._clock() - state.received >= after
         return state.idle
 
     @staticmethod
@@ -82,17 +82,17 @@ class Timers:
         spec = feed.source.relation.stream
         if state is None or spec is None or spec.heartbeat is None:
             return False
-        elapsed, every = int((self._clock() - state.heard) * 1e6), spec.heartbeat.every
+        elapsed, every = int((self._clock() - state.received) * 1e6), spec.heartbeat.every
         if elapsed // every == state.beats:
             return False
         state.beats = elapsed // every
         for attribute, time in zip(feed.attributes, state.times, strict=True):
             if attribute.field.type.is_timestamp and time != NEVER:
-                attribute.promise(time + elapsed - spec.heartbeat.slack)
+                attribute.punctuate(time + elapsed - spec.heartbeat.slack)
         return True
 
 
-def told_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Morsel:
+def reported_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Morsel:
     """A morsel without rows whose punctuation reports input idle or active again."""
     morsel = feed.empty_morsel(serial, sequence)
     morsel.words[PUNCTUATIONS] = 1

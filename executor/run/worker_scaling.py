@@ -128,7 +128,7 @@ class Scaling:
             self._settling = SETTLE
         return self.climb.workers
 
-    def told(self) -> str | None:
+    def report(self) -> str | None:
         """The number of workers found, and the throughputs measured; None if only one number was
         tried."""
         climb = self.climb

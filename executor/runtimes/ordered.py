@@ -15,7 +15,15 @@ from typing import ClassVar, Protocol
 from cql.base.model import Schema
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
-from cql.executor.kernels.morsel_layout import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY
+from cql.executor.kernels.morsel_layout import (
+    BASE,
+    FEED,
+    INFINITY,
+    OPERATOR,
+    PATH_NUMBER,
+    PHASE,
+    SERIAL,
+)
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
 from cql.executor.morsel.morsel import Morsel
@@ -195,10 +203,10 @@ class Ordered:
         for morsel in self._tasks.morsels.values():
             morsel.own_masks()
 
-    def ask(self, *, halt: bool = False) -> None:
+    def request_return(self, *, halt: bool = False) -> None:
         if halt:
             self._plan[tables.WANTED] = 1
-        self._tell(tables.ASKED, 1)
+        self._notify(tables.RETURN_REQUESTED, 1)
 
     def change(self, workers: int) -> None:
         """Quiesces first, since the tables get the size that suits the number of workers, and can
@@ -208,22 +216,22 @@ class Ordered:
             self.rest()
             self._tasks.change(workers)
             self.workers = workers
-        elif self._plan[tables.WANTED] != workers:  # a belated ``ask(halt=True)``
+        elif self._plan[tables.WANTED] != workers:  # a belated ``request_return(halt=True)``
             self.rest()
 
     def rest(self) -> None:
         if self._crew is None:
             return
-        self._tell(tables.WANTED, 1)
+        self._notify(tables.WANTED, 1)
         # Worker 0 may hold a lock of its task that another worker waits for: end its slice first.
         while self._tasks.worker(0)[tables.AT] >= 0:
-            self._plan[tables.ASKED] = 1
+            self._plan[tables.RETURN_REQUESTED] = 1
             self._serve(0, int(admission.run_worker_zero(self._address, 0)))
         self._crew.join()
         self._crew = None
 
     def close(self) -> None:
-        self._tell(tables.STOP, 1)
+        self._notify(tables.STOP, 1)
         if self._crew is not None:
             self._crew.join()
             self._crew = None  # breaks a cycle that would keep the morsels until a collection
@@ -256,9 +264,9 @@ class Ordered:
                 self._serve(w, event)
         except BaseException as error:  # worker 0 raises it
             self._error = error
-            self._tell(tables.STOP, 1)
+            self._notify(tables.STOP, 1)
 
-    def _tell(self, word: int, value: int) -> None:
+    def _notify(self, word: int, value: int) -> None:
         """Writes a word of the header and wakes the sleeping workers."""
         self._plan[word] = value
         # In a forked process a thread that does not exist there may hold the lock of ``wake``.
@@ -292,7 +300,7 @@ class Ordered:
         if event == workers.NEED_MERGED:
             worker[tables.MERGING], lane[tables.MORSEL] = 0, 1
         lane[tables.STATE] = tables.FAILING
-        self.ask()
+        self.request_return()
 
     def _place(self, w: int, event: int) -> tuple[int, ...]:
         """The place in depth-first order of the input that a worker is at."""
@@ -301,20 +309,22 @@ class Ordered:
         row = phase = -1
         if event == workers.NEED_MERGED:
             ticket = int(worker[tables.MERGING]) - 1
-            serial, way = divmod(self._tasks.place_of(s, ticket), 1 << handover.WAY_BITS)
+            serial, path_number = divmod(self._tasks.place_of(s, ticket), 1 << handover.PATH_BITS)
         else:
             morsel = self._tasks.input_at(s, on)
-            serial, way, phase = (int(morsel.words[k]) for k in (SERIAL, WAY, PHASE))
+            serial, path_number, phase = (
+                int(morsel.words[k]) for k in (SERIAL, PATH_NUMBER, PHASE)
+            )
             if event == workers.FAILED:
                 row = failing_row(morsel)
         rank = self._ranks[self._tasks.order[s]]
         ticket = int(self._tasks.lane(s, on)[tables.TICKET])
-        return serial, way, rank, ticket, phase, row, on
+        return serial, path_number, rank, ticket, phase, row, on
 
     def _first_failure(self) -> Exception:
         """The error with which a depth-first run would have failed. All inputs before a failure are
         finished first, since they may fail, too."""
-        self._tell(tables.WANTED, 1)
+        self._notify(tables.WANTED, 1)
         self._exhaust()
         if self._crew is not None:
             self._crew.join()
@@ -361,8 +371,8 @@ class Ordered:
             with self._lock:
                 self.handler.failed(Failure.of(operator, morsel, place, feed))
             return
-        apart = self._lock if calls_users(operator) and not of_worker else nullcontext()
-        with apart, at_work(operator.name):
+        guard = self._lock if calls_users(operator) and not of_worker else nullcontext()
+        with guard, at_work(operator.name):
             if event == workers.NEEDS:
                 operator.provide(morsel)
             else:

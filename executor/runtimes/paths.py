@@ -3,10 +3,9 @@ in which order an operator with several ports reads them.
 
 The morsels of an input can reach an operator on several paths, alternately. Example: the union of
 two filters of one stream, joined with itself. In depth-first order the rows of the first filter are
-joined on both sides before any row of the second filter is. The number WAY therefore identifies the
-path of a morsel: paths are numbered in depth-first order, so that serial number and WAY together
-are the *place* of a morsel in this order.
-"""
+joined on both sides before any row of the second filter is. The number PATH_NUMBER therefore
+identifies the path of a morsel: paths are numbered in depth-first order, so that serial number and
+PATH_NUMBER together are the *place* of a morsel in this order."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from cql.executor.graph.graph import SINK, Edge, Graph
-from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
+from cql.executor.kernels.ordered.handover import PATH_BITS, PORT_BITS
 from cql.executor.kernels.ordered.tables import MOST_TASKS
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import first_of
@@ -90,39 +89,39 @@ def feeders(graph: Graph) -> list[dict[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The paths of morsels. ``of_entries``: for each entry edge the visits (operator, port, WAY) of
-    a morsel to operators with several ports, in depth-first order; consecutive visits to one port
-    are one visit, with the last WAY. ``adds``: for each edge of each operator the number that the
-    edge adds to the WAY of a morsel."""
+    """The paths of morsels. ``of_entries``: for each entry edge the visits (operator, port,
+    PATH_NUMBER) of a morsel to operators with several ports, in depth-first order; consecutive
+    visits to one port are one visit, with the last PATH_NUMBER. ``adds``: for each edge of each
+    operator the number that the edge adds to the PATH_NUMBER of a morsel."""
 
     of_entries: list[list[tuple[int, int, int]]]
     adds: list[list[int]]
 
 
 def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
-    """The paths of the morsels of ``entries``. WAY is 0 everywhere if no operator sees the morsels
-    of an input on several paths alternately. Raises ValueError if depth-first order cannot be
-    kept."""
+    """The paths of the morsels of ``entries``. PATH_NUMBER is 0 everywhere if no operator sees the
+    morsels of an input on several paths alternately. Raises ValueError if depth-first order cannot
+    be kept."""
     fed, adds = feeders(graph), [[0] * len(edges) for edges in graph.edges]
     paths = [_path(graph, fed, adds, edge) for edge in entries]
     if any(len({visit[:2] for visit in path}) < len(path) for path in paths):
-        adds = _ways(graph, entries)
+        adds = _number_paths(graph, entries)
         paths = [_path(graph, fed, adds, edge) for edge in entries]
     return Paths(paths, adds)
 
 
-def _ways(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
+def _number_paths(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
     """Numbers the paths to the results and returns ``Paths.adds``. All paths that branch off one
     path have numbers below the next path. A test whether all morsels up to a place are through
     therefore need not know where paths branch off. Raises ValueError if there are too many
     paths."""
     ahead, adds = {SINK: 1}, [[0] * len(edges) for edges in graph.edges]
     for k in reversed(topological(graph)):
-        ways = [ahead[edge.target] for edge in graph.edges[k]]
-        adds[k] = [sum(ways[:j]) for j in range(len(ways))]
-        ahead[k] = max(sum(ways), 1)
-    if max(ahead[edge.target] for edge in entries) > 1 << WAY_BITS:
-        raise ValueError(f"an input takes more than {1 << WAY_BITS} ways to the results")
+        counts = [ahead[edge.target] for edge in graph.edges[k]]
+        adds[k] = [sum(counts[:j]) for j in range(len(counts))]
+        ahead[k] = max(sum(counts), 1)
+    if max(ahead[edge.target] for edge in entries) > 1 << PATH_BITS:
+        raise ValueError(f"an input takes more than {1 << PATH_BITS} ways to the results")
     return adds
 
 
@@ -132,13 +131,13 @@ def _path(
     found: list[tuple[int, int, int]] = []
     waiting = [(entry, 0, False)]
     while waiting:
-        at, way, parts = waiting.pop()
+        at, path_number, parts = waiting.pop()
         if at.target == SINK:
             continue
         if max(fed[at.target]) > 0:
             if found and found[-1][:2] == (at.target, at.port):
                 found.pop()
-            found.append((at.target, at.port, way))
+            found.append((at.target, at.port, path_number))
         edges = graph.edges[at.target]
         parts |= not _gives_one_at_most(graph.operators[at.target])
         if len(edges) > 1 and parts:
@@ -146,7 +145,7 @@ def _path(
             if any(a & b for a, b in combinations(reached, 2)):
                 raise ValueError("what one operator gives in parts comes together again")
         added = zip(edges, adds[at.target], strict=True)
-        waiting += reversed([(e, way + more, parts) for e, more in added])
+        waiting += reversed([(e, path_number + more, parts) for e, more in added])
         if len(found) > _LONGEST:
             raise ValueError("an input comes together again in too many ways")
     return found

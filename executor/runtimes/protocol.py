@@ -103,14 +103,14 @@ class Runtime(Protocol):
     def go_on(self, serial: int = INFINITY) -> bool:
         """Continues with the admitted morsels. Returns False when all morsels up to serial number
         ``serial`` are through. Returns True earlier, when results were delivered, so that the
-        caller can read them, or when asked to (``ask``); the caller then calls again."""
+        caller can read them, or when asked to (``request_return``); the caller then calls again."""
         ...
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
         """Admits and runs the next morsels of the input scheduler. Returns True when results were
         delivered (between two morsels, or within a morsel that gives many results), or when asked
-        to (``ask``). Returns False when the current input has no block, or when the scheduler cuts
-        no morsel for now."""
+        to (``request_return``). Returns False when the current input has no block, or when the
+        scheduler cuts no morsel for now."""
         ...
 
     def is_through(self, serial: int) -> bool:
@@ -129,7 +129,7 @@ class Runtime(Protocol):
         """Reads the addresses of kernels again after they were rebuilt; only when drained."""
         ...
 
-    def ask(self, *, halt: bool = False) -> None:
+    def request_return(self, *, halt: bool = False) -> None:
         """Makes the call of the driving thread return soon. ``halt``: all other threads also leave
         at the end of their slices; the caller calls ``rest`` next. Safe from any thread."""
         ...
@@ -159,7 +159,7 @@ class Alone:
 
     workers = 1
 
-    def ask(self, *, halt: bool = False) -> None: ...
+    def request_return(self, *, halt: bool = False) -> None: ...
 
     def change(self, workers: int) -> None: ...
 

@@ -24,7 +24,7 @@ from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.flow.hash_split import LISTS
 from cql.executor.operators.flow.replicas import (
     Instances,
-    PartedOperator,
+    PartitionedOperator,
     ReplicatedOperator,
     first_of,
     is_shared,
@@ -124,8 +124,8 @@ class Tasks:
         slots: int = 0,
     ) -> None:
         self.graph = graph
-        asked = slots or self.slots
-        self._slots = power_of_two(asked) if asked else 0
+        requested = slots or self.slots
+        self._slots = power_of_two(requested) if requested else 0
         self.order = topological(graph)
         self.place = {k: s for s, k in enumerate(self.order)}  # operator → task
         self.morsels: dict[int, Morsel] = {}  # all morsels and views by address; no fragments
@@ -152,18 +152,18 @@ class Tasks:
         mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
         condition.make_bed(plan[tables.SLEEPING :].ctypes.data)
         places = table.words(2 * morsel_rows * MOST_WORKERS)
-        apart = 2 * count - 2 * count % -mpmc_queue.CACHE_LINE
-        lengths = table.words(apart * MOST_WORKERS)
+        stride = 2 * count - 2 * count % -mpmc_queue.CACHE_LINE
+        lengths = table.words(stride * MOST_WORKERS)
         crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
         crew[:, tables.AT] = -1
         crew[:, tables.SEED] = 88172645463325252 + 7919 * each
         crew[:, tables.PLACES] = places.ctypes.data + 16 * morsel_rows * each
-        parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
+        parts = [len(o.instances) for o in graph.operators if isinstance(o, PartitionedOperator)]
         merging = tables.MERGING_WORDS * max(parts, default=0)
         merging += -merging % mpmc_queue.CACHE_LINE
         nodes = table.words(merging * MOST_WORKERS)
         crew[:, tables.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
-        crew[:, tables.LENGTHS] = lengths.ctypes.data + 8 * apart * each
+        crew[:, tables.LENGTHS] = lengths.ctypes.data + 8 * stride * each
         # By worker: the sampled lengths of worklists.
         self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
         for s in range(count):
@@ -285,7 +285,7 @@ class Tasks:
         k, table = self.order[s], self._table
         operator, words = self.graph.operators[k], self.task(s)
         kind, lanes = tables.SERIAL_ONE, 1
-        if isinstance(operator, PartedOperator):
+        if isinstance(operator, PartitionedOperator):
             kind, lanes = tables.PARTITIONED, len(operator.instances)
         elif isinstance(operator, ReplicatedOperator) or is_shared(operator):
             kind, lanes = tables.STATELESS, MOST_WORKERS
@@ -293,17 +293,17 @@ class Tasks:
         words[tables.NUMBER], words[tables.LANES] = k, lanes
         self._lanes[s] = table.words(tables.LANE * lanes)
         words[tables.FIRST_LANE] = self._lanes[s].ctypes.data
-        self._lanes[s][tables.CODE :: tables.LANE] = tables.UNASKED
+        self._lanes[s][tables.CODE :: tables.LANE] = tables.NOT_CALLED
         words[tables.POOL] = table.ring(_POOL)
         words[tables.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
         first = first_of(operator)
         passes = isinstance(first, StageOperator) and first.code.passes
         words[tables.BORROWS] = passes or any(d is None for d in self.graph.morsels[k].data)
-        if isinstance(operator, PartedOperator):
+        if isinstance(operator, PartitionedOperator):
             self._partitions(s, operator)
         self.bind(s)
 
-    def _partitions(self, s: int, operator: PartedOperator) -> None:
+    def _partitions(self, s: int, operator: PartitionedOperator) -> None:
         """Makes the queues of the partitions of a task and the tables for merging their outputs."""
         words, table = self.task(s), self._table
         parts = len(operator.instances)
@@ -403,8 +403,8 @@ class Tasks:
             record = records[tables.INPUT * i : tables.INPUT * (i + 1)]
             path = paths.of_entries[i]
             visits = table.words(tables.VISIT * len(path) + 1)
-            for p, (k, port, way) in enumerate(path):
-                visits[tables.VISIT * p : tables.VISIT * (p + 1)] = self.place[k], port, way
+            for p, (k, port, path_number) in enumerate(path):
+                visits[tables.VISIT * p : tables.VISIT * (p + 1)] = self.place[k], port, path_number
             record[tables.PATH], record[tables.PATHS] = visits.ctypes.data, len(path)
             record[tables.TARGET] = self.place[edge.target]
             record[tables.TARGET_PORT] = edge.port
@@ -425,7 +425,7 @@ class Tasks:
             record[tables.QUEUE] = table.words(_MOST_DEPTH).ctypes.data
             record[tables.FROM] = of.get(port, -1)
             operator = self.graph.operators[self.order[s]]
-            if isinstance(operator, PartedOperator):
+            if isinstance(operator, PartitionedOperator):
                 columns = len(self.graph.inputs[self.order[s]][port])
                 record[tables.SPLIT] = columns - len(LISTS) if operator.split else -1
         if count > 1:
@@ -441,7 +441,7 @@ class Tasks:
             record = records[tables.EDGE * k : tables.EDGE * (k + 1)]
             to = -1 if edge.target == SINK else self.place[edge.target]
             record[tables.TO_TASK], record[tables.TO_PORT] = to, edge.port
-            record[tables.ADDS_WAY] = adds[k]
+            record[tables.ADDS_PATH] = adds[k]
             if edge.target == SINK and self.order[s] in self._gather:
                 self._collectors(s, record)
             if len(edges) > 1:
@@ -451,9 +451,9 @@ class Tasks:
     def _collectors(self, s: int, record: Words) -> None:
         """Makes the morsels that collect the small results of a sink, so that fewer morsels go to
         Python."""
-        parted = int(self.task(s)[tables.ORDER])
+        order_columns = int(self.task(s)[tables.ORDER])
         fields = self.graph.schemas[self.order[s]].fields
-        schema = Schema(fields[: len(fields) - parted])
+        schema = Schema(fields[: len(fields) - order_columns])
         sizes = self._table.words(len(schema) + 1)
         sizes[: len(schema)] = [value_bytes(f.type) for f in schema]
         record[tables.COLLECTED] = sizes.ctypes.data

@@ -60,23 +60,24 @@ def analyse(roots: Sequence[Physical]) -> TextColumns:
     outputs: list[dict[int, set[Place]]] = []
     for root in roots:
         _demand(root, set(), order, encoded)
-        passed: dict[int, set[Place]] = {}
+        forwarded: dict[int, set[Place]] = {}
         for i in _text(root.schema):
             places = _origin(root, i, order)
             if places is None:
                 _demand(root, {i}, order, encoded)
             else:
-                passed[i] = places
-        outputs.append(passed)
+                forwarded[i] = places
+        outputs.append(forwarded)
     grown = True
     while grown:
         grown = False
-        for places in (p for passed in outputs for p in passed.values()):
+        for places in (p for forwarded in outputs for p in forwarded.values()):
             if places & encoded and not places <= encoded:
                 encoded |= places
                 grown = True
     carried = (
-        {i: dict(sorted(p)) for i, p in passed.items() if not p & encoded} for passed in outputs
+        {i: dict(sorted(p)) for i, p in forwarded.items() if not p & encoded}
+        for forwarded in outputs
     )
     return TextColumns(frozenset(encoded), tuple(carried))
 
@@ -98,8 +99,8 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
         case LookupExec():
             return _origin(node.input, column, order) if column < node.width else None
         case TableJoinExec() | UnnestExec():
-            passed = node.columns[column]
-            return _origin(node.input, passed, order) if passed < node.width else None
+            forwarded = node.columns[column]
+            return _origin(node.input, forwarded, order) if forwarded < node.width else None
         case UnionExec():
             found: set[Place] = set()
             for child in node.inputs:
@@ -125,9 +126,9 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             _demand(node.input, needed | used, order, encoded)
         case ProjectExec():
             computed = tuple(e for e in node.exprs if not isinstance(e, Column))
-            passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
+            forwarded = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
             used = _text_of(computed, node.input.schema)
-            _demand(node.input, passed | used, order, encoded)
+            _demand(node.input, forwarded | used, order, encoded)
         case ArrivalExec() | BucketExec() | NumberExec() | SlackExec() | OnTimeExec() | LimitExec():
             _demand(node.input, needed, order, encoded)
         case UnionExec():
@@ -142,12 +143,12 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
             keys = {c for c in _text(node.input.schema) if c >= node.width}
-            passed = {c for c in needed if c < node.width}
-            _demand(node.input, passed | keys, order, encoded)
+            forwarded = {c for c in needed if c < node.width}
+            _demand(node.input, forwarded | keys, order, encoded)
             _demand(node.query, keys, order, encoded)
         case TableJoinExec():
-            asked = {c for c in columns_of(*node.rest) if c < node.width}
-            used = {a for a, _ in node.keys} | asked | {node.columns[c] for c in needed}
+            tested = {c for c in columns_of(*node.rest) if c < node.width}
+            used = {a for a, _ in node.keys} | tested | {node.columns[c] for c in needed}
             text = _text(node.input.schema)
             _demand(node.input, used & text, order, encoded)
             _demand(node.table, _text(node.table.schema), order, encoded)

@@ -177,24 +177,24 @@ def _with_extras(
             continue
         extra = parts.row.extras[index - EXTRAS]
         made: Logical
-        if extra.asked is None:
+        if extra.subquery is None:
             made = _over(plan, extra, lambda e: _move(lifted(e), moves))
         else:
-            keys = [lifted(key) for key in extra.asked.keys]
-            around = {c: lifted(e) for c, e in columns_around(extra.asked).items()}
+            keys = [lifted(key) for key in extra.subquery.keys]
+            around = {c: lifted(e) for c, e in columns_around(extra.subquery).items()}
             plan = _with_extras(binder, plan, parts, [*keys, *around.values()], moves, lifted)
             read = {c: _move(e, moves) for c, e in around.items()}
-            placed = tuple(_move(key, moves) for key in keys)
-            if extra.asked.grouped is not None:
-                made = joined(plan, base, extra, placed, read)
+            moved = tuple(_move(key, moves) for key in keys)
+            if extra.subquery.grouped is not None:
+                made = joined(plan, base, extra, moved, read)
             else:
-                made = _asked(plan, extra, placed, read)
+                made = _joined_with_subquery(plan, extra, moved, read)
         moves[index] = column_of(made, len(made.schema) - 1)
         plan = made
     return plan
 
 
-def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logical:
+def _over(plan: Logical, extra: Extra, move: Callable[[Expr], Expr]) -> Logical:
     """The plan of a function with OVER: RowNumber for ROW_NUMBER() partitioned by columns,
     Unsupported for any other.
 
@@ -202,14 +202,14 @@ def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logica
     ends each partition. Otherwise the input is a relation: that of a table, or that of all rows of
     a stream so far."""
     ranked = extra.ranked
-    partition = [placed(e) for e in ranked.partition] if ranked is not None else []
+    partition = [move(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
     ends = [c for c in columns if c in progressing(plan)]
     changing = is_relation(plan) or not ends
     if ranked is None or len(columns) < len(partition):
         schema = Schema((*plan.schema, Field(extra.name, extra.type)))
         return Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
-    keys = tuple(replace(k, expr=placed(k.expr)) for k in ranked.keys)
+    keys = tuple(replace(k, expr=move(k.expr)) for k in ranked.keys)
     name = extra.name
     if changing:
         return RowNumber(as_relation(plan), tuple(columns), keys, None, name, extra.pos)
@@ -224,7 +224,7 @@ def _over_both(expr: Expr, width: int, around: Mapping[int, Expr]) -> Expr:
     return rebuild(expr, lambda e: _over_both(e, width, around))
 
 
-def _asked(
+def _joined_with_subquery(
     plan: Logical,
     extra: Extra,
     keys: tuple[Expr, ...],
@@ -234,11 +234,11 @@ def _asked(
     answers of a changing subquery change; ``plan`` then becomes the relation of all its rows so
     far. ``around`` maps the outer row's columns to expressions over ``plan``. Raises BindError if
     both sides count time in different units."""
-    assert extra.asked is not None
-    query, kind = extra.asked.query, extra.asked.kind
+    assert extra.subquery is not None
+    query, kind = extra.subquery.query, extra.subquery.kind
     if not is_constant(query):
         plan = as_relation(plan)
-    condition = extra.asked.condition
+    condition = extra.subquery.condition
     if condition is not None:
         condition = _over_both(condition, len(plan.schema), around)
     made = SubqueryJoin(plan, query, kind, keys, extra.name, extra.pos, condition)
@@ -315,11 +315,11 @@ def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
                 )
     moved = [_move(e, moves) for e in exprs]
     count = len(parts.items)
-    hidden = () if parts.distinct else _passed_on(parts, scope)
+    hidden = () if parts.distinct else _forwarded_columns(parts, scope)
     return Output(plan, tuple(moved[:count]), tuple(moved[count:]), hidden, False)
 
 
-def _passed_on(parts: Parts, scope: Scope) -> tuple[Column, ...]:
+def _forwarded_columns(parts: Parts, scope: Scope) -> tuple[Column, ...]:
     """The window columns of a derived input, unless several inputs have a column of that name."""
     columns = [c.expr for c in scope.columns if c.hidden and isinstance(c.expr, Column)]
     names = [c.name for c in columns]

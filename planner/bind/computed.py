@@ -57,10 +57,12 @@ def declared(
         value = _value(binder, expression, stored, names, part.name)
         made.append(Computed(part.name, to_sql(expression), None if only else k))
         fields.append(Field(part.name, value.type, value.nullable))
-    return tuple(made), Schema(tuple(_placed(stored.fields, made, fields)))
+    return tuple(made), Schema(tuple(_in_declared_order(stored.fields, made, fields)))
 
 
-def _placed(stored: Sequence[_T], computed: Sequence[Computed], values: Sequence[_T]) -> list[_T]:
+def _in_declared_order(
+    stored: Sequence[_T], computed: Sequence[Computed], values: Sequence[_T]
+) -> list[_T]:
     """The ``stored`` and computed ``values``, in the order in which the columns are declared."""
     whole = list(stored)
     for column, value in zip(computed, values, strict=True):
@@ -96,7 +98,7 @@ def refuse_computed(binder: Binder, node: exp.Expr, computed: Sequence[Computed]
         )
 
 
-def apart(
+def separate(
     binder: Binder,
     node: nodes.CreateStream,
     progress: Sequence[Progress],
@@ -153,7 +155,10 @@ def computed_above(binder: Binder, scan: Scan, node: exp.Expr) -> Project:
             assert isinstance(select, exp.Select)
             values.append(_value(binder, select.expressions[0], stored, names, column.name))
     own: list[Expr] = [column_of(scan, k) for k in range(len(stored))]
-    exprs = _placed(own, spec.computed, values)
+    exprs = _in_declared_order(own, spec.computed, values)
     return Project(
-        scan, tuple(exprs), tuple(_placed(stored.names, spec.computed, names)), binder.pos(node)
+        scan,
+        tuple(exprs),
+        tuple(_in_declared_order(stored.names, spec.computed, names)),
+        binder.pos(node),
     )

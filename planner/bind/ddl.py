@@ -181,7 +181,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     for key in _primary_key(node.expressions):
         find(binder, key, schema)
     progress = watermark.progress(binder, node, schema, find)
-    own, computed_progress = bind_computed.apart(binder, node, progress, computed)
+    own, computed_progress = bind_computed.separate(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     windows, rate = args.get("windows"), args.get("rate")
     return StreamSpec(

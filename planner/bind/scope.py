@@ -115,20 +115,20 @@ def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
 @dataclass(frozen=True, slots=True)
 class Extra:
     """A column that a subquery or a function with OVER inside an expression appends to the row.
-    ``asked`` describes a subquery, ``ranked`` ROW_NUMBER() OVER; both are over the virtual row. No
-    other function with OVER can run."""
+    ``subquery`` describes a subquery, ``ranked`` ROW_NUMBER() OVER; both are over the virtual row.
+    No other function with OVER can run."""
 
     clause: str
     name: str
     type: DataType
     hint: str | None = None
-    asked: Asked | None = None
+    subquery: Subquery | None = None
     ranked: Ranked | None = None
     pos: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Subquery:
     """A subquery of an expression. ``kind`` is exists, in or scalar (see ``logical.SubqueryJoin``),
     or grouped: an aggregate of the rows of ``query`` that match the outer row. ``condition`` reads
     the columns of the subquery and (from ``OUTER`` on) the columns of the outer row."""
@@ -148,9 +148,9 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """The aggregate of a correlated subquery. It covers the rows whose ``keys`` (over the
-    subquery's columns) equal ``Asked.keys`` and which fulfil ``Asked.condition``. ``calls`` read
-    the columns of the subquery and of the outer row; ``value`` reads the results of ``calls`` and
-    the columns of the outer row."""
+    subquery's columns) equal ``Subquery.keys`` and which fulfil ``Subquery.condition``. ``calls``
+    read the columns of the subquery and of the outer row; ``value`` reads the results of ``calls``
+    and the columns of the outer row."""
 
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
@@ -291,9 +291,9 @@ class Scope:
                 if distinct
                 else f"{paths[0]} stands for {len(found)} columns: give them names of their own",
             )
-        return self._placed(found[0].expr, node) if found else None
+        return self._with_position(found[0].expr, node) if found else None
 
-    def _placed(self, expr: Expr, node: exp.Expr) -> Expr:
+    def _with_position(self, expr: Expr, node: exp.Expr) -> Expr:
         return replace(expr, pos=self.binder.pos(node))
 
     def _pseudo(self, name: str) -> Column | None:
@@ -311,7 +311,7 @@ class Scope:
             raise self.binder.error(
                 f"{name} is the alias of {len(found)} columns of the select list", node
             )
-        return self._placed(found[0], node) if found else None
+        return self._with_position(found[0], node) if found else None
 
     def _outer(self, node: exp.Column) -> Expr | None:
         """A column of the outer row, if this scope is that of a subquery in an expression."""
@@ -348,7 +348,7 @@ class Scope:
         found = self._only(node, name, shown)
         if found is None:
             pseudo = self._pseudo(name)
-            found = self._placed(pseudo, node) if pseudo else None
+            found = self._with_position(pseudo, node) if pseudo else None
         if found is None:
             self._refuse_unsupported(node, name, sources)
             known = [c.name for c in self.columns if c.source is sources[0] and not c.hidden]
@@ -366,10 +366,10 @@ class Scope:
         named = own in WINDOW_NAMES or own in self.window_aliases
         part = name.lower()
         if len(qualifier) == 1 and named and self.window is not None and part in WINDOW_PARTS:
-            return self._placed(self.window.columns[WINDOW_PARTS.index(part)], node)
+            return self._with_position(self.window.columns[WINDOW_PARTS.index(part)], node)
         parts = self.window_parts(own) if len(qualifier) == 1 and part in ("start", "end") else None
         if parts is not None and not self.has(own):
-            return self._placed(parts[part == "end"], node)
+            return self._with_position(parts[part == "end"], node)
         if len(qualifier) == 1 and named:
             hint = f"{own}.start, {own}.end or {own}.time"
             what = "has no part " + name if self.window else "needs a window in this query"

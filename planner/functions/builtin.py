@@ -223,11 +223,11 @@ def _whole_units(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     unit = _unit(args[0], "timestampdiff (datediff)", pos)
     start, end = (_zoned(a, usage, k, pos) for k, a in enumerate(args[1:], 2))
     if unit in MONTHS:
-        apart, size = strict("whole_months", (start, end), BIGINT, pos), MONTHS[unit]
+        difference, size = strict("whole_months", (start, end), BIGINT, pos), MONTHS[unit]
     else:
         micros = [strict("unix_micros", (a,), BIGINT, pos) for a in (end, start)]
-        apart, size = strict("sub", micros, BIGINT, pos), _LENGTHS[unit]
-    return strict("int_div", (apart, Literal(size, BIGINT, pos)), BIGINT, pos)
+        difference, size = strict("sub", micros, BIGINT, pos), _LENGTHS[unit]
+    return strict("int_div", (difference, Literal(size, BIGINT, pos)), BIGINT, pos)
 
 
 def _moved(args: tuple[Expr, ...], pos: Position | None) -> Expr:

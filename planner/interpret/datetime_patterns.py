@@ -172,9 +172,9 @@ def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
         if c.isascii() and c.isalpha():
             if width not in _LETTERS.get(c, ()):
                 known = "y M d D E Q a H h m s S X Z"
-                said = c * min(width, 12)
+                shown = c * min(width, 12)
                 raise EvaluationError(
-                    "value", f"{said} is no pattern of a date or time (letters: {known})"
+                    "value", f"{shown} is no pattern of a date or time (letters: {known})"
                 )
             fields.append(PatternField(c, width))
         else:
@@ -227,7 +227,9 @@ def unit_of(pattern: str) -> str | None:
     ``dd`` alone is the same in every month, ``d.M`` lacks the year."""
     fields = compile_pattern(pattern)
     written = {_letter(f) for f in fields}
-    if not any(f.letter in ("y", "u") and f.width != 2 for f in fields) or not _tells_apart(fields):
+    if not any(f.letter in ("y", "u") and f.width != 2 for f in fields) or not _distinguishes(
+        fields
+    ):
         return None
     known = {"year"}
     for unit, needed, groups in _MAKES:
@@ -245,7 +247,7 @@ def _letter(field: PatternField) -> str:
     return next(str(n) for n in (6, 4, 3, 1) if field.width >= n)
 
 
-def _tells_apart(fields: tuple[PatternField, ...]) -> bool:
+def _distinguishes(fields: tuple[PatternField, ...]) -> bool:
     """Whether a text shows where each of its fields ends. A run of fields between two separators
     may have one field of varying width, if all its other fields are numbers of fixed width; the
     separator behind such a run is neither a digit nor a letter."""

@@ -79,8 +79,8 @@ def whole_months(start: int, end: int) -> int:
     (first, clock), (last, other) = divmod(start, DAY), divmod(end, DAY)
     last += (last < first and other > clock) - (last > first and other < clock)
     a, b = civil_from_days(first), civil_from_days(last)
-    apart = ((b[0] - a[0]) * 12 + b[1] - a[1]) * 32 + b[2] - a[2]
-    return apart // 32 if apart >= 0 else -(-apart // 32)
+    difference = ((b[0] - a[0]) * 12 + b[1] - a[1]) * 32 + b[2] - a[2]
+    return difference // 32 if difference >= 0 else -(-difference // 32)
 
 
 def last_day(days: int) -> int:

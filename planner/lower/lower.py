@@ -120,7 +120,7 @@ def plan(
         relation = logical if counted is None else counted.input
         root = for_reading(changes(relation, clock(relation), lower))
         if counted is not None:
-            root = ordering.limited(root, counted.limit, counted.offset)
+            root = ordering.with_limit(root, counted.limit, counted.offset)
         keys = logical.keys if isinstance(logical, Sort) else ()
     else:
         root = lower(logical)
@@ -313,7 +313,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Sort():
             return _sort(node, settings)
         case Limit():
-            return ordering.limited(_lower(node.input, settings), node.limit, node.offset)
+            return ordering.with_limit(_lower(node.input, settings), node.limit, node.offset)
         case RowNumber():
             return _row_number(node, settings)
         case Windowed():
@@ -585,7 +585,7 @@ def _ordered(
                 unit = _unit(node, keys[0])
                 below = ordering.with_slack(child, released.order, unit, settings, node.pos)
                 released = replace(released, input=below)
-            return ordering.limited(released, node.limit, node.offset)
+            return ordering.with_limit(released, node.limit, node.offset)
     if node.holds and not bounded(child):
         raise NotSupportedError(
             f"{node.clause} over a join without a time that progresses as the later of its members'"

@@ -184,7 +184,7 @@ def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | Non
     return PunctuatedSortExec(child, first.expr.index, keys[1:], why)
 
 
-def limited(child: Physical, limit: int | None, offset: int) -> Physical:
+def with_limit(child: Physical, limit: int | None, offset: int) -> Physical:
     """``child`` under LIMIT and OFFSET, which count rows in the order of arrival."""
     if limit is None and not offset:
         return child
@@ -319,8 +319,8 @@ def _through(node: Physical, wanted: int | None) -> int | None:
             live = progressing(node.input)
             return None if wanted is None else progress_origin(node.exprs[wanted], live)
         case TableJoinExec() | UnnestExec():
-            passed = node.passed(range(node.width))
-            return None if wanted is None else passed.get(wanted)
+            forwarded = node.forwarded(range(node.width))
+            return None if wanted is None else forwarded.get(wanted)
         case _:
             return wanted
 

@@ -120,46 +120,47 @@ def _never_passes(source: SourceExec, progress: Progress) -> bool:
     return endless and max_skew(source.relation, progress) is None
 
 
-def _applied(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
-    """``asks`` names the operator above that uses one watermark for all values, if there is one."""
-    below: tuple[str | None, ...] = (asks,)
+def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) -> Physical:
+    """``consumer`` names the operator above that uses one watermark for all values, if there is
+    one."""
+    below: tuple[str | None, ...] = (consumer,)
     match node:
         case SourceExec():
-            if asks is None or column_of(node) is None or not node.progress:
+            if consumer is None or column_of(node) is None or not node.progress:
                 return node
-            return _together(node, asks)
+            return _together(node, consumer)
         case FilterExec() | ProjectExec() | BucketExec() | UnionExec() | UnnestExec():
             pass
         case LimitExec() | LateRowsExec() | OnTimeExec() | NumberExec():
             pass
         case WidAggregateExec():
-            node, asks = _aggregate(node, settings)
-            below = (asks,)
+            node, consumer = _aggregate(node, settings)
+            below = (consumer,)
         case SlackExec():
             below = (_ARRIVAL,)
         case KeyWindowsExec():  # counts rows
             below = (None,)
         case LookupExec() | TableJoinExec():
-            below = (asks, None)  # the side that is looked up is read to its end
+            below = (consumer, None)  # the side that is looked up is read to its end
         case OopJoinExec() if node.band is None:
             below = (None,)  # rows stay until the inputs end
         case SortExec() if node.window_end is None:
             below = (None,)
         case RelationExec() | ArrivalExec():
-            below = (asks or "a relation",)
+            below = (consumer or "a relation",)
         case _:
-            below = (_CONSUMERS.get(type(node), asks or "a relation"),)
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
     children = inputs(node)
     below *= len(children) // len(below)
     made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
     return with_input(node, tuple(made))
 
 
-def _together(source: SourceExec, asks: str) -> SourceExec:
-    """``source`` with the note that ``asks`` uses one watermark for all its values."""
-    if asks == _ARRIVAL:
-        return replace(source, why=f"{source.why}, asked by {asks}")
-    why = f"{source.why}, but all together for {asks}"
+def _together(source: SourceExec, consumer: str) -> SourceExec:
+    """``source`` with the note that ``consumer`` uses one watermark for all its values."""
+    if consumer == _ARRIVAL:
+        return replace(source, why=f"{source.why}, asked by {consumer}")
+    why = f"{source.why}, but all together for {consumer}"
     column, progress = source.progress[0]
     most = max_skew(source.relation, progress)
     if progress.by_rows and most is None:
@@ -274,14 +275,14 @@ def _by_value(
         for s, time in zip(reached, _origins(node.input, window.wa, time=True), strict=True)
     ]
     why = (
-        f"{_whose(reached, own[first], behind)}, and its groups leave as that passes their"
+        f"{_origin(reached, own[first], behind)}, and its groups leave as that passes their"
         " window (PUNCTUATE BY: out-of-order paper A.1.1); groups by window id need no order"
     )
     if wanted != "auto":
         why += f" (SET window_operator = '{wanted}')"
     value = value_origin(node.keys[first])
     assert value is not None
-    below, operator = _promising(node.input, window.wa, value), WindowOperator.WID
+    below, operator = _with_keyed_watermark(node.input, window.wa, value), WindowOperator.WID
     made = replace(node, input=below, operator=operator, pane=None, flush=None, by=first, why=why)
     return made, None
 
@@ -294,7 +295,7 @@ def _behind(source: SourceExec, time: int | None) -> str:
     return "" if most is None else f", at most {duration(most, source.schema[time].type)} behind"
 
 
-def _whose(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) -> str:
+def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) -> str:
     """A phrase with the origin of a value's watermark."""
     first = reached[min(own)]
     if len(reached) == 1:
@@ -309,21 +310,21 @@ def _whose(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) 
     return f"each {column_of(first)} has progress of its own, {least} (A.2.1)"
 
 
-def _promising(node: Physical, attribute: int, by: int) -> Physical:
+def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
     """``node`` with unions that pass on the watermarks of single values of column ``by``."""
     match node:
         case UnionExec() if attribute in progressing(node):
-            below = tuple(_promising(child, attribute, by) for child in node.inputs)
+            below = tuple(_with_keyed_watermark(child, attribute, by) for child in node.inputs)
             name = node.schema[by].name
             why = f"{node.why}; of each {name} besides, while that is ahead of the others (A.2.1)"
-            return replace(node, inputs=below, promised=(attribute, by), why=why)
+            return replace(node, inputs=below, keyed_watermark=(attribute, by), why=why)
         case FilterExec():
-            return replace(node, input=_promising(node.input, attribute, by))
+            return replace(node, input=_with_keyed_watermark(node.input, attribute, by))
         case ProjectExec():
             time = progress_origin(node.exprs[attribute], progressing(node.input))
             value = value_origin(node.exprs[by])
             if time is None or value is None:
                 return node
-            return replace(node, input=_promising(node.input, time, value))
+            return replace(node, input=_with_keyed_watermark(node.input, time, value))
         case _:
             return node

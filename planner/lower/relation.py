@@ -104,7 +104,7 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
         case Windowed():
             return _windowed(node, lower)
         case Filter() if isinstance(node.input, RowNumber) and node.input.window is None:
-            limit = _asked_up_to(node.condition, len(node.input.schema) - 1)
+            limit = _most_rows(node.condition, len(node.input.schema) - 1)
             return FilterExec(_row_number(node.input, time, lower, limit), node.condition)
         case RowNumber() if node.window is None:
             return _row_number(node, time, lower, None)
@@ -282,10 +282,10 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
     keys = len(node.keys)
     method, why = _method(inner, keys, calls)
     entered = None
-    if any(c.by_time for c in calls) and _asks_entry(method, inner, keys):
-        told = _with_entry(inner)
-        if told is not None:
-            inner, entered = told, len(exprs)
+    if any(c.by_time for c in calls) and _needs_entry(method, inner, keys):
+        with_entry = _with_entry(inner)
+        if with_entry is not None:
+            inner, entered = with_entry, len(exprs)
     end = _ends(inner)
     ends = end if end is not None and end < keys else None
     begins = _beginning(inner.schema[-2].type)
@@ -313,7 +313,7 @@ def _ends(node: Physical) -> int | None:
             return None
 
 
-def _asks_entry(method: str, below: Physical, keys: int) -> bool:
+def _needs_entry(method: str, below: Physical, keys: int) -> bool:
     """Whether rows of a group leave in another order than they came, or come in another order than
     their times."""
     if method == "append_only":
@@ -451,11 +451,11 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
 
 
 def _kept_for_ever(node: SubqueryJoin) -> PlanError:
-    asked, within = (_called(n) for n in (node.input, node.query))
-    hint = f"give the input a window: FROM {asked} [NOW] asks once, when a row comes"
+    outer, within = (_called(n) for n in (node.input, node.query))
+    hint = f"give the input a window: FROM {outer} [NOW] asks once, when a row comes"
     if node.kind == "exists":
         hint = (
-            f"where the times lie near each other, a join says it: FROM {asked} LEFT SEMI JOIN"
+            f"where the times lie near each other, a join says it: FROM {outer} LEFT SEMI JOIN"
             f" {within} ON …, with what WHERE asks of both (LEFT ANTI JOIN: NOT EXISTS); or {hint}"
         )
     return PlanError(
@@ -487,14 +487,14 @@ def _sides(
     the value of a scalar subquery), then ``of_left`` or ``of_right`` under ``names``."""
     fields = node.input.schema.fields
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
-    asked = len(node.keys) or int(node.kind == "scalar")
-    said = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(right.schema)][:asked]
-    names = (*node.input.schema.names, *(f"key_{k}" for k in range(asked)), *names)
-    keys: list[Expr] = list(node.keys) or [Literal(None, c.type) for c in said]
+    requested = len(node.keys) or int(node.kind == "scalar")
+    held = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(right.schema)][:requested]
+    names = (*node.input.schema.names, *(f"key_{k}" for k in range(requested)), *names)
+    keys: list[Expr] = list(node.keys) or [Literal(None, c.type) for c in held]
     nothing = (Literal(None, f.type) for f in fields)
     return (
         ProjectExec(left, (*columns, *keys, *of_left), names, "computes the keys"),
-        ProjectExec(right, (*nothing, *said, *of_right), names, "what the subquery holds"),
+        ProjectExec(right, (*nothing, *held, *of_right), names, "what the subquery holds"),
     )
 
 
@@ -578,10 +578,10 @@ def _without_keys(made: Physical, width: int, stop: int) -> Physical:
     return ProjectExec(made, exprs, tuple(c.name for c in exprs), "drops the sort keys")
 
 
-def _asked_up_to(condition: Expr, column: int) -> int | None:
+def _most_rows(condition: Expr, column: int) -> int | None:
     """The largest row number that can pass the filter, if a part of ``condition`` bounds it."""
     if isinstance(condition, Call) and condition.fn == "and":
-        found = [_asked_up_to(arg, column) for arg in condition.args]
+        found = [_most_rows(arg, column) for arg in condition.args]
         return min((n for n in found if n is not None), default=None)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None

@@ -62,7 +62,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
         case WindowJoinExec():
             return _of_window_join(node)
         case TableJoinExec() | UnnestExec():
-            return tuple(node.passed(progressing(node.input)))
+            return tuple(node.forwarded(progressing(node.input)))
         case AsofJoinExec():  # left rows wait, and leave in the order of one time
             time = node.times[0]
             shown = time in progressing(node.left) and time in node.columns
@@ -153,7 +153,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
         case LookupExec():
             return tuple(c for c in window_columns(node.input) if c < node.width)
         case TableJoinExec() | UnnestExec():
-            return tuple(node.passed(window_columns(node.input)))
+            return tuple(node.forwarded(window_columns(node.input)))
         case ProjectExec():
             live = window_columns(node.input)
             return tuple(

@@ -82,10 +82,10 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             child = describe(node.input, _without(wanted, node.width))
             return replace(node, input=child, query=describe(node.query))
         case TableJoinExec():
-            child = describe(node.input, _of_passed(node, wanted))
+            child = describe(node.input, _of_forwarded(node, wanted))
             return replace(node, input=child, table=describe(node.table))
         case UnnestExec():
-            return replace(node, input=describe(node.input, _of_passed(node, wanted)))
+            return replace(node, input=describe(node.input, _of_forwarded(node, wanted)))
         case BucketExec():
             width = len(node.input.schema)
             below = _without(wanted, width)
@@ -128,8 +128,8 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
 
 def _each(node: Physical, wanted: Sequence[Wanted]) -> Physical:
     """``node`` with its inputs described; ``wanted`` has one entry per input."""
-    told = (describe(c, w) for c, w in zip(inputs(node), wanted, strict=True))
-    return with_input(node, tuple(told))
+    described = (describe(c, w) for c, w in zip(inputs(node), wanted, strict=True))
+    return with_input(node, tuple(described))
 
 
 def _without(wanted: Wanted, width: int) -> Wanted:
@@ -206,9 +206,9 @@ def _ends(window: Window) -> Boundaries:
     return frozenset({(window.slide, (window.offset + window.range) % window.slide)})
 
 
-def _of_passed(node: TableJoinExec | UnnestExec, wanted: Wanted) -> Wanted:
+def _of_forwarded(node: TableJoinExec | UnnestExec, wanted: Wanted) -> Wanted:
     below: Wanted = {}
-    for column, origin in node.passed(range(node.width)).items():
+    for column, origin in node.forwarded(range(node.width)).items():
         if column in wanted:
             _add(below, origin, wanted[column])
     return below

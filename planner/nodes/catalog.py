@@ -47,7 +47,7 @@ class Progress:
     ``by_rows`` False: rows do not raise the watermark, only the source's own punctuation does.
     ``marked_by``: a boolean column that is true in rows which are punctuation. ``every``: the
     distance between two punctuations. ``max_advance``: a larger advance of the watermark needs
-    confirmation (None: the default). ``apart``: the most that the watermark of a value of
+    confirmation (None: the default). ``max_skew``: the most that the watermark of a value of
     ``StreamSpec.by`` may lie behind the most advanced rows (None: the default)."""
 
     column: str
@@ -58,7 +58,7 @@ class Progress:
     marked_by: str | None = None
     every: int | None = None
     max_advance: int | None = None
-    apart: int | None = None
+    max_skew: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,13 +143,13 @@ class BucketExec:
 @dataclass(frozen=True, slots=True)
 class UnionExec:
     """Pass-through union: keeps no rows; its watermark is the minimum over the inputs (out-of-order
-    paper §5.4). ``promised``: (time, key): the union also passes on the watermark on column
+    paper §5.4). ``keyed_watermark``: (time, key): the union also passes on the watermark on column
     ``time`` of each value of column ``key`` (A.2.1)."""
 
     inputs: tuple[Physical, ...]
     names: tuple[str, ...]
     why: str = ""
-    promised: tuple[int, int] | None = None
+    keyed_watermark: tuple[int, int] | None = None
 
     @property
     def schema(self) -> Schema:

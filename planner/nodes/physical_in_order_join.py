@@ -44,8 +44,8 @@ class WindowJoinExec:
     paper, 2005).
 
     Each of ``keys`` is a set of columns, (input, column), that must be equal. ``bands`` has the
-    distance of the times of each two inputs (the left one is the earlier input); ``apart`` has
-    distances of other columns (numbered over all inputs), none of which is NULL. ``rest`` are
+    distance of the times of each two inputs (the left one is the earlier input); ``column_bands``
+    has distances of other columns (numbered over all inputs), none of which is NULL. ``rest`` are
     conditions over the columns of all inputs. The output has ``columns`` of these and, with
     ``time``, the result's time. Adaptive uses Filter-Order if c·w·λ1·λ2 is at least ``alpha``;
     ``cost`` is its c in seconds (None: measured at run time); one second has ``second`` units of
@@ -55,7 +55,7 @@ class WindowJoinExec:
     times: tuple[int, ...]
     keys: tuple[tuple[tuple[int, int], ...], ...]
     bands: tuple[Distance, ...]
-    apart: tuple[BandExec, ...]
+    column_bands: tuple[BandExec, ...]
     rest: tuple[Expr, ...]
     columns: tuple[int, ...]
     time: bool

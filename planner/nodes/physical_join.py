@@ -52,14 +52,14 @@ class LookupExec:
     pos: Position | None = field(default=None, compare=False)
 
     @property
-    def asked(self) -> int:
+    def requested(self) -> int:
         """The number of key columns, or 1 for the value of a scalar subquery."""
         return self.keys or int(self.kind == "scalar")
 
     @property
     def width(self) -> int:
         """The number of columns of the stream."""
-        return len(self.input.schema) - self.asked - 1
+        return len(self.input.schema) - self.requested - 1
 
     @property
     def schema(self) -> Schema:
@@ -182,9 +182,9 @@ class TableJoinExec:
         pair = self.pair
         return Schema(tuple(pair[c] for c in self.columns))
 
-    def passed(self, columns: Iterable[int]) -> dict[int, int]:
+    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
         """The stream's ``columns`` that are in the output, by their indices there."""
-        return passed_on(self.columns, columns)
+        return forwarded_columns(self.columns, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +217,12 @@ class UnnestExec:
         named = zip(self.columns, self.names, strict=True)
         return Schema(tuple(replace(all_[c], name=name) for c, name in named))
 
-    def passed(self, columns: Iterable[int]) -> dict[int, int]:
+    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
         """The input's ``columns`` that are in the output, by their indices there."""
-        return passed_on(self.columns, columns)
+        return forwarded_columns(self.columns, columns)
 
 
-def passed_on(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
+def forwarded_columns(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
     """The ``columns`` that are in ``shown``, by their indices in ``shown``."""
     live = frozenset(columns)
     return {k: c for k, c in enumerate(shown) if c in live}

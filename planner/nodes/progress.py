@@ -46,8 +46,8 @@ def max_advance_of(kind: DataType, progress: Progress) -> int | None:
 def max_skew(relation: Relation, progress: Progress) -> int | None:
     """The most, in the column's units, that the watermark of a value of PUNCTUATE BY may lie behind
     the most advanced rows. The default is one day on unbounded input; None: no limit."""
-    if progress.apart is not None or relation.bounded:
-        return progress.apart
+    if progress.max_skew is not None or relation.bounded:
+        return progress.max_skew
     at = relation.schema.find(progress.column)
     if at is None:
         return None

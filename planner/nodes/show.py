@@ -41,12 +41,12 @@ def labels(*sides: Schema) -> list[list[str]]:
     """The column names of each side of a join; a name that occurs more than once is qualified with
     the name of its relation."""
     names = Counter(f.name.lower() for side in sides for f in side)
-    told = [
+    labelled = [
         [f"{f.of}.{f.name}" if f.of and names[f.name.lower()] > 1 else f.name for f in side]
         for side in sides
     ]
-    same = len(sides) > 1 and all(one == told[0] for one in told)  # a self-join
-    return [list(side.names) for side in sides] if same else told
+    same = len(sides) > 1 and all(one == labelled[0] for one in labelled)  # a self-join
+    return [list(side.names) for side in sides] if same else labelled
 
 
 def show_of(expr: Expr, names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.optimize.join_condition import Sides, take_apart
+from cql.planner.optimize.join_condition import Sides, split_condition
 from cql.planner.optimize.progress import (
     closing_pair,
     is_bounded,
@@ -81,7 +81,7 @@ def _join_changes(node: Join) -> bool:
     if is_inner(node) or node.kind in ASOF or not all(sides):
         return False
     parts = [] if node.condition is None else conjuncts(node.condition)
-    return take_apart(parts, [], Sides(len(node.left.schema), *map(tuple, sides))).band is None
+    return split_condition(parts, [], Sides(len(node.left.schema), *map(tuple, sides))).band is None
 
 
 def is_append_only(node: Logical) -> bool:
@@ -114,11 +114,11 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
     are the conditions that operators above apply to its rows."""
     match node:
         case Filter() if sees_relation(node.input) or not progressing(node):
-            asked = (*above, *conjuncts(node.condition))
-            return replace(node, input=as_relation(node.input, asked))
+            conditions = (*above, *conjuncts(node.condition))
+            return replace(node, input=as_relation(node.input, conditions))
         case Project() if sees_relation(node.input) or not progressing(node):
-            asked = tuple(substitute(e, node.exprs) for e in above)
-            return replace(node, input=as_relation(node.input, asked))
+            conditions = tuple(substitute(e, node.exprs) for e in above)
+            return replace(node, input=as_relation(node.input, conditions))
         case Sort():
             return replace(node, input=as_relation(node.input))
         case Limit() if sees_relation(node.input):
@@ -178,7 +178,7 @@ def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
             parts = [] if node.condition is None else conjuncts(node.condition)
             parts = [*parts, *above]
             sides = Sides(width, tuple(progressing(node.left)), tuple(progressing(node.right)))
-            if not looks_up(node) and take_apart(parts, [], sides).band is None:
+            if not looks_up(node) and split_condition(parts, [], sides).band is None:
                 return True
             of = tuple(tuple(sides.own(e) for e in parts if sides.of(e) == k) for k in (0, 1))
             return _without_band(node.left, of[0]) or _without_band(node.right, of[1])

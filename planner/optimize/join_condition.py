@@ -86,7 +86,7 @@ class Sides:
         return progress_origin(expr, live) is not None
 
 
-def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> Terms:
+def split_condition(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> Terms:
     """The terms of a conjunction. ``windows`` are the bands that the inputs' windows imply. All
     bands hold: those that are not chosen as the band of the join become part of the rest."""
     keys: list[Pair] = []
@@ -165,12 +165,12 @@ def _both_null(part: Expr, compared: Sequence[Expr]) -> bool:
     without the cast of a side."""
     if not (isinstance(part, Call) and part.fn == "and" and len(part.args) == 2):
         return False
-    asked = [e.args[0] for e in part.args if isinstance(e, Call) and e.fn == "is_null"]
+    tested = [e.args[0] for e in part.args if isinstance(e, Call) and e.fn == "is_null"]
     bare = [e.arg if isinstance(e, Cast) and not e.safe else e for e in compared]
     either = [(full, plain) for full, plain in zip(compared, bare, strict=True)]
-    return len(asked) == 2 and (
-        all(e in either[k] for k, e in enumerate(asked))
-        or all(e in either[1 - k] for k, e in enumerate(asked))
+    return len(tested) == 2 and (
+        all(e in either[k] for k, e in enumerate(tested))
+        or all(e in either[1 - k] for k, e in enumerate(tested))
     )
 
 
@@ -341,10 +341,10 @@ def condition_of(band: Band, sides: Sides) -> Expr:
     left = band.left
     right = replace(band.right, index=band.right.index + sides.width)
     kind = INTERVAL if left.type.is_timestamp else left.type
-    apart = registry.resolve("sub", [right, left], None)
+    difference = registry.resolve("sub", [right, left], None)
     parts = []
     if band.high < NO_BOUND:
-        parts.append(registry.resolve("le", [apart, Literal(band.high, kind)], None))
+        parts.append(registry.resolve("le", [difference, Literal(band.high, kind)], None))
     if band.low > -NO_BOUND:
-        parts.append(registry.resolve("ge", [apart, Literal(band.low, kind)], None))
+        parts.append(registry.resolve("ge", [difference, Literal(band.low, kind)], None))
     return parts[0] if len(parts) == 1 else registry.resolve("and", parts, None)

@@ -44,7 +44,7 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
-from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, take_apart
+from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, split_condition
 from cql.planner.optimize.progress import is_bounded, is_table, progressing
 
 #: Assumed rows of an input without statistics, and the share of rows inside a window of RANGE.
@@ -178,7 +178,9 @@ def _terms(chain: _Chain, parts: Sequence[Expr], one: int, other: int) -> Terms:
     width = len(left.schema)
     now = dict([*_places(chain, one, 0), *_places(chain, other, width)])
     here = [_moved(part, now) for part in parts if chain.read(part) == {one, other}]
-    return take_apart(here, [], Sides(width, tuple(progressing(left)), tuple(progressing(right))))
+    return split_condition(
+        here, [], Sides(width, tuple(progressing(left)), tuple(progressing(right)))
+    )
 
 
 # -- fewest pairs --------------------------------------------------------------------------------

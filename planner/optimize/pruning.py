@@ -261,8 +261,8 @@ def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Place
 
 def _subquery_join(node: SubqueryJoin, wanted: frozenset[int]) -> tuple[Logical, Places]:
     width = len(node.input.schema)
-    asked = (*node.keys, *(() if node.condition is None else (node.condition,)))
-    read = frozenset(c for c in wanted | columns_of(*asked) if c < width)
+    tested = (*node.keys, *(() if node.condition is None else (node.condition,)))
+    read = frozenset(c for c in wanted | columns_of(*tested) if c < width)
     below, places = _pruned(node.input, read)
     behind = {width + k: len(below.schema) + k for k in range(max(1, len(node.query.schema)))}
     both = {**places, **behind}

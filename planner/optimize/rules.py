@@ -203,8 +203,8 @@ def _passes(node: Logical, part: Expr) -> bool:
             return below and _cannot_fail([part, node.array])
         case SubqueryJoin():
             below = columns_of(part) <= set(range(len(node.input.schema)))
-            asked = () if node.condition is None else (node.condition,)
-            return below and _cannot_fail([part, *node.keys, *asked])
+            conditions = () if node.condition is None else (node.condition,)
+            return below and _cannot_fail([part, *node.keys, *conditions])
         case Join():  # an inner join has one condition, in which equal keys come first
             if is_inner(node):
                 return bool(columns_of(part))
@@ -299,9 +299,9 @@ def _preserved(node: Join, part: Expr) -> int | None:
     port = _side_of(node, part)
     if port is None or port not in _PRESERVED.get(node.kind, ()) or _has_windows(node):
         return None
-    asked = [] if node.condition is None else conjuncts(node.condition)
-    near = [e for e in asked if _compares_times(e, node)]
-    return port if near and all(e in near or _cannot_fail([e]) for e in asked) else None
+    conditions = [] if node.condition is None else conjuncts(node.condition)
+    near = [e for e in conditions if _compares_times(e, node)]
+    return port if near and all(e in near or _cannot_fail([e]) for e in conditions) else None
 
 
 def _has_windows(node: Logical) -> bool:
@@ -472,39 +472,41 @@ def _true_where(part: Expr) -> list[Expr]:
         ):
             return [yes]
         case Call(fn="not", args=(Case() as inner,)) if _true_where(inner) != [inner]:
-            return [Call("not", (said,), BOOLEAN, said.nullable) for said, _ in inner.branches]
+            return [
+                Call("not", (answer,), BOOLEAN, answer.nullable) for answer, _ in inner.branches
+            ]
         case _:
             return [part]
 
 
-def ask_tables(plan: Logical) -> Logical:
+def look_up_tables(plan: Logical) -> Logical:
     """``WHERE EXISTS (SELECT 1 FROM t WHERE t.low < s.v AND s.v < t.high)`` over a table → ``s SEMI
     JOIN t ON …``: rows of the stream pass as they come. ``NOT EXISTS`` → ``ANTI JOIN``."""
-    plan = with_inputs(plan, ask_tables)
+    plan = with_inputs(plan, look_up_tables)
     if not (isinstance(plan, Filter) and isinstance(plan.input, SubqueryJoin)):
         return plan
-    asked, mark = plan.input, len(plan.input.input.schema)
-    if asked.condition is None or not is_table(asked.query):
+    subquery, mark = plan.input, len(plan.input.input.schema)
+    if subquery.condition is None or not is_table(subquery.query):
         return plan
     parts = conjuncts(plan.condition)
-    said = [part for part in parts if mark in columns_of(part)]
-    kind = _said(said[0], mark) if len(said) == 1 else None
+    answers = [part for part in parts if mark in columns_of(part)]
+    kind = _join_kind(answers[0], mark) if len(answers) == 1 else None
     if kind is None:
         return plan
     equal = [
-        Call("eq", (key, replace(column_of(asked.query, k), index=mark + k)), BOOLEAN, True)
-        for k, key in enumerate(asked.keys)
+        Call("eq", (key, replace(column_of(subquery.query, k), index=mark + k)), BOOLEAN, True)
+        for k, key in enumerate(subquery.keys)
     ]
-    condition = conjunction([*equal, asked.condition])
-    join = Join(asked.input, asked.query, kind, condition, asked.pos)
-    columns = tuple(column_of(asked.input, k) for k in range(mark))
+    condition = conjunction([*equal, subquery.condition])
+    join = Join(subquery.input, subquery.query, kind, condition, subquery.pos)
+    columns = tuple(column_of(subquery.input, k) for k in range(mark))
     answer = Literal(kind == "semi", BOOLEAN)
-    made = Project(join, (*columns, answer), asked.schema.names, asked.pos)
-    others = [part for part in parts if part not in said]
+    made = Project(join, (*columns, answer), subquery.schema.names, subquery.pos)
+    others = [part for part in parts if part not in answers]
     return replace(plan, input=made, condition=conjunction(others)) if others else made
 
 
-def _said(part: Expr, mark: int) -> str | None:
+def _join_kind(part: Expr, mark: int) -> str | None:
     match part:
         case Column(index=at) if at == mark:
             return "semi"
@@ -519,7 +521,7 @@ RULES: tuple[Rule, ...] = (
     merge_filters,
     forget_unknown,
     push_filters,
-    ask_tables,
+    look_up_tables,
     merge_projections,
     merge_filters,
     prune_columns,

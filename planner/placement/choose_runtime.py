@@ -50,10 +50,10 @@ def choose_runtime(
     if wanted not in ("auto", "ordered"):
         how = f"slices of {_time(settings['slice_us'])}" if wanted == "fifo_slice" else ""
         return RuntimeChoice(wanted, f"SET runtime = '{wanted}'", how=how)
-    found, asked = cost(plans, asks=False), int(settings["workers"])
+    found, requested = cost(plans, read_statistics=False), int(settings["workers"])
     if wanted == "auto" and found.row >= LIGHT:
-        found = cost(plans, asks=True)
-    workers = asked or (cores if wanted == "ordered" else _workers(found, cores))
+        found = cost(plans, read_statistics=True)
+    workers = requested or (cores if wanted == "ordered" else _workers(found, cores))
     partitions, split = int(settings["partitions"]), None
     many = f"{workers} worker{'' if workers == 1 else 's'}"
     nodes = [node for plan in plans for node in walk(plan)]
@@ -76,7 +76,7 @@ def choose_runtime(
     if wanted == "ordered":
         why = f"SET runtime = 'ordered': {many}"
         return RuntimeChoice(wanted, why, workers, partitions, split, how)
-    if against := _against(plans, found, asked, workers, cores):
+    if against := _against(plans, found, requested, workers, cores):
         return RuntimeChoice("depth_first", against)
     why = f"{many}: {_about(found)}, {found.row / found.among(workers):.1f} times as fast"
     return RuntimeChoice("ordered", why, workers, partitions, split, how)
@@ -101,8 +101,8 @@ def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> st
     elif policy != "et":
         window = int(settings["ct_window_us"]) or WINDOW_SLICES * slice_us
         policy += f" over windows of {_time(window)}"
-    asked = int(settings["reorder_buffer"])
-    buffers = _inputs(power_of_two(asked) if asked else depth(workers))
+    requested = int(settings["reorder_buffer"])
+    buffers = _inputs(power_of_two(requested) if requested else depth(workers))
     reorder = str(settings["reorder"]).replace("_", "-")
     worklists = f"{settings['worklist']} worklists; " if splits else ""
     slices = f"slices of {_time(slice_us)}"
@@ -133,11 +133,11 @@ def _time(microseconds: int) -> str:
 
 
 def _against(
-    roots: Sequence[Physical], found: Cost, asked: int, workers: int, cores: int
+    roots: Sequence[Physical], found: Cost, requested: int, workers: int, cores: int
 ) -> str | None:
     """The reason against several workers; None if there is none. Reasons that depend on the machine
-    come last. If a setting ``asked`` for workers, the number of rows does not count."""
-    if asked == 1:
+    come last. If a setting ``requested`` for workers, the number of rows does not count."""
+    if requested == 1:
         return "SET workers = 1"
     about = _about(found)
     if found.row < LIGHT:
@@ -146,13 +146,13 @@ def _against(
         return f"{about}, which workers would not take {FASTER} times as fast"
     if _in_several_ways(roots):
         return f"{about}, but some part of the plan is read by several others"
-    if not asked and (short := _short(roots, found, found.row - found.among(_ALL))):
+    if not requested and (short := _short(roots, found, found.row - found.among(_ALL))):
         return short
-    if not asked and cores == 1:
+    if not requested and cores == 1:
         return f"{about}, and one core"
-    if found.row < FASTER * found.among(asked or cores):
-        return f"{about}, which {asked or cores} workers would not take {FASTER} times as fast"
-    return None if asked else _short(roots, found, found.row - found.among(workers))
+    if found.row < FASTER * found.among(requested or cores):
+        return f"{about}, which {requested or cores} workers would not take {FASTER} times as fast"
+    return None if requested else _short(roots, found, found.row - found.among(workers))
 
 
 def _short(roots: Sequence[Physical], found: Cost, spared: float) -> str | None:

@@ -179,15 +179,15 @@ _JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
 _STEPS = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
 
-def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
-    """The cost of plans that run as one; a part that several plans share counts once. ``asks``
-    looks up the statistics of the inputs, which may have to be read from many files; without it all
-    inputs count as equally large."""
-    estimate = _Estimate(asks)
+def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
+    """The cost of plans that run as one; a part that several plans share counts once.
+    ``read_statistics`` looks up the statistics of the inputs, which may have to be read from many
+    files; without it all inputs count as equally large."""
+    estimate = _Estimate(read_statistics)
     for plan in plans:
         estimate.give(plan)
     found = sources(*plans)
-    known = [s.relation.statistics.rows if asks else None for s in found]
+    known = [s.relation.statistics.rows if read_statistics else None for s in found]
     read = max(sum(estimate.rows_of(s) for s in found), 1.0)
     return Cost(
         None if None in known else sum(n or 0 for n in known),
@@ -199,7 +199,7 @@ def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
     )
 
 
-def asks_python(plan: Physical) -> bool:
+def calls_python(plan: Physical) -> bool:
     """Whether Python has work to do for each morsel, however few rows the morsel has."""
     for node in walk_plan(plan):
         if isinstance(node, _IN_PYTHON):
@@ -238,8 +238,8 @@ def can_split(node: Physical) -> bool:
 class _Estimate:
     """Adds up nanoseconds, node by node."""
 
-    def __init__(self, asks: bool) -> None:
-        self._asks = asks
+    def __init__(self, read_statistics: bool) -> None:
+        self._read_statistics = read_statistics
         self.total = self.python = self.alone = self.more = 0.0
         self.keyed: list[Keyed] = []
         self._known: dict[int, float] = {}
@@ -264,7 +264,7 @@ class _Estimate:
     def _visit(self, node: Physical) -> float:
         match node:
             case SourceExec():
-                known = node.relation.statistics.rows if self._asks else None
+                known = node.relation.statistics.rows if self._read_statistics else None
                 rows = float(_ROWS if known is None else max(known, 1))
                 texts = sum(f.type.is_text for f in node.schema)
                 self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)
@@ -323,14 +323,14 @@ class _Estimate:
         """``before`` is the total cost of what lies below the kernel that the whole aggregate runs
         in; None if the aggregate cannot be split."""
         read = _expressions(_read_by(node))
-        each, held, asked = read.each, read.held, read.share
+        each, held, needed = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
         each += find
         for call in node.calls:
             held += _PYTHON if call.function is not None else 0.0
             each += _CALL
             if call.beside is not None:  # values are sorted when the window closes, by Python
-                each, asked = each + _VALUES, Share.ALONE
+                each, needed = each + _VALUES, Share.ALONE
         window = node.window
         if window is not None and window.kind is WindowKind.SESSION:
             each += _SESSION
@@ -338,7 +338,7 @@ class _Estimate:
         if pairs and window is not None:
             each, held = each * max(window.overlap, 1), held * max(window.overlap, 1)
         self._add(rows, held, Share.PYTHON)
-        if before is None or asked is Share.ALONE:
+        if before is None or needed is Share.ALONE:
             self._add(rows, each, Share.ALONE)
         else:
             self._add(rows, each, Share.KEYS)
@@ -351,7 +351,7 @@ class _Estimate:
         a tenth of the rows, at most 100,000."""
         groups = 1.0
         for key in node.keys:
-            distinct = _distinct(node.input, key) if self._asks else None
+            distinct = _distinct(node.input, key) if self._read_statistics else None
             groups *= min(rows * _GROUPS, 1e5) if distinct is None else distinct
         return min(groups, rows)
 
@@ -362,25 +362,25 @@ class _Estimate:
             match step:
                 case FilterExec():
                     read = _expressions((step.condition,))
-                    asked = read.share
+                    needed = read.share
                     self._add(rows, read.held, Share.PYTHON)
                     costs.append((rows, read.each + _SIMPLE))
                     rows *= _KEPT
                 case ProjectExec():
                     read = _expressions(step.exprs)
-                    asked = read.share
+                    needed = read.share
                     self._add(rows, read.held, Share.PYTHON)
                     costs.append((rows, read.each))
                 case BucketExec():
-                    asked, rows = share, rows * max(step.window.overlap, 1)
+                    needed, rows = share, rows * max(step.window.overlap, 1)
                     costs.append((rows, 3.0))
                 case NumberExec():
-                    asked = Share.ALONE
+                    needed = Share.ALONE
                     costs.append((rows, _SIMPLE))
                 case _:
-                    asked = share
+                    needed = share
                     costs.append((rows, _SIMPLE))
-            share = min(share, asked)
+            share = min(share, needed)
         for taken, each in costs:
             self._add(taken, each, share)
             self.more += taken * _HAND_ON if share >= Share.KEYS else 0.0

@@ -38,14 +38,14 @@ def in_order(roots: Iterable[Physical]) -> frozenset[int]:
             return
         (found if matters else others).add(id(node))
         for child in inputs(node):
-            visit(child, _asks_order(node, matters))
+            visit(child, _needs_order(node, matters))
 
     for root in roots:
         visit(root, True)
     return frozenset(found)
 
 
-def _asks_order(node: Physical, matters: bool) -> bool:
+def _needs_order(node: Physical, matters: bool) -> bool:
     """Whether a node needs the rows of its inputs in order; ``matters``: whether its own rows must
     be in order."""
     match node:

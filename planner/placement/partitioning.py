@@ -56,10 +56,10 @@ def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
         ]
         if not at:
             pairs = (f"{show(terms.keys[k][0])} = {show(terms.keys[k][1])}" for k in kept)
-            said = ", ".join(pairs) or "it has none"
+            shown = ", ".join(pairs) or "it has none"
             name = node.schema[column].name
             raise PlanError(
-                f"{name} is not among the keys of this join ({said})",
+                f"{name} is not among the keys of this join ({shown})",
                 position=split.pos,
                 hint="rows are split by what ON or WHERE says to be equal in both inputs",
             )

@@ -148,7 +148,7 @@ class Released(logging.Handler):
 def test_what_cannot_be_interrupted_is_told_of_and_fails_at_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_timeout, "_TOLD", 0.0)
+    monkeypatch.setattr(call_timeout, "_REPORT_AFTER", 0.0)
     released = Released()
     logger = logging.getLogger("cql")
     logger.addHandler(released)

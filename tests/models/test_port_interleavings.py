@@ -15,7 +15,7 @@ from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, PARENT, PORT, 
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.admission import admit
 from cql.executor.kernels.ordered.handover import (
-    WAY_BITS,
+    PATH_BITS,
     is_through,
     next_input,
     place_of,
@@ -40,7 +40,7 @@ def sends_of_port(plan: int, task: int, lane: int, outputs: int, port: int) -> N
     even for port 0, odd for port 1."""
     while _take_input(task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
-        place = (2 * ticket + port) << WAY_BITS
+        place = (2 * ticket + port) << PATH_BITS
         send(plan, task, ticket, words(outputs, ticket + 1)[ticket], place)
 
 
@@ -71,7 +71,7 @@ def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
             model.put(one, {FOLLOWING: other})
         firsts[k % 2].append((*chain, 0)[0])
         expected += chain
-    tables.turns(below, [(k << WAY_BITS, k % 2) for k in range(len(outputs))])
+    tables.turns(below, [(k << PATH_BITS, k % 2) for k in range(len(outputs))])
     for port in (0, 1):
         given = tables.list_of(firsts[port])
         for k in range(senders):
@@ -127,8 +127,8 @@ def forked(n: int, **options: Any) -> Scenario:
     tables = Tables(model, 2)
     above = tables.task(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
     below = tables.task(of.SERIAL_ONE, ports=[0, 0])
-    morsels = [tables.morsel(k // 2, WAY=k % 2 * 2) for k in range(n)]
-    places = [k // 2 << WAY_BITS | k % 2 * 2 for k in range(n)]
+    morsels = [tables.morsel(k // 2, PATH_NUMBER=k % 2 * 2) for k in range(n)]
+    places = [k // 2 << PATH_BITS | k % 2 * 2 for k in range(n)]
     tables.give(above, morsels)
     tables.turns(below, [(place + port, port) for place in places for port in (0, 1)])
     model.start(passes_on, tables.plan, above, tables.lane(above), n)
@@ -150,7 +150,7 @@ def test_ways_are_read_in_turn(mode: str, full: bool) -> None:
 
 
 def test_ways_that_nobody_tells_apart() -> None:
-    assert problem(forked(3, changes=[Change(place_of, " | u[WAY]", "")]))
+    assert problem(forked(3, changes=[Change(place_of, " | u[PATH_NUMBER]", "")]))
 
 
 # -- one port is an input --------------------------------------------------------------------------

@@ -401,7 +401,7 @@ def test_a_query_that_is_stopped_while_it_compiles(
     """Another query compiles its kernel in the meantime."""
     begun, asked = threading.Event(), []
 
-    def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
+    def compile_separately(path: Path, stop: Callable[[], bool]) -> None:
         begun.set()
         while not stop():
             asked.append(1)
@@ -410,7 +410,7 @@ def test_a_query_that_is_stopped_while_it_compiles(
     session.set("kernel_cache", str(tmp_path))
     query = session.sql("SELECT v * 3 - 7777 AS y, w - v AS z FROM a WHERE v < 7777")
     with monkeypatch.context() as patched:
-        patched.setattr(module, "compile_apart", compile_apart)
+        patched.setattr(module, "compile_separately", compile_separately)
         reader = threading.Thread(target=lambda: list(query))
         reader.start()
         assert begun.wait(60)

@@ -48,7 +48,7 @@ def test_filter() -> None:
     positions."""
     s = Script("SELECT * FROM a WHERE v > 10")
     s.push("1 x 11 \n 2 x 10 \n 3 y - \n 4 - 12").expect("row 1 x 11 \n row 4 - 12")
-    s.promise(4).expect("punct ts 4")
+    s.punctuate(4).expect("punct ts 4")
     s.push("9 a 1 \n 3 b 20 \n 4 c 20 \n 2 d 20").expect("late 3 b 20 \n row 4 c 20 \n late 2 d 20")
     s.push("9 a 1").expect("")
     s.end().expect("end")
@@ -56,19 +56,19 @@ def test_filter() -> None:
 
 def test_a_filter_that_passes_nothing_passes_promises() -> None:
     s = Script("SELECT * FROM a WHERE v > 100")
-    s.push("1 x 1 \n 2 y 2").promise(2).end().expect("punct ts 2 \n end")
+    s.push("1 x 1 \n 2 y 2").punctuate(2).end().expect("punct ts 2 \n end")
 
 
 def test_project_maps_promises_of_monotone_columns() -> None:
     s = Script("SELECT ts + 5 AS later, -ts AS gone, ts DIV 10 AS ten, k FROM a")
-    s.push("12 x 1").promise(17)
+    s.push("12 x 1").punctuate(17)
     s.expect("row 17 -12 1 x \n punct later 22 \n punct ten 1")
-    s.promise(19).expect("punct later 24 \n punct ten 1")
+    s.punctuate(19).expect("punct later 24 \n punct ten 1")
     s.push("3 y 2").expect("late 8 -3 0 y").end().expect("end")
 
 
 def test_project_without_its_progressing_column_promises_nothing() -> None:
-    Script("SELECT v FROM a").push("1 x 7").promise(9).end().expect("row 7 \n end")
+    Script("SELECT v FROM a").push("1 x 7").punctuate(9).end().expect("row 7 \n end")
 
 
 def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
@@ -95,7 +95,7 @@ def test_a_table_asked_for_in_mid_morsel() -> None:
 
 def test_every_copy_of_a_progressing_column_carries_late_rows() -> None:
     """A full morsel has room for three late-row records per row."""
-    s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
+    s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).punctuate(50)
     s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
     s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
     s.expect("late 1 2 3 \n late 2 3 4 \n late 3 4 5 \n late 4 5 6")
@@ -115,7 +115,7 @@ def test_bucket_gives_each_row_per_window(morsel_rows: int) -> None:
     """Windows before the origin count, too; output beyond a morsel's room comes in several
     morsels."""
     s = Script(HOPPING, morsel_rows)
-    s.push("3 x 1 \n 5 x 1").promise(7)
+    s.push("3 x 1 \n 5 x 1").punctuate(7)
     s.expect("""
         row 3 -10 5
         row 3 -5 10
@@ -135,10 +135,10 @@ def test_bucket_gives_each_row_per_window(morsel_rows: int) -> None:
 def test_tumbling_windows_close_by_promise() -> None:
     s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY k")
     s.push("1 x 1 \n 12 y 1 \n 2 - 1 \n 9 x 1").expect("")
-    s.promise(9).expect("punct window_end 10")
-    s.push("9 y 1").promise(10)
+    s.punctuate(9).expect("punct window_end 10")
+    s.push("9 y 1").punctuate(10)
     s.expect("row x 2 10 \n row - 1 10 \n row y 1 10 \n punct window_end 20")
-    s.promise(50).expect("row y 1 20 \n punct window_end 60")
+    s.punctuate(50).expect("row y 1 20 \n punct window_end 60")
     s.push("57 z 1").end().expect("row z 1 60 \n end")
 
 
@@ -148,7 +148,7 @@ def test_sliding_windows_leave_out_late_pairs_only() -> None:
     s = Script(
         "SELECT count(*) AS n, window_end FROM a [RANGE 15 SLIDE 5 WA ts] GROUP BY window_end"
     )
-    s.push("20 x 1").promise(27).expect("row 1 25 \n punct window_end 30")
+    s.push("20 x 1").punctuate(27).expect("row 1 25 \n punct window_end 30")
     s.push("16 x 1 \n 28 x 1").expect("")
     assert s.operators[0].counters()["late_pairs"] == 2
     s.end().expect("row 3 30 \n row 2 35 \n row 1 40 \n end")
@@ -169,7 +169,7 @@ def test_a_null_event_time_is_a_bad_row() -> None:
 def test_results_longer_than_a_morsel() -> None:
     """The punctuation comes with the last rows, not before."""
     s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY k", 2)
-    s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").promise(9)
+    s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").punctuate(9)
     rows = [f"row {k} 1 9" for k in "abcde"]
     s.expect("\n".join([*rows, "punct window_end 18"])).end().expect("row f 1 18 \n end")
 
@@ -200,13 +200,13 @@ def test_having_and_an_aggregate_over_an_aggregate() -> None:
     s = Script("""SELECT max(n) AS n, window_end FROM (
         SELECT k, count(*) AS n, window_time FROM a [RANGE 5 SLIDE 5 WA ts] GROUP BY k
         HAVING count(*) > 1) AS w [RANGE 10 SLIDE 10 WA window_time] GROUP BY 2""")
-    s.push("1 x 1 \n 2 x 1 \n 3 y 1 \n 6 z 1 \n 7 z 1 \n 8 z 1").promise(10)
+    s.push("1 x 1 \n 2 x 1 \n 3 y 1 \n 6 z 1 \n 7 z 1 \n 8 z 1").punctuate(10)
     s.expect("row 3 10 \n punct window_end 20").end().expect("end")
 
 
 def test_an_aggregate_without_window_waits_for_the_end() -> None:
     s = Script("SELECT count(*) AS n, sum(v) AS v FROM a")
-    s.promise(10).expect("").end().expect("row 0 - \n end")
+    s.punctuate(10).expect("").end().expect("row 0 - \n end")
     s = Script("SELECT k, count(*) AS n FROM a GROUP BY k")
     s.push("1 x 1 \n 2 y 1 \n 3 x 1").end().expect("row x 2 \n row y 1 \n end")
 
@@ -218,9 +218,9 @@ UNION = "SELECT ts, k FROM a UNION ALL SELECT ts, k FROM b"
 
 def test_union_promises_the_least() -> None:
     s = Script(UNION)
-    s.push("5 x 1").push("3 y 1", "b").promise(5).expect("row 5 x \n row 3 y")
-    s.promise(3, "b").expect("punct ts 3").promise(8, "b").expect("punct ts 5")
-    s.end("b").expect("").promise(9).expect("punct ts 9").push("8 z 1").expect("late 8 z")
+    s.push("5 x 1").push("3 y 1", "b").punctuate(5).expect("row 5 x \n row 3 y")
+    s.punctuate(3, "b").expect("punct ts 3").punctuate(8, "b").expect("punct ts 5")
+    s.end("b").expect("").punctuate(9).expect("punct ts 9").push("8 z 1").expect("late 8 z")
     s.end("a").expect("end")
 
 
@@ -230,7 +230,7 @@ SORTED = """SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts]
 
 def test_sort_within_each_window() -> None:
     s = Script(f"{SORTED} LIMIT 9")
-    s.push("1 b 1 \n 2 a 1 \n 3 - 1 \n 4 c 1 \n 5 c 1 \n 11 z 1").promise(10)
+    s.push("1 b 1 \n 2 a 1 \n 3 - 1 \n 4 c 1 \n 5 c 1 \n 11 z 1").punctuate(10)
     s.expect("""
         row c 2 10
         row - 1 10
@@ -250,7 +250,7 @@ def test_sort_of_the_whole_input() -> None:
     """No punctuation comes before the end; output beyond a morsel's room comes in several
     morsels."""
     s = Script("SELECT k, v FROM a ORDER BY v DESC NULLS LAST, k", 2)
-    s.push("1 a 3 \n 2 b -").push("3 c 9 \n 4 d 3").promise(9).expect("").end()
+    s.push("1 a 3 \n 2 b -").push("3 c 9 \n 4 d 3").punctuate(9).expect("").end()
     s.expect("row c 9 \n row a 3 \n row d 3 \n row b - \n end")
 
 
@@ -311,7 +311,7 @@ class Liar(PythonOperator):
     def __init__(self) -> None:
         super().__init__("liar")
         self.rows: list[int] = []
-        self.promises: list[tuple[int, int]] = []
+        self.punctuations: list[tuple[int, int]] = []
         self.serial = 0
         self.mask = 1
         self.late: list[tuple[int, int, int]] = []
@@ -323,19 +323,19 @@ class Liar(PythonOperator):
         assert valid is not None
         data[: len(self.rows)], valid[: len(self.rows)] = self.rows, self.mask
         out.words[ROWS], out.words[SERIAL] = len(self.rows), self.serial
-        out.words[PUNCTUATIONS], out.words[LATE_ROWS] = len(self.promises), len(self.late)
-        for k, promise in enumerate(self.promises):
-            out.punctuations[4 * k : 4 * k + 3] = *promise, -1
+        out.words[PUNCTUATIONS], out.words[LATE_ROWS] = len(self.punctuations), len(self.late)
+        for k, punctuation in enumerate(self.punctuations):
+            out.punctuations[4 * k : 4 * k + 3] = *punctuation, -1
         for k, record in enumerate(self.late):
             out.late_rows[3 * k : 3 * k + 3] = record
-        self.promises = []
+        self.punctuations = []
         return DONE
 
 
 LIES: dict[str, tuple[dict[str, Any], str]] = {
     "row below": ({"rows": [9, 10]}, "after the promise of 10"),
-    "falling promise": ({"promises": [(0, 9)]}, "falls to 9"),
-    "unknown attribute": ({"promises": [(1, 20)]}, "a promise on column 1"),
+    "falling promise": ({"punctuations": [(0, 9)]}, "falls to 9"),
+    "unknown attribute": ({"punctuations": [(1, 20)]}, "a promise on column 1"),
     "serial": ({"serial": -1}, "goes back"),
     "mask": ({"rows": [10], "mask": 2}, "not 0/1"),
     "late row on no row": ({"late": [(3, 0, 10)]}, "late row 3 of 0"),
@@ -347,7 +347,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_lie_is_noticed(lie: str) -> None:
     changes, message = LIES[lie]
     liar, checked, morsel = _liar()
-    liar.promises = [(0, 10)]
+    liar.punctuations = [(0, 10)]
     checked.call(morsel, morsel)
     for name, value in changes.items():
         setattr(liar, name, value)
@@ -357,7 +357,7 @@ def test_a_lie_is_noticed(lie: str) -> None:
 
 def test_nothing_comes_after_the_end() -> None:
     liar, checked, morsel = _liar()
-    liar.promises = [(END, 0)]
+    liar.punctuations = [(END, 0)]
     checked.call(morsel, morsel)
     liar.rows = [99]
     with pytest.raises(ContractError, match="after the end"):
@@ -366,7 +366,7 @@ def test_nothing_comes_after_the_end() -> None:
 
 def test_a_late_row_may_come_below_the_promise() -> None:
     liar, checked, morsel = _liar()
-    liar.promises = [(0, 10)]
+    liar.punctuations = [(0, 10)]
     checked.call(morsel, morsel)
     liar.rows, liar.late = [9, 10], [(0, 0, 10)]
     assert checked.call(morsel, morsel) == DONE

@@ -27,16 +27,17 @@ COUNT = "SELECT count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts]"
 
 def test_merge_waits_for_the_input_that_is_behind() -> None:
     s = Script(UNION, settings=MERGE)
-    s.push("5 x 1 \n 7 x 2").promise(7).push("3 y 1 \n 6 y 2", "b").expect("")
-    s.promise(6, "b").expect("row 3 y \n row 5 x \n punct ts 6")
-    s.promise(8).promise(7, "b").expect("row 6 y \n punct ts 7")
+    s.push("5 x 1 \n 7 x 2").punctuate(7).push("3 y 1 \n 6 y 2", "b").expect("")
+    s.punctuate(6, "b").expect("row 3 y \n row 5 x \n punct ts 6")
+    s.punctuate(8).punctuate(7, "b").expect("row 6 y \n punct ts 7")
     s.end("b").expect("row 7 x \n punct ts 8")
     s.push("9 x 3 \n 8 x 4").end("a").expect("row 8 x \n row 9 x \n end")
 
 
 def test_merge_leaves_out_late_rows_and_orders_ties_by_input() -> None:
     s = Script(UNION, settings=MERGE)
-    s.push("4 b1 1 \n 4 b2 1", "b").push("4 a1 1 \n - a2 1 \n 4 a3 1").promise(5).promise(5, "b")
+    s.push("4 b1 1 \n 4 b2 1", "b").push("4 a1 1 \n - a2 1 \n 4 a3 1")
+    s.punctuate(5).punctuate(5, "b")
     s.expect("row - a2 \n row 4 a1 \n row 4 a3 \n row 4 b1 \n row 4 b2 \n punct ts 5")
     s.push("4 late 1 \n 6 z 1 \n - n 1").end().expect("row - n \n row 6 z \n end")
     merge = next(op for op in s.operators if op.name.startswith("merge"))
@@ -45,15 +46,16 @@ def test_merge_leaves_out_late_rows_and_orders_ties_by_input() -> None:
 
 def test_merge_gives_more_rows_than_a_unit_holds() -> None:
     s = Script(UNION, 2, settings=MERGE)
-    s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1").promise(9).expect("")
+    s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1").punctuate(9).expect("")
     s.end("b").expect("row 1 a \n row 2 b \n row 3 c \n row 4 d \n row 5 e \n punct ts 9")
     s.end("a").expect("end")
 
 
 def test_sort_by_time_with_further_keys() -> None:
     s = Script("SELECT ts, k, v FROM a ORDER BY ts, k DESC NULLS LAST, v")
-    s.push("2 a 1 \n 1 b 9 \n 2 c 5 \n 2 - 3 \n 2 c 4").promise(2).expect("row 1 b 9 \n punct ts 2")
-    s.push("2 d 7 \n 1 x 1").promise(3)
+    s.push("2 a 1 \n 1 b 9 \n 2 c 5 \n 2 - 3 \n 2 c 4")
+    s.punctuate(2).expect("row 1 b 9 \n punct ts 2")
+    s.push("2 d 7 \n 1 x 1").punctuate(3)
     s.expect("row 2 d 7 \n row 2 c 4 \n row 2 c 5 \n row 2 a 1 \n row 2 - 3 \n punct ts 3")
     s.push("- x 1 \n 4 y 1").end().expect(
         "bad sort#0 0 the event time ts is NULL \n row 4 y 1 \n end"
@@ -62,17 +64,17 @@ def test_sort_by_time_with_further_keys() -> None:
 
 def test_limit_and_offset_hold_for_the_whole_stream() -> None:
     s = Script("SELECT ts, k FROM a ORDER BY ts LIMIT 2 OFFSET 1")
-    s.push("3 c 1 \n 1 a 1 \n 2 b 1").promise(3).expect("row 2 b \n row 3 c \n punct ts 3 \n end")
-    s.push("5 e 1 \n 4 d 1").promise(9).expect("").end().expect("")
+    s.push("3 c 1 \n 1 a 1 \n 2 b 1").punctuate(3).expect("row 2 b \n row 3 c \n punct ts 3 \n end")
+    s.push("5 e 1 \n 4 d 1").punctuate(9).expect("").end().expect("")
 
 
 def test_rows_leave_when_progress_has_come_to_them() -> None:
     """At watermark t, no row can precede the rows at t. With further sort keys, a row at t still
     can, so that these rows wait."""
     s = Script("SELECT ts, k FROM a ORDER BY ts")
-    s.push("3 c 1 \n 2 b 1").promise(3).expect("row 2 b \n row 3 c \n punct ts 3")
+    s.push("3 c 1 \n 2 b 1").punctuate(3).expect("row 2 b \n row 3 c \n punct ts 3")
     s = Script("SELECT ts, k FROM a ORDER BY ts, k")
-    s.push("3 c 1 \n 2 b 1").promise(3).expect("row 2 b \n punct ts 3")
+    s.push("3 c 1 \n 2 b 1").punctuate(3).expect("row 2 b \n punct ts 3")
 
 
 def test_slack_of_rows() -> None:
@@ -87,7 +89,7 @@ def test_slack_of_rows() -> None:
 
 def test_slack_of_time_ignores_punctuation() -> None:
     s = Script(COUNT, settings={"slack": "3"})
-    s.push("1 a 1 \n 12 a 1").promise(50).expect("punct window_end 10")
+    s.push("1 a 1 \n 12 a 1").punctuate(50).expect("punct window_end 10")
     s.push("9 a 1 \n 13 a 1")
     s.expect("row 2 10 \n punct window_end 20").push("9 a 1").end().expect("row 2 20 \n end")
 

@@ -11,7 +11,7 @@ import pytest
 
 import cql
 from cql.executor.graph.graph import Graph
-from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.run.execution import Execution
 
 WINDOW = "[RANGE 40 SLIDE 20 WA ts]"
@@ -86,5 +86,5 @@ def test_only_what_can_be_seen_is_put_in_order(
         expected, found = (answer(session, text, how) for how in ("depth_first", "ordered"))
         assert found.num_rows > 0
         assert found.equals(expected)
-        parted = [o for o in graphs.pop().operators if isinstance(o, PartedOperator)]
+        parted = [o for o in graphs.pop().operators if isinstance(o, PartitionedOperator)]
         assert [o.order > 0 for o in parted] == QUERIES[text]

@@ -246,7 +246,7 @@ def test_every_operator_costs_something() -> None:
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_shares_are_shares(session: Session, plan: str) -> None:
-    found = cost([root(session, plan)], asks=True)
+    found = cost([root(session, plan)], read_statistics=True)
     assert 0 <= found.python + found.alone <= found.row
     assert all(0 < keyed.row < found.row for keyed in found.keyed)
     assert found.more >= 0
@@ -254,7 +254,7 @@ def test_shares_are_shares(session: Session, plan: str) -> None:
 
 
 def test_costs_grow_with_what_there_is_to_do(session: Session) -> None:
-    row = {plan: cost([root(session, plan)], asks=False).row for plan in PLANS}
+    row = {plan: cost([root(session, plan)], read_statistics=False).row for plan in PLANS}
     assert row["light"] < row["heavy"] < row["heavy, counted"]
     assert row["counted"] < LIGHT < row["many windows"]
 
@@ -341,4 +341,4 @@ def test_what_python_runs_is_known(text: str) -> None:
         isinstance(op, PythonOperator) or (isinstance(op, StageOperator) and bool(op.code.logs))
         for op in graph.running()
     )
-    assert costs.asks_python(root) == asked
+    assert costs.calls_python(root) == asked

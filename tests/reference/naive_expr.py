@@ -120,7 +120,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
     >>> evaluate(call, (0,))
     Traceback (most recent call last):
         ...
-    naive_values.BadRowError: ZeroDivisionError
+    tests.reference.naive_values.BadRowError: ZeroDivisionError
     """
     assert expr.function is not None
     values = [evaluate(a, row) for a in expr.args]

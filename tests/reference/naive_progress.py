@@ -67,7 +67,7 @@ class Column:
     progress: Progress
     most: int | None  # further rows must confirm a larger advance
     highest: float = NEVER
-    promised: float = NEVER
+    punctuated: float = NEVER
     waiting: list[int] = field(default_factory=list)
 
     @property
@@ -77,14 +77,14 @@ class Column:
         >>> c = Column(Progress("t", slack=5), None)
         >>> c.row(30), c.mark
         (None, 25)
-        >>> c.promise(28), c.mark
+        >>> c.punctuate(28), c.mark
         (None, 28)
         """
         by_rows = self.highest - self.progress.slack if self.progress.by_rows else NEVER
-        return max(by_rows, self.promised)
+        return max(by_rows, self.punctuated)
 
-    def promise(self, value: int) -> None:
-        self.promised = max(self.promised, value)
+    def punctuate(self, value: int) -> None:
+        self.punctuated = max(self.punctuated, value)
 
     def begins(self, time: int, known: float = NEVER) -> bool:
         """Handles the first rows; True if the caller must not pass the row to ``row``.
@@ -100,7 +100,7 @@ class Column:
         >>> c.begins(100), c.begins(95), c.mark
         (True, False, 100)
         """
-        base = max(self.promised, known)
+        base = max(self.punctuated, known)
         if self.highest != NEVER or self.most is None:
             return False
         if not self.waiting and base == NEVER:
@@ -133,7 +133,7 @@ class Column:
         >>> after(900, 101, 102), after(103)
         (53, 103)
         """
-        base = max(self.highest, self.promised)
+        base = max(self.highest, self.punctuated)
         base = known if base == NEVER else base
         if time < self.highest:
             return
@@ -155,13 +155,13 @@ class Values:
     """The per-key watermarks of PUNCTUATE BY on one progressing column: one for each value.
 
     ``whole`` is the state of the whole column: its highest time, and the last punctuation for all
-    values. No value's watermark lies more than ``apart`` behind the watermark by the highest time
-    (None: any distance).
+    values. No value's watermark lies more than ``max_skew`` behind the watermark by the highest
+    time (None: any distance).
 
     The rows of a value and the punctuations for the value set its watermark. A row that waits for
-    confirmation (``Column.row``) does not count. If ``apart`` is None, each value has its own clock
-    and no value advances another one; only the first row of a value is compared with the highest
-    time of the column.
+    confirmation (``Column.row``) does not count. If ``max_skew`` is None, each value has its own
+    clock and no value advances another one; only the first row of a value is compared with the
+    highest time of the column.
 
     >>> c = Values(Column(Progress("t", slack=5), None), 100)
     >>> def after(value, time):
@@ -169,42 +169,42 @@ class Values:
     ...     return [c.mark(v) for v in ("tcp", "udp")]
     >>> after("tcp", 30), after("udp", 10), after("tcp", 200)
     ([25, -75], [25, 5], [195, 95])
-    >>> c.promise("udp", 120); c.promise(None, 100)
+    >>> c.punctuate("udp", 120); c.punctuate(None, 100)
     >>> [c.mark(v) for v in ("tcp", "udp", "icmp")]
     [195, 120, 100]
     """
 
     whole: Column
-    apart: int | None
+    max_skew: int | None
     highest: dict[Any, float] = field(default_factory=dict)
-    promised: dict[Any, float] = field(default_factory=dict)
+    punctuated: dict[Any, float] = field(default_factory=dict)
     alone: dict[Any, Column] = field(default_factory=dict)
 
     def mark(self, value: Any) -> float:
         """The watermark of a value."""
         one = self.whole
-        slack, found = one.progress.slack, [one.promised, self.promised.get(value, NEVER)]
+        slack, found = one.progress.slack, [one.punctuated, self.punctuated.get(value, NEVER)]
         if one.progress.by_rows:
             found.append(self.highest.get(value, NEVER) - slack)
-            if self.apart is not None:
-                found.append(one.highest - slack - self.apart)
+            if self.max_skew is not None:
+                found.append(one.highest - slack - self.max_skew)
         return max(found)
 
-    def promise(self, value: Any, time: int) -> None:
+    def punctuate(self, value: Any, time: int) -> None:
         """Takes a punctuation for one value; ``value`` None means all values."""
         if value is None:
-            self.whole.promise(time)
+            self.whole.punctuate(time)
         else:
-            self.promised[value] = max(self.promised.get(value, NEVER), time)
+            self.punctuated[value] = max(self.punctuated.get(value, NEVER), time)
 
     def _clock(self, value: Any) -> Column:
         one = self.alone.setdefault(value, Column(self.whole.progress, self.whole.most))
-        one.promised = max(self.whole.promised, self.promised.get(value, NEVER))
+        one.punctuated = max(self.whole.punctuated, self.punctuated.get(value, NEVER))
         return one
 
     @property
     def _are_alone(self) -> bool:
-        return self.apart is None and self.whole.progress.by_rows
+        return self.max_skew is None and self.whole.progress.by_rows
 
     def begins(self, value: Any, time: int) -> bool:
         if not self._are_alone:
@@ -257,12 +257,12 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
     markers = {i: schema.find(c.progress.marked_by or "") for i, c in columns.items()}
     for item in items:
         if isinstance(item, Mark):
-            columns[schema.find(item.column)].promise(item.value)
+            columns[schema.find(item.column)].punctuate(item.value)
             continue
         marked = [i for i, at in markers.items() if at is not None and item[at]]
         for i in marked:
             if i is not None and item[i] is not None:
-                columns[i].promise(item[i])
+                columns[i].punctuate(item[i])
         if marked:
             continue
         timed = [(one, item[at]) for at, one in columns.items() if at is not None]
@@ -284,18 +284,18 @@ def _scan_by(
     assert relation.stream is not None
     schema = relation.schema
     columns = {
-        schema.find(p.column): Values(Column(p, _believed(schema, p)), p.apart)
+        schema.find(p.column): Values(Column(p, _believed(schema, p)), p.max_skew)
         for p in relation.stream.progress
     }
     for item in items:
         if isinstance(item, Mark):
-            columns[schema.find(item.column)].promise(None, item.value)
+            columns[schema.find(item.column)].punctuate(None, item.value)
             continue
         markers = {i: schema.find(v.whole.progress.marked_by or "") for i, v in columns.items()}
         marked = [i for i, at in markers.items() if at is not None and item[at]]
         for i in marked:
             if item[i] is not None:
-                columns[i].promise(item[by], item[i])
+                columns[i].punctuate(item[by], item[i])
         if marked:
             continue
         value = item[by]

@@ -143,7 +143,7 @@ class _Catalog:
     def find(self, name: tuple[str, ...]) -> Relation | None:
         spec = StreamSpec((Progress("t", 4),))
         if name[-1] == "c":
-            spec = StreamSpec((Progress("t", 4, apart=20),), by="k")
+            spec = StreamSpec((Progress("t", 4, max_skew=20),), by="k")
         return NaiveRelation(name, fields_of(COLUMNS), spec) if name[-1] in "abc" else None
 
     def names(self) -> list[tuple[str, ...]]:

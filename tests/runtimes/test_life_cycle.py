@@ -20,7 +20,7 @@ import pytest
 from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.kernels.morsel_layout import SERIAL
 from cql.executor.kernels.ordered import tables
-from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution
 from cql.executor.run.input_scheduler import InputScheduler
@@ -290,7 +290,7 @@ def groups(execution: Execution) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     assert execution.graph is not None
     for operator in execution.graph.operators:
-        instances = operator.instances if isinstance(operator, PartedOperator) else (operator,)
+        instances = operator.instances if isinstance(operator, PartitionedOperator) else (operator,)
         for one in instances:
             if not isinstance(one, StageOperator) or one.spec.aggregate is None:
                 continue

@@ -15,7 +15,7 @@ import cql
 from cql.base.reentrancy import OneAtATime, inherited
 from cql.catalog import blocks
 from cql.errors import RunError
-from cql.executor.operators.flow.replicas import PartedOperator, ReplicatedOperator
+from cql.executor.operators.flow.replicas import PartitionedOperator, ReplicatedOperator
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.execution import Execution
 from cql.executor.strings import compaction
@@ -186,7 +186,7 @@ def test_an_aggregate_that_is_not_parallel_is_not_split(monkeypatch: pytest.Monk
             total = parallel_sum().definition
             session.register_function("total", total, ["bigint"], "bigint", parallel=parallel)
             session.sql(text).to_arrow()
-        assert any(isinstance(o, PartedOperator) for o in found) is parallel
+        assert any(isinstance(o, PartitionedOperator) for o in found) is parallel
 
 
 def test_instances_are_as_many_as_workers_have_been(monkeypatch: pytest.MonkeyPatch) -> None:

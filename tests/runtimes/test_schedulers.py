@@ -46,13 +46,13 @@ class Sink:
     """Keeps the delivered rows and punctuations; no row fails here."""
 
     rows: list[int] = field(default_factory=list)
-    promises: list[int] = field(default_factory=list)
+    punctuations: list[int] = field(default_factory=list)
     on_delivery: Any = None
 
     def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
         self.rows += column_data(morsel, 0, SCHEMA).tolist()
-        promised = morsel.punctuations[1 : 4 * int(morsel.words[PUNCTUATIONS]) : 4]
-        self.promises += promised.tolist()
+        punctuated = morsel.punctuations[1 : 4 * int(morsel.words[PUNCTUATIONS]) : 4]
+        self.punctuations += punctuated.tolist()
         if self.on_delivery is not None:
             self.on_delivery()
 
@@ -127,15 +127,15 @@ def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int
     )
 
 
-def morsel_of(*rows: int, serial: int = 0, promise: int | None = None) -> Morsel:
+def morsel_of(*rows: int, serial: int = 0, punctuation: int | None = None) -> Morsel:
     morsel = Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data, late_rows=True)
     data = morsel.data[0]
     assert data is not None
     data[: len(rows)] = rows
     morsel.words[ROWS], morsel.words[SERIAL] = len(rows), serial
-    if promise is not None:
+    if punctuation is not None:
         morsel.words[PUNCTUATIONS] = 1
-        morsel.punctuations[:3] = 0, promise, -1
+        morsel.punctuations[:3] = 0, punctuation, -1
     return morsel
 
 
@@ -208,11 +208,11 @@ def test_a_diamond(name: str, workspace: Workspace) -> None:
     union = UnionOperator("d", SCHEMA, ("b", "c"), (0,), workspace)
     edges = {0: [(1, 0), (2, 0)], 1: [(3, 0)], 2: [(3, 1)], 3: [(SINK, 0)]}
     graph = graph_by_hand([*steps, union], edges)
-    morsels = [morsel_of(k, k + 5, serial=k, promise=k) for k in range(4)]
+    morsels = [morsel_of(k, k + 5, serial=k, punctuation=k) for k in range(4)]
     sink = run(name, graph, morsels, workspace)
     expected = [[k + 10, k + 15, k + 100, k + 105] for k in range(4)]
     assert sorted(sink.rows) == sorted(flat(expected))
-    assert sink.promises == [0, 1, 2, 3]
+    assert sink.punctuations == [0, 1, 2, 3]
     assert union.counters() == {"rows_in": 16, "rows_out": 16}
     if name == "depth_first":
         assert sink.rows == flat(expected)

@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 def watch_of(clock: Clock, told: list[str]) -> CompileWatch:
     watch = CompileWatch(clock)
-    watch.tell, watch.quiet = told.append, False
+    watch.notify, watch.quiet = told.append, False
     return watch
 
 
@@ -67,14 +67,14 @@ def test_kernels_that_others_call_count_once(clock: Clock) -> None:
 
 def test_what_fails_to_compile_is_over_with_its_statement(clock: Clock) -> None:
     class Teller:
-        def tell(self, message: str) -> None:
+        def notify(self, message: str) -> None:
             raise AssertionError(message)
 
     watch = watch_of(clock, [])
     teller = Teller()
     watch.begins()
     clock.now += 1000.0
-    watch.asked_by(teller.tell)
+    watch.report_to(teller.notify)
     compiled(watch, clock, 0.1)
     compiled(watch, clock, 0.1)
 
@@ -84,15 +84,15 @@ def test_where_it_goes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.setattr("cql.session.session.WATCH", watch)
     with cql.connect(spark=False) as session:
         session.sql("SHOW SETTINGS")
-        watch.tell(NOTICE)
+        watch.notify(NOTICE)
         assert capsys.readouterr().err == f"cql: {NOTICE}\n"
         notices: list[str] = []
         session.on_notice = notices.append
-        watch.tell(NOTICE)
+        watch.notify(NOTICE)
         assert (notices, capsys.readouterr().err) == ([NOTICE], "")
     del session
     gc.collect()
-    watch.tell(NOTICE)  # no session is left to receive it
+    watch.notify(NOTICE)  # no session is left to receive it
     assert capsys.readouterr().err == ""
 
 
@@ -101,7 +101,7 @@ def test_a_notice_that_fails_does_not_end_what_compiles(clock: Clock) -> None:
         raise RuntimeError(message)
 
     watch = CompileWatch(clock)
-    watch.tell, watch.quiet = fails, False
+    watch.notify, watch.quiet = fails, False
     compiled(watch, clock, 5.0)
     compiled(watch, clock, 5.0)
 
@@ -112,7 +112,7 @@ def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None
     (tmp_path / "kernel.py").write_text(
         "from cql.base import compile_notice\n"
         "from cql.executor.jit.decorators import njit\n"
-        "compile_notice.WATCH.tell = print\n"
+        "compile_notice.WATCH.notify = print\n"
         "compile_notice.WATCH._spent = 10.0\n"
         "@njit('int64(int64)', cache=True)\n"
         "def kernel(x):\n"

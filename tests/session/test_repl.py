@@ -369,7 +369,7 @@ def test_ctrl_c_does_not_wait_for_a_deaf_query(
     thread.join()
     assert caught.value.lingering
     assert heard.is_set()
-    run.stop_asked.set()
+    run.stop_requested.set()
 
 
 @pytest.mark.usefixtures("_sigint")

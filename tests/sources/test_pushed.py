@@ -157,7 +157,7 @@ def test_a_promise_is_told_to_queries_that_start_later(session: cql.Session) -> 
         assert query.to_arrow().to_pylist() == [{"n": 4}]
     assert query.late()["count"].to_pylist()[0] == 1
     found = source(session)
-    assert (len(found._marks), len(found._settled)) == (0, 1)
+    assert (len(found._row_punctuation), len(found._newest_before)) == (0, 1)
 
 
 def test_a_full_buffer_waits_for_queries_and_forgets_what_they_have_read(
@@ -189,8 +189,8 @@ def test_memory_is_bounded_by_the_buffer(session: cql.Session) -> None:
         session.punctuate("s", at(second))
         found = source(session)
         assert sum(chunk.num_rows for chunk in found._chunks) <= 4
-        assert len(found._marks) <= 4
-        assert len(found._settled) <= 1
+        assert len(found._row_punctuation) <= 4
+        assert len(found._newest_before) <= 1
     session.sql("CREATE OR REPLACE STREAM s (k INT)")
     for _ in range(1_000):
         session.push("s", [(1,)])

@@ -95,13 +95,13 @@ class StreamCheck:
     attributes: tuple[int, ...]
     serial: int = -1
     ended: bool = False
-    promised: dict[int, int] = field(default_factory=dict)
+    punctuated: dict[int, int] = field(default_factory=dict)
 
     def see(self, morsel: Morsel) -> None:
         n = int(morsel.words[ROWS])
         late = records(morsel, LATE_ROW_ADDRESS, LATE_ROWS, LATE_ROW_WORDS)
-        promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
-        self._need(not (self.ended and (n or len(promises))), "something comes after the end")
+        punctuations = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+        self._need(not (self.ended and (n or len(punctuations))), "something comes after the end")
         self._need(n <= morsel.words[CAPACITY], f"{n} rows in a morsel of {morsel.words[CAPACITY]}")
         serial = int(morsel.words[SERIAL])
         self._need(serial >= self.serial, f"serial {serial} goes back")
@@ -109,8 +109,8 @@ class StreamCheck:
         self._masks(morsel)
         self._late_rows(morsel, late, n)
         self._rows(morsel, {int(r[0]) for r in late})
-        for attribute, value, second, *_ in promises.tolist():
-            self._promise(attribute, value, second)
+        for attribute, value, second, *_ in punctuations.tolist():
+            self._take_punctuation(attribute, value, second)
 
     def _need(self, holds: bool, message: str) -> None:
         if not holds:
@@ -138,16 +138,16 @@ class StreamCheck:
 
     def _rows(self, morsel: Morsel, late: set[int]) -> None:
         """Checks that only late rows lie below a punctuation."""
-        for attribute, promise in self.promised.items():
+        for attribute, punctuation in self.punctuated.items():
             values = column_data(morsel, attribute, self.schema)
-            below = values < promise
+            below = values < punctuation
             if self.schema[attribute].nullable:
                 below &= column_mask(morsel, attribute) != 0
             wrong = [int(r) for r in np.flatnonzero(below) if int(r) not in late]
             name = self.schema[attribute].name
-            self._need(not wrong, f"{name} {values[wrong]} after the promise of {promise}")
+            self._need(not wrong, f"{name} {values[wrong]} after the promise of {punctuation}")
 
-    def _promise(self, attribute: int, value: int, second: int) -> None:
+    def _take_punctuation(self, attribute: int, value: int, second: int) -> None:
         self._need(not self.ended, "a promise comes after the end")
         self._need(second == -1, "no operator makes promises of two attributes yet")
         if attribute == END:
@@ -157,9 +157,9 @@ class StreamCheck:
             self._need(value in (0, 1), f"idle {value}")
             return
         self._need(attribute in self.attributes, f"a promise on column {attribute}")
-        before = self.promised.get(attribute, NEVER)
+        before = self.punctuated.get(attribute, NEVER)
         self._need(value >= before, f"the promise of {before} falls to {value}")
-        self.promised[attribute] = value
+        self.punctuated[attribute] = value
 
 
 # -- operators -------------------------------------------------------------------------------------

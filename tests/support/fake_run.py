@@ -53,7 +53,7 @@ class FakeRun:
         self.closed = False
         self.control = FakeControl()
         self.started = threading.Event()
-        self.stop_asked = threading.Event()
+        self.stop_requested = threading.Event()
         self.waiting = threading.Event()
         self._batches = batches
         self._endless = endless
@@ -68,18 +68,18 @@ class FakeRun:
                 self.state.rows_in += 10 * item.num_rows
                 self.state.rows_out += item.num_rows
                 yield item
-                if self.stop_asked.is_set():
+                if self.stop_requested.is_set():
                     return
             if self.error is not None:
                 raise self.error
             if self._endless:
                 self.waiting.set()
-                assert self.stop_asked.wait(30)
+                assert self.stop_requested.wait(30)
         finally:
             self.closed = True
 
     def request_stop(self) -> None:
-        self.stop_asked.set()
+        self.stop_requested.set()
 
     def progress(self) -> FakeProgress:
         return self.state

@@ -79,12 +79,12 @@ class _Reader:
             return Block(self._batch([]), {})
         self.given += 1
         data = [r for r in rows if not isinstance(r, Punctuation)]
-        marks = [
+        row_punctuation = [
             (sum(not isinstance(r, Punctuation) for r in rows[:k]), "ts", _micros(r.value))
             for k, r in enumerate(rows)
             if isinstance(r, Punctuation)
         ]
-        return Block(self._batch(data), {}, marks=tuple(marks))
+        return Block(self._batch(data), {}, row_punctuation=tuple(row_punctuation))
 
     def _batch(self, seconds: Sequence[Any]) -> pa.RecordBatch:
         times = pa.array([at(s) for s in seconds], TIMESTAMP.to_arrow())

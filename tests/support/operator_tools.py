@@ -162,14 +162,14 @@ def read_morsel(morsel: Morsel, schema: Schema, dictionary: Dictionary) -> Chunk
     n = int(words[ROWS])
     columns = [_column(morsel, i, schema, n, dictionary) for i in range(len(schema))]
     rows = tuple(zip(*columns, strict=True)) if columns else ((),) * n
-    promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+    punctuations = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
     late = records(morsel, LATE_ROW_ADDRESS, LATE_ROWS, LATE_ROW_WORDS)
     return Chunk(
         int(words[SERIAL]),
         int(words[SEQUENCE]),
         rows,
         tuple(map(tuple, late.tolist())),
-        tuple((a, v) for a, v, *_ in promises.tolist()),
+        tuple((a, v) for a, v, *_ in punctuations.tolist()),
     )
 
 

@@ -62,7 +62,7 @@ class Script:
         self.graph = graph_of(self.plan.root, self.workspace, assume_valid=False)
         self.operators = check_graph(self.graph, self.plan.root)
         self.names = [s.name for s in sources(self.plan.root)]
-        self.promised: dict[str, int] = {}
+        self.punctuated: dict[str, int] = {}
         self.recorder = Printer(self.plan.root.schema, self.workspace.dictionary, self.lines)
         self.runtime = runtime_of("depth_first", self.graph, self.recorder, self.workspace)
 
@@ -86,9 +86,9 @@ class Script:
             refresh_inner(operator)
         return self._admit(morsel, source)
 
-    def promise(self, ts: int, source: str = "a") -> Script:
+    def punctuate(self, ts: int, source: str = "a") -> Script:
         """Admits a punctuation: no later row of the source is below ``ts``."""
-        self.promised[source] = ts
+        self.punctuated[source] = ts
         return self._punctuate(0, ts, source)
 
     def end(self, *names: str) -> Script:
@@ -99,7 +99,7 @@ class Script:
         return self
 
     def _mark_late(self, morsel: Morsel, source: str, times: Sequence[int | None]) -> None:
-        own = self.promised.get(source)
+        own = self.punctuated.get(source)
         late = [i for i, t in enumerate(times) if own is not None and t is not None and t < own]
         assert morsel.late_rows is not None
         for k, row in enumerate(late):

@@ -99,10 +99,10 @@ def test_measuring() -> None:
     assert seen[int(1000 * (SETTLE + PERIOD)) - 2] == 1
     assert seen[-1] == 2
     assert scaling.rates == {1: pytest.approx(1e4), 2: pytest.approx(2e4)}
-    assert scaling.told() == (
+    assert scaling.report() == (
         "workers: 2 of 2 cores; rows per second with each number tried: 1: 10,000, 2: 20,000"
     )
-    assert Scaling(4).told() is None
+    assert Scaling(4).report() is None
 
 
 def test_a_number_that_was_chosen_is_kept_at_first() -> None:

@@ -66,7 +66,7 @@ TOP = 0  # frames on the stack
 CALLS = 1  # operator calls made
 RESULT = 2  # the status that the Python operator returned
 NOT_CALLED = -1
-TOLD = 3  # 1: the current morsel has needed Python
+NEEDED_PYTHON = 3  # 1: the current morsel has needed Python
 TIMES = 4  # address of the measurements per operator (``clock``), or 0
 
 _TABLES = ", ".join(["int64[::1]"] * 12)
@@ -264,10 +264,10 @@ def cut_and_drive(
                 control,
             )
             if event != IDLE:
-                control[TOLD] = 1
+                control[NEEDED_PYTHON] = 1
                 return event
-        if control[TOLD] != 0:
-            control[TOLD] = 0
+        if control[NEEDED_PYTHON] != 0:
+            control[NEEDED_PYTHON] = 0
             return IDLE
         if take(scheduler) == 0:
             return USED_UP

@@ -79,7 +79,7 @@ MOST = 16
 LINES = 17
 IDS = 18
 FRESH = 19
-PICKED = 20
+CHOSEN = 20
 TARGETS = 21
 FIRST = 22
 
@@ -121,7 +121,7 @@ def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
 def _pick(d: Any, m: int, j: int) -> int:
-    """Enters the keys of ``m`` rows in the index. Writes the rows with new keys to PICKED and their
+    """Enters the keys of ``m`` rows in the index. Writes the rows with new keys to CHOSEN and their
     rows in the output, from row ``j`` on, to TARGETS. Returns the number of new keys."""
     room, width = d[ROOM], d[WIDTH]
     fresh = as_u8(d[FRESH], m)
@@ -134,11 +134,11 @@ def _pick(d: Any, m: int, j: int) -> int:
         words(d[IDS], m),
         fresh,
     )
-    picked, targets = as_i32(d[PICKED], m), as_i32(d[TARGETS], m)
+    chosen, targets = as_i32(d[CHOSEN], m), as_i32(d[TARGETS], m)
     n = 0
     for i in range(m):
         if fresh[i] != 0:
-            picked[n] = i
+            chosen[n] = i
             targets[n] = j + n
             n += 1
     return n
@@ -146,36 +146,36 @@ def _pick(d: Any, m: int, j: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
 def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
-    """Copies the ``n`` PICKED rows, counted from row ``first`` on, to the output."""
+    """Copies the ``n`` CHOSEN rows, counted from row ``first`` on, to the output."""
     width = d[WIDTH]
-    picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
+    chosen, targets = as_i32(d[CHOSEN], n), as_i32(d[TARGETS], n)
     for c in range(d[COLUMNS]):
         source, target, size = u[HEADER + 2 * c], o[HEADER + 2 * c], d[_column(c) + SIZE]
-        move_values(size, source + first * size, target, picked, targets, n)
+        move_values(size, source + first * size, target, chosen, targets, n)
         if d[_column(c) + NULLABLE] != 0:
             mask, own = u[HEADER + 2 * c + 1], o[HEADER + 2 * c + 1]
-            move_values(1, mask + first, own, picked, targets, n)
+            move_values(1, mask + first, own, chosen, targets, n)
         kind, lines = d[_column(c) + KIND], words(d[LINES], d[MOST] * width)
         if kind == DOUBLE:
             reals = words(target, o[CAPACITY])
             for k in range(n):
-                reals[targets[k]] = lines[picked[k] * width + c]
+                reals[targets[k]] = lines[chosen[k] * width + c]
         elif kind == FLOAT:
             singles = as_f32(target, o[CAPACITY])
             for k in range(n):
-                singles[targets[k]] = f64_of_bits(lines[picked[k] * width + c])
+                singles[targets[k]] = f64_of_bits(lines[chosen[k] * width + c])
 
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
 def _pass_late_rows(d: Any, u: Any, o: Any, first: int, n: int) -> None:
-    """Copies the late-row records of the PICKED rows to the output."""
-    picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
+    """Copies the late-row records of the CHOSEN rows to the output."""
+    chosen, targets = as_i32(d[CHOSEN], n), as_i32(d[TARGETS], n)
     late = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * u[LATE_ROWS])
     room = o[CAPACITY] * d[COLUMNS]
     own, made = words(o[LATE_ROW_ADDRESS], LATE_ROW_WORDS * room), o[LATE_ROWS]
     e = 0
     for k in range(n):
-        row = first + picked[k]
+        row = first + chosen[k]
         while e < u[LATE_ROWS] and late[LATE_ROW_WORDS * e] < row:
             e += 1
         while e < u[LATE_ROWS] and late[LATE_ROW_WORDS * e] == row:

@@ -75,7 +75,7 @@ def _of_value(values: int, morsel: int, port: int, row: int) -> Any:
     if found < 0:
         return NEVER, NEVER
     entry = union_values.entry_at(values, found)
-    return entry[union_values.OWN + port], entry[union_values.TOLD]
+    return entry[union_values.OWN + port], entry[union_values.PUNCTUATED]
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
@@ -99,8 +99,8 @@ def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
             column, sent = d[FIRST + OF_ATTRIBUTE * a + COLUMN], d[FIRST + OF_ATTRIBUTE * a + SENT]
             known = d[first + a]
             if d[VALUES] != 0 and a == d[VALUES_ON]:
-                of_port, told = _of_value(d[VALUES], morsel, port, i)
-                known, sent = max(known, of_port), max(sent, told)
+                of_port, punctuated = _of_value(d[VALUES], morsel, port, i)
+                known, sent = max(known, of_port), max(sent, punctuated)
             own = sent if known < sent else -INFINITY
             if own != -INFINITY:
                 valid = as_u8(u[HEADER + 2 * column + 1], n)[i] != 0
@@ -133,13 +133,17 @@ def _compare(desc: int) -> bool:
     d = words(desc, FIRST)
     ports, attributes, values, k = d[PORTS], d[ATTRIBUTES], d[VALUES], d[VALUES_ON]
     of_ports = FIRST + OF_ATTRIBUTE * attributes
-    marks = of_ports + OF_PORT * ports
-    d = words(desc, marks + ports * attributes)
+    watermarks = of_ports + OF_PORT * ports
+    d = words(desc, watermarks + ports * attributes)
     words(values, union_values.HEADER_WORDS)[union_values.SENT] = d[FIRST + OF_ATTRIBUTE * k + SENT]
     known = union_values.ports_of(values)
     changed = False
     for q in range(ports):
-        mark = INFINITY if d[of_ports + OF_PORT * q + OVER] != 0 else d[marks + q * attributes + k]
+        mark = (
+            INFINITY
+            if d[of_ports + OF_PORT * q + OVER] != 0
+            else d[watermarks + q * attributes + k]
+        )
         holds = INFINITY if d[of_ports + OF_PORT * q + SILENT] != 0 else mark
         at = union_values.OF_PORT * q
         changed |= mark != known[at + union_values.MARK]
@@ -160,7 +164,7 @@ def _take_values(values: int, morsel: int) -> None:
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
-def _tell_taken(values: int, morsel: int, made: int, n: int) -> int:
+def _punctuate_taken(values: int, morsel: int, made: int, n: int) -> int:
     """Writes the output's group-wise punctuation of the values that a morsel punctuates, behind
     ``n`` records. Returns the new number of records, -1 if there is no room for all."""
     u, b = words(morsel, HEADER), words(values, union_values.HEADER_WORDS)
@@ -170,7 +174,7 @@ def _tell_taken(values: int, morsel: int, made: int, n: int) -> int:
             key, null = arrived[p + PUNCTUATION_WORDS + 1], arrived[p + PUNCTUATION_WORDS + 3]
             found = union_values.find(values, key, null)
             if found >= 0 and n >= 0:
-                n = union_values.tell(values, found, made, n)
+                n = union_values.punctuate(values, found, made, n)
     return n
 
 
@@ -181,7 +185,7 @@ def _look(values: int, morsel: int) -> int:
     u = words(morsel, HEADER)
     o, b = words(u[OUT], HEADER), words(values, union_values.HEADER_WORDS)
     for number in range(u[CURSOR], b[union_values.COUNT]):
-        n = union_values.tell(values, number, o[PUNCTUATION_ADDRESS], o[PUNCTUATIONS])
+        n = union_values.punctuate(values, number, o[PUNCTUATION_ADDRESS], o[PUNCTUATIONS])
         if n < 0:
             u[CURSOR] = number
             return OUTPUT_FULL
@@ -203,7 +207,7 @@ def union(desc: Any, morsel: Any) -> Any:
         o[ROWS] = 0  # the first call has sent the rows
         return _look(values, morsel)
     if values != 0:
-        room = union_values.asked_room(values, morsel)
+        room = union_values.requested_room(values, morsel)
         if room > words(values, union_values.HEADER_WORDS)[union_values.ROOM]:
             o[ROWS], u[DETAIL], u[DETAIL_ROW] = 0, 0, room
             return NEED
@@ -212,10 +216,10 @@ def union(desc: Any, morsel: Any) -> Any:
     d[ROWS_SEEN] += u[ROWS]
     port = u[PORT]
     of_ports = FIRST + OF_ATTRIBUTE * attributes
-    marks = of_ports + OF_PORT * ports
+    watermarks = of_ports + OF_PORT * ports
     behind = False
     for a in range(attributes):
-        behind |= d[marks + port * attributes + a] < d[FIRST + OF_ATTRIBUTE * a + SENT]
+        behind |= d[watermarks + port * attributes + a] < d[FIRST + OF_ATTRIBUTE * a + SENT]
     if values != 0:
         of_port = union_values.OF_PORT * port + union_values.LAGS
         behind |= union_values.ports_of(values)[of_port] != 0
@@ -235,7 +239,7 @@ def union(desc: Any, morsel: Any) -> Any:
             d[of_ports + OF_PORT * port + OVER] = 1
         for a in range(attributes):
             if attribute == END_OF_INPUT or d[FIRST + OF_ATTRIBUTE * a + COLUMN] == attribute:
-                at = marks + port * attributes + a
+                at = watermarks + port * attributes + a
                 d[at] = max(d[at], INFINITY if attribute == END_OF_INPUT else value)
                 if attribute != END_OF_INPUT:
                     furthest = FIRST + OF_ATTRIBUTE * a + FURTHEST
@@ -261,7 +265,7 @@ def union(desc: Any, morsel: Any) -> Any:
             low = INFINITY
             for q in range(ports):
                 if d[of_ports + OF_PORT * q + SILENT] == 0:
-                    low = min(low, d[marks + q * attributes + a])
+                    low = min(low, d[watermarks + q * attributes + a])
             sent = FIRST + OF_ATTRIBUTE * a + SENT
             if low > d[sent] and low < INFINITY:
                 d[sent] = low
@@ -274,7 +278,7 @@ def union(desc: Any, morsel: Any) -> Any:
     if values == 0 or ended == ports:
         return DONE
     if not _compare(desc):
-        n = _tell_taken(values, morsel, o[PUNCTUATION_ADDRESS], n)
+        n = _punctuate_taken(values, morsel, o[PUNCTUATION_ADDRESS], n)
         if n >= 0:
             o[PUNCTUATIONS] = n
             return DONE

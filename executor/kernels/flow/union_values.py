@@ -13,7 +13,7 @@ from typing import Any
 from numba import int64
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.ingest.cutter import MOST_TOLD
+from cql.executor.kernels.ingest.cutter import MOST_PUNCTUATIONS
 from cql.executor.kernels.ingest.value_numbers import enter, place_of
 from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.morsel_layout import (
@@ -43,7 +43,7 @@ MARK, HOLDS, LAGS = range(OF_PORT)
 # An entry: the value, whether it is NULL, the output's watermark of it, then each input's.
 KEY = 0
 NULL = 1
-TOLD = 2
+PUNCTUATED = 2
 OWN = 3
 
 
@@ -76,7 +76,7 @@ def find(block: int, key: int, null: int) -> int:
 
 
 @njit("int64(int64, int64)", cache=True)
-def asked_room(block: int, morsel: int) -> int:
+def requested_room(block: int, morsel: int) -> int:
     """The number of entries for which the block needs room before it takes a morsel's
     punctuation."""
     b, u = _block(block), words(morsel, PUNCTUATIONS + 1)
@@ -103,22 +103,22 @@ def take(block: int, port: int, key: int, null: int, value: int) -> None:
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
-def tell(block: int, number: int, made: int, n: int) -> int:
+def punctuate(block: int, number: int, made: int, n: int) -> int:
     """Writes the group-wise punctuation of an entry, if the output's watermark of the value has
     risen, behind ``n`` records at address ``made``. Returns the new number of records, -1 if there
     is no room."""
     b, entry, ports, low = _block(block), entry_at(block, number), ports_of(block), INFINITY
     for q in range(b[PORTS]):
         low = min(low, max(ports[OF_PORT * q + HOLDS], entry[OWN + q]))
-    before = max(b[SENT], entry[TOLD])
+    before = max(b[SENT], entry[PUNCTUATED])
     if low <= before or low == INFINITY:
         return n
-    if n + 2 > 2 * MOST_TOLD:
+    if n + 2 > 2 * MOST_PUNCTUATIONS:
         return -1
     r = words(made + 8 * PUNCTUATION_WORDS * n, 2 * PUNCTUATION_WORDS)
     r[0], r[1], r[2], r[3] = b[COLUMN], low, b[BY], before
     r[4], r[5], r[6], r[7] = GROUP, entry[KEY], -1, entry[NULL]
-    entry[TOLD] = low
+    entry[PUNCTUATED] = low
     for q in range(b[PORTS]):
         # The input is idle or has ended: if it goes on, its rows may lie below this watermark.
         ports[OF_PORT * q + LAGS] |= int64(ports[OF_PORT * q + HOLDS] == INFINITY)
@@ -143,11 +143,11 @@ def purge(block: int) -> None:
         ports[OF_PORT * q + LAGS] = 0
     for k in range(b[COUNT]):
         entry = entry_at(block, k)
-        stays = entry[TOLD] > b[SENT]
+        stays = entry[PUNCTUATED] > b[SENT]
         for q in range(b[PORTS]):
             mark = ports[OF_PORT * q + MARK]
             stays |= entry[OWN + q] > max(mark, b[SENT])
-            ports[OF_PORT * q + LAGS] |= int64(max(mark, entry[OWN + q]) < entry[TOLD])
+            ports[OF_PORT * q + LAGS] |= int64(max(mark, entry[OWN + q]) < entry[PUNCTUATED])
         if stays:
             if kept < k:
                 entry_at(block, kept)[:] = entry

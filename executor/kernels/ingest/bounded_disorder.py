@@ -49,7 +49,7 @@ NULLABLE = 3
 INTERVAL = 4
 COUNT = 5  # rows, -1: the slack is an interval
 HIGHEST = 6  # a clock (``advance``) of the times so far
-PROMISED = 12  # the latest punctuation sent
+PUNCTUATED = 12  # the latest punctuation sent
 ROWS_SEEN = 13
 LATE = 14
 MAX_LATENESS = 15
@@ -99,9 +99,9 @@ def _progress(d: Any) -> int:
 @njit("boolean(int64[::1], int64)", cache=True)
 def _begins(d: Any, t: int) -> bool:
     """Takes a row while no row is accepted; returns whether the row is done with."""
-    said = begin(d.ctypes.data + 8 * HIGHEST, NEVER, d[MOST], t)
-    d[FAR] += said == FIRST_WAS_FAR
-    return said != GOES_ON
+    outcome = begin(d.ctypes.data + 8 * HIGHEST, NEVER, d[MOST], t)
+    d[FAR] += outcome == FIRST_WAS_FAR
+    return outcome != GOES_ON
 
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
@@ -161,8 +161,8 @@ def slack(desc: Any, morsel: Any) -> Any:
             return DONE
         if attribute == IDLE:
             n = send(leaving, n, IDLE, arrived[PUNCTUATION_WORDS * p + 1])
-    if _progress(d) > d[PROMISED]:
-        d[PROMISED] = _progress(d)
-        n = send(leaving, n, d[ATTRIBUTE], d[PROMISED])
+    if _progress(d) > d[PUNCTUATED]:
+        d[PUNCTUATED] = _progress(d)
+        n = send(leaving, n, d[ATTRIBUTE], d[PUNCTUATED])
     o[PUNCTUATIONS] = n
     return DONE

@@ -50,8 +50,8 @@ FIRST = 5  # stream position of the block's first row
 COLUMNS = 6
 ATTRIBUTES = 7
 LATE = 8  # rows so far that were late on some attribute
-MARKS = 9  # number of marks
-MARKS_AT = 10  # address of the marks
+ROW_PUNCTUATIONS = 9  # number of marks
+ROW_PUNCTUATION_ADDRESS = 10  # address of the marks
 NEXT_MARK = 11
 NUMBERS = 12  # address of the numbers of the rows' values (int32); 0: no PUNCTUATE BY
 VALUES_AT = 13  # address of the records of the values
@@ -72,7 +72,7 @@ HIGHEST = 3  # a clock (``advance``): the highest event time, and the rows that 
 PENDING = 4  # number of rows that wait for confirmation
 PENDING_AT = 5  # four places for their times
 FLOOR = 9  # the highest punctuation from the source or a timer
-PROMISED = 10  # the latest punctuation sent
+PUNCTUATED = 10  # the latest punctuation sent
 TIMES = 11  # address of the block's event times
 VALID = 12  # address of their mask, 0 if there are no NULLs
 LATE_MARKED = 13  # late rows so far
@@ -104,13 +104,13 @@ VALUE = 2
 TOP = 0  # a clock (``advance``) of the value
 TOP_WAITING = 1
 OWN_FLOOR = 6  # the highest punctuation of the source on this value
-TOLD = 7  # the latest punctuation sent
-NEXT_TOLD = 8  # the least watermark at which the next punctuation is due
+OWN_PUNCTUATED = 7  # the latest punctuation sent
+NEXT_PUNCTUATION = 8  # the least watermark at which the next punctuation is due
 OWN_FURTHEST = 9  # as FURTHEST, for this value
 OF_VALUE = 10
 
 #: Group-wise punctuations for which one morsel has room.
-MOST_TOLD = 20
+MOST_PUNCTUATIONS = 20
 
 #: Number of accepted advances after which an advance is no longer recent.
 RECENT = 64
@@ -206,10 +206,10 @@ def _keep(attribute: int, furthest: int) -> None:
 def _begins(attribute: int, t: int) -> bool:
     """Takes a row while no row is accepted; returns whether the row is done with."""
     a = words(attribute, ATTRIBUTE)
-    said = begin(attribute + 8 * HIGHEST, a[FLOOR], a[ADVANCE], t)
-    if said == GOES_ON:
+    outcome = begin(attribute + 8 * HIGHEST, a[FLOOR], a[ADVANCE], t)
+    if outcome == GOES_ON:
         return False
-    if said == WAITS:
+    if outcome == WAITS:
         a[FURTHEST] = t
         return True
     a[FAR] += 1
@@ -326,10 +326,10 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
 
 
 @njit("boolean(int64)", nogil=True, cache=True)
-def _take_mark(cutter: int) -> bool:
+def _take_punctuation(cutter: int) -> bool:
     """Takes the next mark; returns whether a consumer awaits the new watermark."""
     c = words(cutter, CUTTER)
-    mark = words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], MARK)
+    mark = words(c[ROW_PUNCTUATION_ADDRESS] + 8 * MARK * c[NEXT_MARK], MARK)
     c[NEXT_MARK] += 1
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     attribute = first + 8 * ATTRIBUTE * mark[1]
@@ -337,11 +337,11 @@ def _take_mark(cutter: int) -> bool:
     if mark[2] <= a[FLOOR]:
         return False
     a[FLOOR] = mark[2]
-    return rolled(attribute, watermark(a)) > a[PROMISED]
+    return rolled(attribute, watermark(a)) > a[PUNCTUATED]
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def _promise(cutter: int, morsel: int) -> None:
+def _punctuate(cutter: int, morsel: int) -> None:
     """Appends punctuation to the morsel for every attribute whose watermark has reached a new
     boundary."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
@@ -352,19 +352,19 @@ def _promise(cutter: int, morsel: int) -> None:
         attribute = first + 8 * ATTRIBUTE * k
         a = words(attribute, ATTRIBUTE)
         mark = rolled(attribute, watermark(a))
-        if mark > a[PROMISED]:
-            a[PROMISED] = mark
+        if mark > a[PUNCTUATED]:
+            a[PUNCTUATED] = mark
             n = send(made, n, a[INDEX], mark)
     u[PUNCTUATIONS] = n
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def promise(cutter: int, morsel: int) -> None:
+def punctuate(cutter: int, morsel: int) -> None:
     """Replaces the punctuation of the morsel by one item for every attribute whose watermark has
     reached a new boundary."""
     u = words(morsel, HEADER)
     u[PUNCTUATIONS] = 0
-    _promise(cutter, morsel)
+    _punctuate(cutter, morsel)
 
 
 @njit(inline="always")
@@ -394,7 +394,7 @@ def _next_boundary(attribute: int, value: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def _tell(cutter: int, morsel: int, attribute: int, value: int) -> int:
+def _punctuate_value(cutter: int, morsel: int, attribute: int, value: int) -> int:
     """Appends a group-wise punctuation of one value to the morsel if a consumer awaits the value's
     watermark; returns 1 if so, else 0. ``value`` is the address of the value's record."""
     c, u, a = words(cutter, CUTTER), words(morsel, HEADER), words(attribute, ATTRIBUTE)
@@ -403,18 +403,18 @@ def _tell(cutter: int, morsel: int, attribute: int, value: int) -> int:
     at = VALUE + OF_VALUE * k
     v = words(value, at + OF_VALUE)
     mark = rolled(attribute, _own(a, v, at))
-    before = max(v[at + TOLD], a[PROMISED])
-    told = mark > before
-    if told:
+    before = max(v[at + OWN_PUNCTUATED], a[PUNCTUATED])
+    rises = mark > before
+    if rises:
         n = PUNCTUATION_WORDS * u[PUNCTUATIONS]
         made = words(u[PUNCTUATION_ADDRESS], n + 2 * PUNCTUATION_WORDS)
         made[n], made[n + 1], made[n + 2], made[n + 3] = a[INDEX], mark, c[BY], before
         n += PUNCTUATION_WORDS
         made[n], made[n + 1], made[n + 2], made[n + 3] = GROUP, v[KEY], -1, v[NULL]
         u[PUNCTUATIONS] += 2
-        v[at + TOLD] = mark
-    v[at + NEXT_TOLD] = _next_boundary(attribute, max(mark, before))
-    return int64(told)
+        v[at + OWN_PUNCTUATED] = mark
+    v[at + NEXT_PUNCTUATION] = _next_boundary(attribute, max(mark, before))
+    return int64(rises)
 
 
 @njit(inline="always")
@@ -437,11 +437,11 @@ def _begins_alone(attribute: int, value: int, t: int) -> bool:
     """``_begins`` for a value with its own clock: the rows of other values do not confirm its
     rows."""
     a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
-    said = begin(value, _known_alone(a, v), a[ADVANCE], t)
-    if said == GOES_ON:
+    outcome = begin(value, _known_alone(a, v), a[ADVANCE], t)
+    if outcome == GOES_ON:
         a[HIGHEST] = max(a[HIGHEST], v[TOP])  # ``begin`` may have accepted the first row
         return False
-    if said == WAITS:
+    if outcome == WAITS:
         v[OWN_FURTHEST] = t
         a[FURTHEST] = max(a[FURTHEST], t)
         return True
@@ -487,20 +487,20 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
     u[PUNCTUATIONS] = 0
     late, i, awaited = 0, start, 0
     while True:
-        while c[NEXT_MARK] < c[MARKS]:
-            mark = words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], MARK)
-            if mark[0] > i or u[PUNCTUATIONS] >= 2 * MOST_TOLD:
+        while c[NEXT_MARK] < c[ROW_PUNCTUATIONS]:
+            mark = words(c[ROW_PUNCTUATION_ADDRESS] + 8 * MARK * c[NEXT_MARK], MARK)
+            if mark[0] > i or u[PUNCTUATIONS] >= 2 * MOST_PUNCTUATIONS:
                 break
             if mark[3] < 0:
-                awaited |= int64(_take_mark(cutter))
+                awaited |= int64(_take_punctuation(cutter))
                 continue
             c[NEXT_MARK] += 1
             value = c[VALUES_AT] + 8 * width * mark[3]
             at = VALUE + OF_VALUE * mark[1]
             v = words(value, width)
             v[at + OWN_FLOOR] = max(v[at + OWN_FLOOR], mark[2])
-            awaited |= _tell(cutter, morsel, first + 8 * ATTRIBUTE * mark[1], value)
-        if awaited != 0 or u[PUNCTUATIONS] >= 2 * MOST_TOLD or i == end:
+            awaited |= _punctuate_value(cutter, morsel, first + 8 * ATTRIBUTE * mark[1], value)
+        if awaited != 0 or u[PUNCTUATIONS] >= 2 * MOST_PUNCTUATIONS or i == end:
             break
         value = c[VALUES_AT] + 8 * width * int64(numbers[i])
         v = words(value, width)
@@ -549,8 +549,8 @@ def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
                     v[at + OWN_FURTHEST] = max(v[at + OWN_FURTHEST], t)
                 else:
                     v[at + TOP] = max(v[at + TOP], t)
-            if v[at + TOP] > before_it and _own(a, v, at) >= v[at + NEXT_TOLD]:
-                _tell(cutter, morsel, attribute, value)
+            if v[at + TOP] > before_it and _own(a, v, at) >= v[at + NEXT_PUNCTUATION]:
+                _punctuate_value(cutter, morsel, attribute, value)
         c[LATE] += late > before
         i += 1
     u[LATE_ROWS] = late
@@ -565,15 +565,15 @@ def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
     late, at, awaited = 0, start, False
     while True:
         stop = end
-        if c[NEXT_MARK] < c[MARKS]:
-            stop = min(end, words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0])
+        if c[NEXT_MARK] < c[ROW_PUNCTUATIONS]:
+            stop = min(end, words(c[ROW_PUNCTUATION_ADDRESS] + 8 * MARK * c[NEXT_MARK], 1)[0])
         if stop > at:
             late = _mark(cutter, morsel, start, at, stop, late)
             at = stop
-        while c[NEXT_MARK] < c[MARKS]:
-            if words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0] > at:
+        while c[NEXT_MARK] < c[ROW_PUNCTUATIONS]:
+            if words(c[ROW_PUNCTUATION_ADDRESS] + 8 * MARK * c[NEXT_MARK], 1)[0] > at:
                 break
-            awaited |= _take_mark(cutter)
+            awaited |= _take_punctuation(cutter)
         if awaited or at == end:
             break
     u[LATE_ROWS] = late
@@ -586,7 +586,7 @@ def cut(cutter: int, morsel: int) -> int:
     whose watermark a consumer awaits ends the morsel: the mark is a high-priority tuple (paper
     A.1.1)."""
     c, u = words(cutter, CUTTER), words(morsel, HEADER)
-    if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
+    if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[ROW_PUNCTUATIONS]:
         return 0
     c[BEGUN] = 1
     start = c[NEXT]
@@ -605,5 +605,5 @@ def cut(cutter: int, morsel: int) -> int:
         u[HEADER + 2 * k + 1] = columns[COLUMN * k + 1] + start
     c[NEXT] = at
     c[NEXT_SERIAL] += 1
-    _promise(cutter, morsel)
+    _punctuate(cutter, morsel)
     return 1

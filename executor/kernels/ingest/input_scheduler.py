@@ -141,7 +141,7 @@ def _turn(scheduler: int, k: int) -> int:
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def whose(scheduler: int) -> int:
+def next_turn(scheduler: int) -> int:
     """The input that is furthest behind; -1 if no input can have a turn."""
     h = words(scheduler, HEADER)
     best, least = -1, 0
@@ -166,7 +166,7 @@ def take(scheduler: int) -> int:
     if h[SERIAL] >= h[UNTIL] or h[STOPPED] != 0:
         return 0
     if h[LEFT] <= 0:
-        k = whose(scheduler)
+        k = next_turn(scheduler)
         if k < 0:
             return 0
         if words(scheduler + 8 * (HEADER + INPUT * k), INPUT)[OPEN] == 0:

@@ -28,7 +28,7 @@ def _eight(flags: int, rows: int, begin: int) -> int:
 
 
 @njit(f"int64({', '.join(['int64'] * 10)})", nogil=True, cache=True)
-def promises(
+def punctuations(
     dropped: int,
     rows: int,
     flags: int,
@@ -48,13 +48,13 @@ def promises(
     all groups. If ``numbers`` is 0, punctuations at or below ``floor`` or an earlier one are left
     out."""
     records = words(target, MARK * rows)
-    end, marks = 0, 0
+    end, punctuated = 0, 0
     for begin in range(0, rows, 8):
         left = _eight(dropped, rows, begin)
         while left != 0:
             row = begin + (trailing_zeros(left) >> 3)
             left &= left - 1
-            marks += 1
+            punctuated += 1
             if flags != dropped and as_u8(flags, rows)[row] == 0:
                 continue
             if valid != 0 and as_u8(valid, rows)[row] == 0:
@@ -67,7 +67,7 @@ def promises(
                 continue
             else:
                 floor = value
-            records[end] = row + 1 - marks
+            records[end] = row + 1 - punctuated
             records[end + 1] = attribute
             records[end + 2] = value
             records[end + 3] = group

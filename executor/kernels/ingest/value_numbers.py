@@ -10,12 +10,12 @@ from numba import int64
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.cutter import (
     KEY,
-    NEXT_TOLD,
+    NEXT_PUNCTUATION,
     NULL,
     OF_VALUE,
     OWN_FLOOR,
     OWN_FURTHEST,
-    TOLD,
+    OWN_PUNCTUATED,
     TOP,
     TOP_WAITING,
     VALUE,
@@ -86,7 +86,7 @@ def number(
                 records[at + KEY], records[at + NULL] = key, null
                 for k in range(at + VALUE, at + width, OF_VALUE):
                     records[k + TOP], records[k + OWN_FLOOR] = NEVER, NEVER
-                    records[k + TOLD], records[k + NEXT_TOLD] = NEVER, NEVER
+                    records[k + OWN_PUNCTUATED], records[k + NEXT_PUNCTUATION] = NEVER, NEVER
                     records[k + OWN_FURTHEST], records[k + TOP_WAITING] = NEVER, 0
                 known[0] += 1
                 index[place] = known[0]

@@ -34,25 +34,25 @@ from cql.executor.kernels.morsel_layout import (
 #: holds the time of the result, or -1.
 SHARED = (
     *("ports", "time column", "held", "free", "top", "pool", "lulls", "rows", "mode", "resuming"),
-    *("promised", "finished", "idling", "emitted", "quantum", "adaptive", "measures", "alpha"),
+    *("punctuated", "finished", "idling", "emitted", "quantum", "adaptive", "measures", "alpha"),
     *("cost", "step", "time so far", "work so far", "clock", "more of the clock"),
     *("peak_join_windows", "peak_input_queues", "peak_hold_buffer"),
 )
-#: Words of an input. ``time``: its time column; ``promise``: the output column that holds this time
-#: column, or -1; ``t``: the address of the ring of times.
+#: Words of an input. ``time``: its time column; ``out_time``: the output column that holds this
+#: time column, or -1; ``t``: the address of the ring of times.
 OF_INPUT = (
-    *("keep", "head", "gone", "done", "tail", "bound", "ended", "idle", "promised", "latest"),
-    *("seen", "gap", "since", "most", "room", "far", "time", "promise", "t"),
+    *("keep", "head", "gone", "done", "tail", "watermark", "ended", "idle", "punctuated", "latest"),
+    *("seen", "gap", "since", "most", "room", "far", "time", "out_time", "t"),
 )
 FIRST, WIDTH = len(SHARED), len(OF_INPUT)
 # Offsets of these words.
 PORTS, TIME_COLUMN, HELD, FREE, TOP, POOL, LULLS, LEAST_ROOM = range(8)
-PROMISED, FINISHED, IDLING = range(10, 13)
+PUNCTUATED, FINISHED, IDLING = range(10, 13)
 ADAPTIVE, MEASURES = 15, 16
 COST, STEP, TIME_SO_FAR, WORK_SO_FAR, CLOCK = range(18, 23)
 PEAK_QUEUES = 25
-KEEP, HEAD, GONE, JOINED, TAIL, BOUND, ENDED, SILENT, TOLD, LATEST = range(10)
-SEEN, GAP, SINCE, MOST, ROOM, FAR, TIME, PROMISE, TIMES = range(10, 19)
+KEEP, HEAD, GONE, JOINED, TAIL, WATERMARK, ENDED, SILENT, INPUT_PUNCTUATED, LATEST = range(10)
+SEEN, GAP, SINCE, MOST, ROOM, FAR, TIME, OUT_TIME, TIMES = range(10, 19)
 # The buffer of a NEED (``kernel_builder.NEED_ROOM`` plus a number): the number of an input means
 # its ring, NEED_RESULTS the hold buffer.
 NEED_ROOM = 3 << 20
@@ -81,7 +81,7 @@ def _time_of(d: Any, port: int, number: int) -> int:
     """The time of row ``number`` of an input; for a row that has not arrived, its lower bound."""
     at = _input(port)
     if number >= d[at + TAIL]:
-        return d[at + BOUND]
+        return d[at + WATERMARK]
     return words(d[at + TIMES], d[at + ROOM])[number & (d[at + ROOM] - 1)]
 
 
@@ -109,27 +109,27 @@ def note_progress(desc: int, morsel: int) -> None:
         if arrived[record + 2] >= 0:
             continue
         if arrived[record] == d[at + TIME]:
-            d[at + BOUND] = max(d[at + BOUND], arrived[record + 1])
+            d[at + WATERMARK] = max(d[at + WATERMARK], arrived[record + 1])
         elif arrived[record] == IDLE:
             d[at + SILENT] = arrived[record + 1]
         elif arrived[record] == END_OF_INPUT:
             d[at + ENDED] = 1
-            d[at + BOUND] = INFINITY
+            d[at + WATERMARK] = INFINITY
     least = INFINITY
     for port in range(d[PORTS]):
         at = _input(port)
         if d[at + SILENT] == 0 and d[at + ENDED] == 0:
-            least = min(least, d[at + BOUND])
+            least = min(least, d[at + WATERMARK])
     if least == INFINITY:
         return
     for port in range(d[PORTS]):
         at = _input(port)
         if d[at + SILENT] != 0:
-            d[at + BOUND] = max(d[at + BOUND], least)
+            d[at + WATERMARK] = max(d[at + WATERMARK], least)
 
 
 @njit("void(int64[::1], int64[::1])", cache=True)
-def _promise(d: Any, o: Any) -> None:
+def _punctuate(d: Any, o: Any) -> None:
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (d[PORTS] + 4))
     n = o[PUNCTUATIONS]
     ended, silent = 1, 1
@@ -139,15 +139,15 @@ def _promise(d: Any, o: Any) -> None:
         silent &= d[at + SILENT] | d[at + ENDED]
     least = _least_to_leave(d)
     if ended == 0 and least > -(NO_BOUND >> 1):
-        if d[TIME_COLUMN] >= 0 and least > d[PROMISED]:
-            d[PROMISED] = least
+        if d[TIME_COLUMN] >= 0 and least > d[PUNCTUATED]:
+            d[PUNCTUATED] = least
             n = send(leaving, n, d[TIME_COLUMN], least)
         for port in range(d[PORTS]):
             at = _input(port)
             value = least - d[at + FAR]
-            if d[at + PROMISE] >= 0 and value > max(d[at + TOLD], -(NO_BOUND >> 1)):
-                d[at + TOLD] = value
-                n = send(leaving, n, d[at + PROMISE], value)
+            if d[at + OUT_TIME] >= 0 and value > max(d[at + INPUT_PUNCTUATED], -(NO_BOUND >> 1)):
+                d[at + INPUT_PUNCTUATED] = value
+                n = send(leaving, n, d[at + OUT_TIME], value)
     if ended != 0 and d[FINISHED] == 0:
         d[FINISHED] = 1
         n = send(leaving, n, END_OF_INPUT, INFINITY)
@@ -200,11 +200,11 @@ def finish_morsel(desc: int, morsel: int, status: int) -> int:
     if status != DONE:
         return status
     d[PEAK_QUEUES] = max(d[PEAK_QUEUES], queued)
-    asked = _too_large(d)
-    if asked >= 0:
-        u[DETAIL], u[DETAIL_ROW] = NEED_ROOM + asked, 0
+    requested = _too_large(d)
+    if requested >= 0:
+        u[DETAIL], u[DETAIL_ROW] = NEED_ROOM + requested, 0
         return NEED
-    _promise(d, words(u[OUT], HEADER))
+    _punctuate(d, words(u[OUT], HEADER))
     return DONE
 
 
@@ -225,10 +225,10 @@ def note_arrivals(desc: int, port: int, before: int) -> None:
         d[at + LATEST] = _time_of(d, port, before)
     d[at + SEEN] += rows
     if gaps > 0:
-        mean, so_far = (d[at + BOUND] - d[at + LATEST]) / gaps, f64_of_bits(d[at + GAP])
+        mean, so_far = (d[at + WATERMARK] - d[at + LATEST]) / gaps, f64_of_bits(d[at + GAP])
         weight = min(1.0, gaps / min(d[at + SEEN] - 1, ARRIVALS))
         d[at + GAP] = bits_of_f64(so_far + (mean - so_far) * weight)
-        d[at + LATEST] = d[at + BOUND]
+        d[at + LATEST] = d[at + WATERMARK]
 
 
 @njit("float64(int64)", cache=True, error_model="numpy")

@@ -122,8 +122,8 @@ def whole_months(start: int, end: int) -> int:
     elif last < first and other > clock:
         last += 1
     months = (year_of(last) - year_of(first)) * 12 + month_of(last) - month_of(first)
-    apart = months * 32 + day_of(last) - day_of(first)
-    return apart // 32 if apart >= 0 else -(-apart // 32)
+    difference = months * 32 + day_of(last) - day_of(first)
+    return difference // 32 if difference >= 0 else -(-difference // 32)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

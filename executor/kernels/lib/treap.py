@@ -308,7 +308,7 @@ def count_values(
     fresh: Any,
     totals: Any,
     shares: Any,
-    asked: Any,
+    kinds: Any,
     found: Any,
     lists: bool,
     first: Any,
@@ -319,8 +319,8 @@ def count_values(
     the values of a pair changed since they were last reported, and for such a pair:
 
     - ``totals``: the number of its values (written for every pair);
-    - ``found[pair, k]``, the answer to question k. ``asked[k]`` & 3 is 0 (the values about place
-      share * (n - 1)), 1 (about place share * n - 1) or 2 (the most frequent value); ``asked[k]``
+    - ``found[pair, k]``, the answer to question k. ``kinds[k]`` & 3 is 0 (the values about place
+      share * (n - 1)), 1 (about place share * n - 1) or 2 (the most frequent value); ``kinds[k]``
       & 4 means descending order;
     - with ``lists``, all its values: ``values[first[pair] : first[pair + 1]]``.
 
@@ -366,12 +366,12 @@ def count_values(
             if not fresh[p] or root < 0:
                 continue
             n = totals[p]
-            for k in range(asked.size):
-                down = asked[k] & 4 != 0
-                if asked[k] & 3 == 2:
+            for k in range(kinds.size):
+                down = kinds[k] & 4 != 0
+                if kinds[k] & 3 == 2:
                     found[p, k, 0] = _most_frequent(nodes, root, distinct, down)
                     continue
-                about = int(shares[k] * (n - 1)) - 1 if asked[k] & 3 == 0 else (
+                about = int(shares[k] * (n - 1)) - 1 if kinds[k] & 3 == 0 else (
                     int(shares[k] * n) - 2
                 )  # fmt: skip
                 for j in range(NEAR):

@@ -49,10 +49,10 @@ from cql.executor.kernels.morsel_layout import (
     SUB,
 )
 from cql.executor.kernels.order.row_slab import (
+    CHOSEN,
     HELD,
     NEXT,
     OWN,
-    PICKED,
     PLACES,
     SLOTS,
     compare_slots,
@@ -83,7 +83,7 @@ REFUSES_NULL = OWN + 2  # whether a row without a time is a bad row
 RUNS = OWN + 3  # capacity of the tables of runs
 OPEN = OWN + 4  # runs that have rows
 BORN = OWN + 5  # runs so far
-PROMISED = OWN + 6  # the latest punctuation sent
+PUNCTUATED = OWN + 6  # the latest punctuation sent
 ENDED = OWN + 7
 # Counters.
 ROWS_IN = OWN + 8
@@ -137,9 +137,9 @@ def _without_time(d: Any, u: Any) -> int:
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _pick(d: Any, u: Any) -> int:
-    """Writes the numbers of the kept rows to PICKED; returns the number of kept rows."""
+    """Writes the numbers of the kept rows to CHOSEN; returns the number of kept rows."""
     n, order = u[ROWS], d[ORDER]
-    picked = as_i32(d[PICKED], n)
+    chosen = as_i32(d[CHOSEN], n)
     size = size_of(d, order)
     nullable = d[column_at(d, order) + MASK] != 0
     data = u[HEADER + 2 * order]
@@ -148,10 +148,10 @@ def _pick(d: Any, u: Any) -> int:
     port = FIRST + PORT_WORDS * u[PORT]
     # While this input was idle, the output's watermark may have risen above the input's own: a row
     # below the output's watermark can no longer be merged.
-    floor = d[PROMISED] if d[port + MARK] < d[PROMISED] else NEVER
+    floor = d[PUNCTUATED] if d[port + MARK] < d[PUNCTUATED] else NEVER
     if late_rows == 0 and floor == NEVER and (d[REFUSES_NULL] == 0 or not nullable):
         for i in range(n):
-            picked[i] = i
+            chosen[i] = i
         return n
     late = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * late_rows)
     at = 0
@@ -172,7 +172,7 @@ def _pick(d: Any, u: Any) -> int:
         if behind:
             d[LATE] += 1
             continue
-        picked[kept] = i
+        chosen[kept] = i
         kept += 1
     return kept
 
@@ -262,7 +262,7 @@ def _note_progress(d: Any, u: Any) -> None:
 
 
 @njit("int64(int64[::1])", cache=True)
-def _passed(d: Any) -> int:
+def _watermark(d: Any) -> int:
     """The watermark of the output, below which rows leave: the least watermark of the inputs that
     are not idle, at least the latest punctuation sent."""
     least = INFINITY
@@ -270,7 +270,7 @@ def _passed(d: Any) -> int:
         at = FIRST + PORT_WORDS * port
         if d[at + SILENT] == 0:
             least = min(least, d[at + MARK])
-    return max(least if least < INFINITY else d[PROMISED], d[PROMISED])
+    return max(least if least < INFINITY else d[PUNCTUATED], d[PUNCTUATED])
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -339,7 +339,7 @@ def _goes_on(d: Any, u: Any, o: Any) -> bool:
     n, port, column = u[ROWS], FIRST, column_at(d, d[ORDER])
     if n == 0 or n > o[CAPACITY] or d[PORTS] > 1 or d[KEYS] > 0 or d[HELD] > 0:
         return False
-    if u[LATE_ROWS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PROMISED]:
+    if u[LATE_ROWS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PUNCTUATED]:
         return False
     _note_progress(d, u)
     until, size, data = d[port + MARK], size_of(d, d[ORDER]), u[HEADER + 2 * d[ORDER]]
@@ -355,14 +355,14 @@ def _goes_on(d: Any, u: Any, o: Any) -> bool:
 @njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
 def _pass_on(d: Any, u: Any, o: Any) -> None:
     n = u[ROWS]
-    picked = as_i32(d[PICKED], n)
+    chosen = as_i32(d[CHOSEN], n)
     for i in range(n):
-        picked[i] = i
+        chosen[i] = i
     for c in range(d[COLUMNS]):
         at = HEADER + 2 * c
-        move_values(size_of(d, c), u[at], o[at], picked, picked, n)
+        move_values(size_of(d, c), u[at], o[at], chosen, chosen, n)
         if d[column_at(d, c) + MASK] != 0:
-            move_values(1, u[at + 1], o[at + 1], picked, picked, n)
+            move_values(1, u[at + 1], o[at + 1], chosen, chosen, n)
     d[ROWS_OUT] += n
 
 
@@ -373,12 +373,12 @@ def _release(d: Any, u: Any, o: Any, gone: int) -> int:
     ended = 1
     for port in range(d[PORTS]):
         ended &= d[FIRST + PORT_WORDS * port + DONE_AT]
-    told = d[ENDED]
+    was_ended = d[ENDED]
     d[ENDED] = ended
-    passed = _passed(d)
+    watermark = _watermark(d)
     # With one input and no further key, rows at the watermark itself leave too: later rows at that
     # time follow them.
-    until = passed + 1 if d[PORTS] == 1 and d[KEYS] == 0 else passed
+    until = watermark + 1 if d[PORTS] == 1 and d[KEYS] == 0 else watermark
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
     o[SEQUENCE] = d[ROWS_OUT] - gone
     o[ROWS] = gone
@@ -388,16 +388,16 @@ def _release(d: Any, u: Any, o: Any, gone: int) -> int:
     if d[OPEN] > 0:
         head = words(d[HEADS], d[RUNS])[words(d[HEAP], 1)[0]]
         if ended != 0 or words(d[TIMES], d[SLOTS])[head] < until:
-            d[ENDED] = told
+            d[ENDED] = was_ended
             return OUTPUT_FULL
     leaving = words(o[PUNCTUATION_ADDRESS], 2 * PUNCTUATION_WORDS)
     if ended != 0:
-        if told == 0:
+        if was_ended == 0:
             o[PUNCTUATIONS] = send(leaving, 0, END_OF_INPUT, INFINITY)
         return DONE
-    if d[PROMISED] < passed:
-        d[PROMISED] = passed
-        o[PUNCTUATIONS] = send(leaving, 0, d[ORDER], passed)
+    if d[PUNCTUATED] < watermark:
+        d[PUNCTUATED] = watermark
+        o[PUNCTUATIONS] = send(leaving, 0, d[ORDER], watermark)
     idling = 1
     for port in range(d[PORTS]):
         at = FIRST + PORT_WORDS * port

@@ -34,7 +34,7 @@ FREE = BEHIND + 1  # first free slot; NEXT holds the following ones
 HELD = BEHIND + 2  # rows in the slab
 # Addresses.
 NEXT = BEHIND + 3  # int32 per slot: the next slot of the list
-PICKED = BEHIND + 4  # int32 per row of a morsel: the numbers of the kept rows
+CHOSEN = BEHIND + 4  # int32 per row of a morsel: the numbers of the kept rows
 PLACES = BEHIND + 5  # int32 per row of a morsel: slots of the kept rows, later of leaving rows
 OWN = BEHIND + 6  # the first word that belongs to the operator
 
@@ -65,10 +65,10 @@ def unranked(d: Any, u: Any) -> bool:
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def store_rows(d: Any, u: Any, kept: int) -> None:
-    """Takes a slot for each PICKED row of a morsel, writes the slots to PLACES and copies the rows
+    """Takes a slot for each CHOSEN row of a morsel, writes the slots to PLACES and copies the rows
     to them column by column."""
     links = as_i32(d[NEXT], d[SLOTS])
-    picked, places = as_i32(d[PICKED], kept), as_i32(d[PLACES], kept)
+    chosen, places = as_i32(d[CHOSEN], kept), as_i32(d[PLACES], kept)
     slot = d[FREE]
     for i in range(kept):
         places[i] = slot
@@ -77,22 +77,22 @@ def store_rows(d: Any, u: Any, kept: int) -> None:
     d[HELD] += kept
     for c in range(d[COLUMNS]):
         at = column_at(d, c)
-        move_values(size_of(d, c), u[HEADER + 2 * c], d[at + DATA], picked, places, kept)
+        move_values(size_of(d, c), u[HEADER + 2 * c], d[at + DATA], chosen, places, kept)
         if d[at + MASK] != 0:
-            move_values(1, u[HEADER + 2 * c + 1], d[at + MASK], picked, places, kept)
+            move_values(1, u[HEADER + 2 * c + 1], d[at + MASK], chosen, places, kept)
 
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def give_rows(d: Any, o: Any, n: int) -> None:
     """Copies the ``n`` rows at PLACES to the output and frees their slots."""
-    picked, places = as_i32(d[PICKED], n), as_i32(d[PLACES], n)
+    chosen, places = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n)
     for i in range(n):
-        picked[i] = i
+        chosen[i] = i
     for c in range(d[COLUMNS]):
         at = column_at(d, c)
-        move_values(size_of(d, c), d[at + DATA], o[HEADER + 2 * c], places, picked, n)
+        move_values(size_of(d, c), d[at + DATA], o[HEADER + 2 * c], places, chosen, n)
         if d[at + MASK] != 0:
-            move_values(1, d[at + MASK], o[HEADER + 2 * c + 1], places, picked, n)
+            move_values(1, d[at + MASK], o[HEADER + 2 * c + 1], places, chosen, n)
     links = as_i32(d[NEXT], d[SLOTS])
     free = d[FREE]
     for i in range(n):

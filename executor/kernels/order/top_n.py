@@ -33,7 +33,7 @@ from cql.executor.kernels.order.sort_keys import (
 MOST = BEHIND  # rows to keep, at least one
 ROOM = BEHIND + 1  # maximal rows of the output
 # Addresses.
-ASKED = BEHIND + 2  # int32, twice ROOM: the examined rows
+EXAMINED = BEHIND + 2  # int32, twice ROOM: the examined rows
 WORDS = BEHIND + 3  # twice ROOM: their words
 CHOSEN = BEHIND + 4  # a byte per row, 0 between calls: 1 for a row to keep
 OWN = BEHIND + 5
@@ -71,10 +71,10 @@ def _select(values: Any, n: int, place: int) -> int:
 
 @njit("UniTuple(int64, 2)(int64[::1], int64, int64)", cache=True)
 def _divide(d: Any, n: int, wanted: int) -> Any:
-    """Divides the first ``n`` ASKED rows by the ``wanted``-th least word: rows with a smaller word
-    become CHOSEN, rows with that word stay in ASKED. Returns (rows that stay, rows still
+    """Divides the first ``n`` EXAMINED rows by the ``wanted``-th least word: rows with a smaller
+    word become CHOSEN, rows with that word stay in EXAMINED. Returns (rows that stay, rows still
     wanted)."""
-    asked, chosen = as_i32(d[ASKED], n), as_u8(d[CHOSEN], d[ROOM])
+    examined, chosen = as_i32(d[EXAMINED], n), as_u8(d[CHOSEN], d[ROOM])
     values, copies = words(d[WORDS], n), words(d[WORDS] + 8 * d[ROOM], n)
     for k in range(n):
         copies[k] = values[k]
@@ -82,10 +82,10 @@ def _divide(d: Any, n: int, wanted: int) -> Any:
     left = 0
     for k in range(n):
         if values[k] < last:
-            chosen[asked[k]] = 1
+            chosen[examined[k]] = 1
             wanted -= 1
         elif values[k] == last:
-            asked[left] = asked[k]
+            examined[left] = examined[k]
             left += 1
     return left, wanted
 
@@ -93,11 +93,11 @@ def _divide(d: Any, n: int, wanted: int) -> Any:
 @njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def _choose(d: Any, o: Any, first: int, rows: int) -> None:
     """Marks the rows to keep as CHOSEN; among equal rows, the first ones."""
-    asked, chosen = as_i32(d[ASKED], d[ROOM]), as_u8(d[CHOSEN], d[ROOM])
+    examined, chosen = as_i32(d[EXAMINED], d[ROOM]), as_u8(d[CHOSEN], d[ROOM])
     values = words(d[WORDS], d[ROOM])
     n, wanted = rows - first, d[MOST]
     for k in range(n):
-        asked[k] = first + k
+        examined[k] = first + k
     for k in range(d[KEYS]):
         key = key_at(d, k)
         column = d[key + KEY_COLUMN]
@@ -105,17 +105,17 @@ def _choose(d: Any, o: Any, first: int, rows: int) -> None:
         if d[column_at(d, column) + MASK] != 0:
             mask = as_u8(o[at + MASK], rows)
             for i in range(n):
-                values[i] = int((mask[asked[i]] == 0) != (d[key + NULLS_FIRST] != 0))
+                values[i] = int((mask[examined[i]] == 0) != (d[key + NULLS_FIRST] != 0))
             n, wanted = _divide(d, n, wanted)
-            if mask[asked[0]] == 0:
+            if mask[examined[0]] == 0:
                 continue
         for i in range(n):
-            values[i] = key_word(d, k, o[at + DATA], asked[i])
+            values[i] = key_word(d, k, o[at + DATA], examined[i])
         n, wanted = _divide(d, n, wanted)
         if n == wanted:
             break
     for i in range(wanted):
-        chosen[asked[i]] = 1
+        chosen[examined[i]] = 1
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -127,7 +127,7 @@ def first_rows(desc: Any, morsel: Any) -> Any:
     first, rows, most = o[CURSOR], o[ROWS], d[MOST]
     _choose(d, o, first, rows)
     chosen = as_u8(d[CHOSEN], rows)
-    from_, to = as_i32(d[ASKED], most), as_i32(d[ASKED] + 4 * d[ROOM], most)
+    from_, to = as_i32(d[EXAMINED], most), as_i32(d[EXAMINED] + 4 * d[ROOM], most)
     n = 0
     for row in range(first, rows):
         if chosen[row] != 0:

@@ -38,10 +38,10 @@ from cql.executor.kernels.morsel_layout import (
     SUB,
 )
 from cql.executor.kernels.order.row_slab import (
+    CHOSEN,
     HELD,
     NEXT,
     OWN,
-    PICKED,
     PLACES,
     SLOTS,
     compare_slots,
@@ -136,8 +136,8 @@ def _sort_by_leads(d: Any, first: int, end: int) -> None:
                 leads[at], order[at] = leads[at - 1], order[at - 1]
                 at -= 1
             leads[at], order[at] = lead, slot
-    apart, width = d[SORTED], _RUN  # ``apart`` is the offset of the second half of the arrays
-    source, target = 0, apart
+    half, width = d[SORTED], _RUN  # ``half`` is the offset of the second half of the arrays
+    source, target = 0, half
     while width < end - first:
         for run in range(first, end, 2 * width):
             a, b = source + run, source + min(run + width, end)
@@ -153,7 +153,7 @@ def _sort_by_leads(d: Any, first: int, end: int) -> None:
         width *= 2
     if source != 0:
         for k in range(first, end):
-            leads[k], order[k] = leads[apart + k], order[apart + k]
+            leads[k], order[k] = leads[half + k], order[half + k]
 
 
 @njit("void(int64[::1], int64, int64, int64)", cache=True)
@@ -219,14 +219,14 @@ def _end(d: Any, data: int, at: int) -> int:
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _pick(d: Any, u: Any) -> int:
-    """Writes the numbers of the kept rows to PICKED; returns their number. A row that is not kept
+    """Writes the numbers of the kept rows to CHOSEN; returns their number. A row that is not kept
     belongs to a closed window; its input was idle when the window closed."""
     n = u[ROWS]
-    picked = as_i32(d[PICKED], n)
+    chosen = as_i32(d[CHOSEN], n)
     data = u[HEADER + 2 * d[WINDOW]] if d[WINDOW] >= 0 else 0
     kept = 0
     for i in range(n):
-        picked[kept] = i
+        chosen[kept] = i
         kept += _end(d, data, i) >= d[CLOSED]
     d[LATE] += n - kept
     return kept
@@ -368,7 +368,7 @@ def _release(d: Any, u: Any, o: Any) -> int:
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
-def _promise(d: Any, u: Any, o: Any) -> None:
+def _punctuate(d: Any, u: Any, o: Any) -> None:
     """Passes on the punctuation of the input behind the rows that have left."""
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
@@ -376,10 +376,10 @@ def _promise(d: Any, u: Any, o: Any) -> None:
     for p in range(u[PUNCTUATIONS]):
         record = PUNCTUATION_WORDS * p
         attribute, value = arrived[record], arrived[record + 1]
-        told = attribute in (END_OF_INPUT, IDLE)
+        forwarded = attribute in (END_OF_INPUT, IDLE)
         if attribute >= 0 and arrived[record + 2] < 0:
-            told = d[FIRST + attribute] != 0
-        if told:
+            forwarded = d[FIRST + attribute] != 0
+        if forwarded:
             n = send(leaving, n, attribute, INFINITY if attribute == END_OF_INPUT else value)
     o[PUNCTUATIONS] = n
 
@@ -410,5 +410,5 @@ def sort_windows(desc: Any, morsel: Any) -> Any:
         u[PHASE] = 2
     code = _release(d, u, o)
     if code == DONE:
-        _promise(d, u, o)
+        _punctuate(d, u, o)
     return code

@@ -20,9 +20,9 @@ from cql.executor.kernels.ingest.input_scheduler import (
     LEFT,
     OF_CUTTER,
     READS,
+    next_turn,
     record,
     take,
-    whose,
 )
 from cql.executor.kernels.ingest.input_scheduler import INPUT as SCHEDULER_INPUT
 from cql.executor.kernels.ingest.input_scheduler import MORSEL as OF_MORSEL
@@ -38,18 +38,17 @@ from cql.executor.kernels.morsel_layout import (
     LATE_ROWS,
     OWN_LATE_ROWS,
     PARENT,
+    PATH_NUMBER,
     PORT,
     PUNCTUATIONS,
     ROWS,
     SERIAL,
-    WAY,
 )
 from cql.executor.kernels.morsel_layout import HEADER as MORSEL_HEADER
-from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS, push, show, waiting
+from cql.executor.kernels.ordered.handover import PATH_BITS, PORT_BITS, push, show, waiting
 from cql.executor.kernels.ordered.schedulers import NONE
 from cql.executor.kernels.ordered.tables import (
     ADMITTED,
-    ASKED,
     ENTRY_POOL,
     FIRST_INPUT,
     INPUT,
@@ -66,6 +65,7 @@ from cql.executor.kernels.ordered.tables import (
     PORT_WORDS,
     PYTHON_WORK,
     QUEUE_MASK,
+    RETURN_REQUESTED,
     ROWS_ADMITTED,
     SINK,
     SIZED_AT,
@@ -130,8 +130,8 @@ def has_room(plan: int, k: int) -> int:
     for p in range(i[PATHS]):
         task = task_at(plan, path[VISIT * p])
         s = words(task, TASK)
-        told = s[TURN_PUT] - load_acquire(task + 8 * TURN_TAKEN)
-        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all visits may be to this task
+        queued = s[TURN_PUT] - load_acquire(task + 8 * TURN_TAKEN)
+        if queued + i[PATHS] > s[TURNS_MASK] + 1:  # all visits may be to this task
             return 0
     return 1
 
@@ -147,7 +147,7 @@ def admit(plan: int, k: int, morsel: int, base: int) -> int:
     show(morsel, entry)
     e = words(entry, MORSEL_HEADER)
     e[PARENT], e[PORT] = 0, i[TARGET_PORT]
-    e[FEED], e[BASE], e[WAY] = k, base, 0
+    e[FEED], e[BASE], e[PATH_NUMBER] = k, base, 0
     if e[LATE_ROWS] > 0:
         late = 8 * LATE_ROW_WORDS * e[LATE_ROWS]
         copy_bytes(e[LATE_ROW_ADDRESS], e[OWN_LATE_ROWS], late)
@@ -158,7 +158,7 @@ def admit(plan: int, k: int, morsel: int, base: int) -> int:
     path = words(i[PATH], VISIT * i[PATHS])
     for p in range(i[PATHS]):
         visit = path[VISIT * p : VISIT * (p + 1)]
-        task, place = task_at(plan, visit[0]), serial << WAY_BITS | visit[2]
+        task, place = task_at(plan, visit[0]), serial << PATH_BITS | visit[2]
         s = words(task, TASK)
         at = s[TURN_PUT]
         words(s[TURNS], s[TURNS_MASK] + 1)[at & s[TURNS_MASK]] = place << PORT_BITS | visit[1]
@@ -218,7 +218,7 @@ def _admit_next(plan: int, scheduler: int) -> int:
     to read the input's next block; USED_UP if the input has no block."""
     _size_morsels(plan, scheduler)
     h = words(scheduler, HEADER)
-    k = h[CURRENT] if h[LEFT] > 0 else whose(scheduler)
+    k = h[CURRENT] if h[LEFT] > 0 else next_turn(scheduler)
     if k >= 0 and has_room(plan, k) == 0:
         i = words(scheduler + 8 * (HEADER + SCHEDULER_INPUT * k), SCHEDULER_INPUT)
         c = words(i[OF_CUTTER], CUTTER)
@@ -246,8 +246,8 @@ def run_worker_zero(plan: int, scheduler: int) -> int:
     With a ``scheduler`` it admits morsels until the input to read has no block (USED_UP). Without
     one (0) it works until no morsel is inside and there is no work (QUIET); only then all turns of
     the tasks have ended and have freed their places. It returns earlier if results wait (DELIVER),
-    a block can be read meanwhile (READ_AHEAD), or an operator needs Python; and (LOOK) if ASKED or
-    STOP is set, or after each sleep while it waits for other workers."""
+    a block can be read meanwhile (READ_AHEAD), or an operator needs Python; and (LOOK) if
+    RETURN_REQUESTED or STOP is set, or after each sleep while it waits for other workers."""
     worker = worker_at(plan, 0)
     me = words(worker, WORKER)
     while True:
@@ -258,8 +258,8 @@ def run_worker_zero(plan: int, scheduler: int) -> int:
             found(plan, worker)
             return DELIVER
         if me[AT_TASK] == NONE:
-            if load_acquire(plan + 8 * ASKED) != 0:
-                store_release(plan + 8 * ASKED, 0)
+            if load_acquire(plan + 8 * RETURN_REQUESTED) != 0:
+                store_release(plan + 8 * RETURN_REQUESTED, 0)
                 found(plan, worker)
                 return LOOK
             if scheduler != 0:

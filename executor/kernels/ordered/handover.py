@@ -37,6 +37,7 @@ from cql.executor.kernels.morsel_layout import (
     LATE_ROWS,
     OPERATOR,
     PARENT,
+    PATH_NUMBER,
     PORT,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -45,11 +46,10 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    WAY,
     WIDTH,
 )
 from cql.executor.kernels.ordered.tables import (
-    ADDS_WAY,
+    ADDS_PATH,
     BY_BLOCK,
     COLLECTED,
     COLLECTED_COLUMNS,
@@ -93,15 +93,15 @@ from cql.executor.kernels.ordered.tables import (
 
 #: A turn is one word: a place, then a port of PORT_BITS bits.
 PORT_BITS = 8
-#: A place is a serial number, then a WAY of WAY_BITS bits (``runtimes.paths``).
-WAY_BITS = 8
+#: A place is a serial number, then a PATH_NUMBER of PATH_BITS bits (``runtimes.paths``).
+PATH_BITS = 8
 
 
 @njit(inline="always")
 def place_of(morsel: int) -> Any:
     """The position of a morsel in depth-first order."""
     u = words(morsel, HEADER)
-    return u[SERIAL] << WAY_BITS | u[WAY]
+    return u[SERIAL] << PATH_BITS | u[PATH_NUMBER]
 
 
 @njit("void(int64)", nogil=True, cache=True)
@@ -156,7 +156,7 @@ def show(morsel: int, view: int) -> None:
     u, v = words(morsel, HEADER), words(view, HEADER)
     for k in (ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS):
         v[k] = u[k]
-    for k in (CHOSEN, FEED, BASE, WAY):
+    for k in (CHOSEN, FEED, BASE, PATH_NUMBER):
         v[k] = u[k]
     v[PORT] = u[PORT]
     v[REFERENCES], v[FOLLOWING] = 1, 0
@@ -266,7 +266,7 @@ def push_downstream(plan: int, task: int, morsel: int) -> int:
             given = poll_held(e[VIEWS])
             show(morsel, given)
             words(given, HEADER)[PARENT] = morsel
-            words(given, HEADER)[WAY] += e[ADDS_WAY]
+            words(given, HEADER)[PATH_NUMBER] += e[ADDS_PATH]
         words(given, HEADER)[PORT] = e[TO_PORT]
         if e[TO_TASK] < 0:
             to_sink(plan, given, s[NUMBER])
@@ -307,7 +307,7 @@ def all_through(plan: int, serial: int) -> int:
     if held(plan + 8 * SINK) > 0:
         return 0
     for k in range(words(plan, PLAN)[TASKS]):
-        if is_through(plan, k, ((serial + 1) << WAY_BITS) - 1) == 0:
+        if is_through(plan, k, ((serial + 1) << PATH_BITS) - 1) == 0:
             return 0
     return 1
 

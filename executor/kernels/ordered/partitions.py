@@ -47,6 +47,7 @@ from cql.executor.kernels.morsel_layout import (
     LATE_ROWS,
     OPERATOR,
     PARENT,
+    PATH_NUMBER,
     PORT,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -54,7 +55,6 @@ from cql.executor.kernels.morsel_layout import (
     REFERENCES,
     ROWS,
     SERIAL,
-    WAY,
     WIDTH,
 )
 from cql.executor.kernels.ordered.handover import (
@@ -467,7 +467,7 @@ def merge(task: int, worker: int, serial: int) -> int:
     morsel = first
     while morsel != 0:
         o = words(morsel, HEADER)
-        for k in (SERIAL, EPOCH, FEED, BASE, WAY):
+        for k in (SERIAL, EPOCH, FEED, BASE, PATH_NUMBER):
             o[k] = model[k]
         o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[LATE_ROWS] = 1, s[NUMBER], 0, 0
         o[CURSOR] = 0

@@ -23,7 +23,7 @@ from cql.executor.kernels.lib.atomics import (
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, ROWS, SEQUENCE
-from cql.executor.kernels.ordered.handover import WAY_BITS, lock, push_downstream
+from cql.executor.kernels.ordered.handover import PATH_BITS, lock, push_downstream
 from cql.executor.kernels.ordered.markers import leaves
 from cql.executor.kernels.ordered.tables import (
     EMITTED,
@@ -68,7 +68,7 @@ def _leave(plan: int, task: int, slot: int) -> int:
         at[FIRST] = following
         s[EMITTED] += rows
     store_release(task + 8 * SENT, at[OF_MORSEL])
-    leaves(plan, task, at[OF_MORSEL] >> WAY_BITS)
+    leaves(plan, task, at[OF_MORSEL] >> PATH_BITS)
     if words(plan, PLAN)[TIMED] != 0:
         s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # FIRST and OF_MORSEL are scratch
     return 1

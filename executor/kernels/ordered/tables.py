@@ -37,7 +37,7 @@ MARKS = 17  # address of the records of ``markers``
 MARKED = 18  # number of morsels that have a mark, from serial number 0 on
 MARKED_FROM = 19  # address of the task where a marker enters; 0: none
 MARKED_TO = 20  # address of the task where a marker leaves
-ASKED = 21  # not 0: worker 0 must return to Python
+RETURN_REQUESTED = 21  # not 0: worker 0 must return to Python
 LOOKS = 22  # unsuccessful looks for work before a worker sleeps
 INSIDE = 32  # morsels that are queued or worked on
 WINDOW_BEGAN = INSIDE + CACHE_LINE
@@ -137,7 +137,7 @@ COLLECTING = 4  # the morsel that is being filled; 0: none
 COLLECTED = 5  # address: bytes of a value, by column
 COLLECTED_COLUMNS = 6  # number of columns
 BY_BLOCK = 7  # 1: a result of another block ends the morsel that is being filled
-ADDS_WAY = 8  # the number that the edge adds to the WAY of a morsel (``runtimes.paths``)
+ADDS_PATH = 8  # the number that the edge adds to the PATH_NUMBER of a morsel (``runtimes.paths``)
 EDGE = 9
 
 # -- a lane ----------------------------------------------------------------------------------------
@@ -147,14 +147,14 @@ MORSEL = 2  # address of the input morsel that is being worked on; 0: none
 TICKET = 3  # serial of this input in this task
 CHAIN = 4  # address of the first output morsel of this input; 0: none
 CHAIN_END = 5  # address of the last output morsel
-CODE = 6  # the code that the operator returned; UNASKED: a Python operator must still be called
+CODE = 6  # the code that the operator returned; NOT_CALLED: a Python operator must still be called
 STATE = 7
 LANE = CACHE_LINE
 
 #: States of a lane: the operator is called next; its output is handed over next; the operator has
 #: failed and is not called again.
 CALL, GIVE, FAILING = range(3)
-UNASKED = -1
+NOT_CALLED = -1
 
 # -- a worker --------------------------------------------------------------------------------------
 AT = 0  # the task that the worker is at; -1: none

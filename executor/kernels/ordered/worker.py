@@ -44,15 +44,15 @@ from cql.executor.kernels.morsel_layout import (
     OUT,
     OWN_LATE_ROWS,
     PARENT,
+    PATH_NUMBER,
     PORT,
     PUNCTUATIONS,
     REFERENCES,
     ROWS,
     SERIAL,
-    WAY,
 )
 from cql.executor.kernels.ordered.handover import (
-    WAY_BITS,
+    PATH_BITS,
     next_input,
     note_punctuation,
     place_of,
@@ -134,6 +134,7 @@ from cql.executor.kernels.ordered.tables import (
     MORSELS,
     MOST,
     NEXT,
+    NOT_CALLED,
     NUMBER,
     ON,
     OUTPUT,
@@ -170,7 +171,6 @@ from cql.executor.kernels.ordered.tables import (
     TIMED,
     TO_PORT,
     TO_TASK,
-    UNASKED,
     VIEWS,
     WANTED,
     WINDOW,
@@ -243,7 +243,7 @@ def begin(plan: int, worker: int, task: int, lane: int, morsel: int) -> None:
     enters(plan, task, u[SERIAL], worker + 8 * CLOCK)
     start_morsel(u, u[PORT], 0)
     at = words(lane, LANE)
-    at[MORSEL], at[STATE], at[CODE] = morsel, CALL, UNASKED
+    at[MORSEL], at[STATE], at[CODE] = morsel, CALL, NOT_CALLED
     at[CHAIN] = at[CHAIN_END] = 0
 
 
@@ -254,7 +254,7 @@ def _finish_output(task: int, morsel: int, out: int) -> None:
     s, o = words(task, TASK), words(out, HEADER)
     u = words(morsel, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
-    o[FEED], o[BASE], o[WAY] = u[FEED], u[BASE], u[WAY]
+    o[FEED], o[BASE], o[PATH_NUMBER] = u[FEED], u[BASE], u[PATH_NUMBER]
     if s[BORROWS] != 0:
         o[PARENT] = morsel
         fetch_add(morsel + 8 * REFERENCES, 1)
@@ -288,14 +288,14 @@ def advance(plan: int, task: int, lane: int) -> int:
                 clear_output(o)
                 o[LATE_ROW_ADDRESS] = o[OWN_LATE_ROWS]
             if s[ADDRESS] == 0:
-                if at[CODE] == UNASKED:
+                if at[CODE] == NOT_CALLED:
                     return PYTHON
             else:
                 at[CODE] = call_operator(s[ADDRESS], at[DESCRIPTOR], morsel)
             fetch_add(task + 8 * CALLS, 1)
             code = at[CODE]
             if code in (NEED, ERROR):
-                at[CODE] = UNASKED
+                at[CODE] = NOT_CALLED
                 return NEEDS if code == NEED else FAILED
             at[STATE] = GIVE
             if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
@@ -313,7 +313,7 @@ def advance(plan: int, task: int, lane: int) -> int:
             at[OUTPUT] = 0
             fetch_add(task + 8 * MADE, 1)
         code = at[CODE]
-        at[STATE], at[CODE] = CALL, UNASKED
+        at[STATE], at[CODE] = CALL, NOT_CALLED
         if code == DONE:
             if words(plan, PLAN)[TIMED] != 0:
                 note_punctuation(task, lane, morsel)
@@ -352,7 +352,7 @@ def _finish(plan: int, task: int, lane: int) -> None:
     if s[KIND] == SERIAL_ONE:
         release(morsel)
         store_release(task + 8 * SENT, place)
-        leaves(plan, task, place >> WAY_BITS)
+        leaves(plan, task, place >> PATH_BITS)
         store_release(task + 8 * NEXT, s[NEXT] + 1)
         fetch_add(plan + 8 * INSIDE, -1)
         return

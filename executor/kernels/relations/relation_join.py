@@ -19,7 +19,7 @@ from cql.executor.kernels.lib.memory import call_operator, prefetch, words
 #: Words of each row of a side: its copies after and before the instant; the id of its key (-1:
 #: NULL, which has no partners); its neighbours in the list of the key; bits; the number of its
 #: different partners; and the number of copies that the side itself has emitted.
-HELD, SHOWN, KEY, AFTER, BEFORE, BITS, PARTNERS, TOLD = range(8)
+HELD, SHOWN, KEY, AFTER, BEFORE, BITS, PARTNERS, EMITTED = range(8)
 FIELDS = 8
 #: Bits of a row: its copies change at this instant; it is listed in ``concerned``; it was emitted
 #: with the answer that it has partners.
@@ -35,7 +35,7 @@ NONE, SOME = -1, -2
 #: current place in ``concerned``; the cursor in the key's list of the other side; 1 if all is done.
 NEXT, PHASE, NOW, CHANGING, LISTED, PLACE, CURSOR, DONE = 0, 2, 3, 4, 6, 8, 9, 10
 CONTROL = 11
-_BEGIN, _LEFT, _RIGHT, _TELL_LEFT, _TELL_RIGHT = range(5)
+_BEGIN, _LEFT, _RIGHT, _EMIT_LEFT, _EMIT_RIGHT = range(5)
 _FIRST = -2  # the cursor stands before the first row of a list
 #: Rows are prefetched this many changes ahead, the heads of their lists half as many.
 _AHEAD = 16
@@ -104,7 +104,7 @@ def _gather(changes: Any, side: Any, heads: Any, concerned: Any, control: Any, p
             continue
         if side[row, SHOWN] == 0:
             side[row, BITS] = _CHANGED | _LISTED
-            side[row, PARTNERS] = side[row, TOLD] = 0
+            side[row, PARTNERS] = side[row, EMITTED] = 0
             if side[row, KEY] >= 0:
                 _link(side, heads, port, row)
         concerned[port, kept] = row
@@ -164,11 +164,11 @@ def _pairs(
                 return n
             following = theirs[y, AFTER]
             changes = theirs[y, BITS] & _CHANGED != 0
-            asked = not (port == 0 and changes)
-            if asked and condition != 0:
+            joins = not (port == 0 and changes)
+            if joins and condition != 0:
                 pair[port], pair[1 - port] = x, y
-                asked = call_operator(condition, descriptor, 0) != 0
-            if asked:
+                joins = call_operator(condition, descriptor, 0) != 0
+            if joins:
                 y_was, y_now = theirs[y, SHOWN], theirs[y, HELD]
                 if shows and x_now * y_now != x_was * y_was:
                     out[port, n], out[1 - port, n] = x, y
@@ -188,7 +188,7 @@ def _pairs(
 
 
 @njit(f"int64({_TABLE}, {_TABLE}, int64, int64, {_WORDS}, {_TABLE}, int64)", nogil=True, cache=True)
-def _tell(side: Any, concerned: Any, port: int, kind: int, control: Any, out: Any, n: int) -> int:
+def _emit(side: Any, concerned: Any, port: int, kind: int, control: Any, out: Any, n: int) -> int:
     """Writes the changes that a side itself emits (``kind``) for the rows in ``concerned``; returns
     the new number of changes in ``out``. PLACE stays where the next call must continue."""
     now = control[NOW]
@@ -196,25 +196,25 @@ def _tell(side: Any, concerned: Any, port: int, kind: int, control: Any, out: An
         if n + 2 > out.shape[1]:
             return n
         row = concerned[port, control[PLACE]]
-        held, told, met = side[row, HELD], side[row, TOLD], side[row, PARTNERS] > 0
+        held, emitted, met = side[row, HELD], side[row, EMITTED], side[row, PARTNERS] > 0
         other = NONE
         if kind == ANSWER:
             answered = side[row, BITS] & _MET != 0
             if answered != met:
-                if told != 0:
+                if emitted != 0:
                     out[port, n], out[1 - port, n] = row, SOME if answered else NONE
-                    out[_TIME, n], out[_WEIGHT, n] = now, -told
+                    out[_TIME, n], out[_WEIGHT, n] = now, -emitted
                     n += 1
-                told = 0
+                emitted = 0
                 side[row, BITS] ^= _MET
             other = SOME if met else NONE
         elif met:
             held = 0
-        if held != told:
+        if held != emitted:
             out[port, n], out[1 - port, n] = row, other
-            out[_TIME, n], out[_WEIGHT, n] = now, held - told
+            out[_TIME, n], out[_WEIGHT, n] = now, held - emitted
             n += 1
-        side[row, TOLD] = held
+        side[row, EMITTED] = held
         control[PLACE] += 1
     return n
 
@@ -291,16 +291,16 @@ def join_changes(
             )  # fmt: skip
             if control[PLACE] < control[CHANGING + 1]:
                 return n
-            control[PHASE], control[PLACE] = _TELL_LEFT, 0
-        if control[PHASE] == _TELL_LEFT:
+            control[PHASE], control[PLACE] = _EMIT_LEFT, 0
+        if control[PHASE] == _EMIT_LEFT:
             if of_left != NOTHING:
-                n = _tell(left, concerned, 0, of_left, control, out, n)
+                n = _emit(left, concerned, 0, of_left, control, out, n)
                 if control[PLACE] < control[LISTED]:
                     return n
-            control[PHASE], control[PLACE] = _TELL_RIGHT, 0
-        if control[PHASE] == _TELL_RIGHT:
+            control[PHASE], control[PLACE] = _EMIT_RIGHT, 0
+        if control[PHASE] == _EMIT_RIGHT:
             if of_right != NOTHING:
-                n = _tell(right, concerned, 1, of_right, control, out, n)
+                n = _emit(right, concerned, 1, of_right, control, out, n)
                 if control[PLACE] < control[LISTED + 1]:
                     return n
             _close(left, heads, concerned, control, 0)

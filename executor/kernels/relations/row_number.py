@@ -14,7 +14,7 @@ from cql.executor.kernels.relations.changelog import order_of
 #: Words of ``place``, from which a run that lacked room continues: changes that are applied;
 #: partitions of the current instant that have written their changes; partitions that the instant
 #: touches; lines written. COME counts the arrivals of rows.
-ROWS, TOLD, MANY, MADE, COME = range(5)
+ROWS, WRITTEN, MANY, MADE, COME = range(5)
 
 
 @njit(
@@ -104,7 +104,7 @@ def _forget(nodes: Any, control: Any, root: Any, limit: int, held: Any, path: An
 
 
 @njit("int64(int64[:, ::1], int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def _tell(out: Any, made: int, row: int, number: int, time: int, weight: int) -> int:
+def _write_line(out: Any, made: int, row: int, number: int, time: int, weight: int) -> int:
     out[made, 0], out[made, 1], out[made, 2], out[made, 3] = row, number, time, weight
     return made + 1
 
@@ -152,9 +152,9 @@ def number_rows(
     )  # fmt: skip
     path = np.empty(DEPTH, np.int64)
     i = place[ROWS]
-    while i < times.size or place[TOLD] < place[MANY]:
-        if place[TOLD] >= place[MANY]:
-            place[TOLD] = place[MANY] = 0
+    while i < times.size or place[WRITTEN] < place[MANY]:
+        if place[WRITTEN] >= place[MANY]:
+            place[WRITTEN] = place[MANY] = 0
             now_time = times[i]
             while i < times.size and times[i] == now_time:
                 row, q = ids[i], partitions[i]
@@ -174,8 +174,8 @@ def number_rows(
             for j in range(place[MANY]):
                 marked[touched[j]] = 0
         time = times[i - 1]
-        while place[TOLD] < place[MANY]:
-            q = touched[place[TOLD]]
+        while place[WRITTEN] < place[MANY]:
+            q = touched[place[WRITTEN]]
             n = _first(nodes, roots[q], limit, chosen, now, now_many, path)
             wanted = place[MADE]
             row = heads[q]
@@ -193,13 +193,13 @@ def number_rows(
             while row >= 0:
                 for number in range(shown[row], shown[row] + shown_many[row]):
                     if number < now[row] or number >= now[row] + now_many[row]:
-                        made = _tell(out, made, row, number, time, -1)
+                        made = _write_line(out, made, row, number, time, -1)
                 row = following[row]
             for j in range(n):
                 row = chosen[j]
                 for number in range(now[row], now[row] + now_many[row]):
                     if number < shown[row] or number >= shown[row] + shown_many[row]:
-                        made = _tell(out, made, row, number, time, 1)
+                        made = _write_line(out, made, row, number, time, 1)
             row = heads[q]
             while row >= 0:
                 shown_many[row] = 0
@@ -211,7 +211,7 @@ def number_rows(
                 shown[row], shown_many[row] = now[row], now_many[row]
                 now_many[row] = 0
             place[MADE] = made
-            place[TOLD] += 1
+            place[WRITTEN] += 1
             if forget:
                 _forget(nodes, control, roots[q : q + 1], limit, held, path)
     return 0

@@ -13,9 +13,8 @@ Since groups move, an entry names its group by a number that is never reused. Th
 form a list, from the latest to the earliest. The entries of a group that leaves stay and are
 marked; when the marked entries are the majority, the other entries are compacted, in their order.
 
-The words behind the tables are the request (ASKED), then for each table of kept entries the address
-of an array with the number of marked entries of each window.
-"""
+The words behind the tables are the request (REQUEST), then for each table of kept entries the
+address of an array with the number of marked entries of each window."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ from cql.executor.kernels.windows.region_table import (
 
 #: The request: a value, whether it is NULL, the first and the last window; and the slot of the
 #: current window, -1 if there is none.
-ASKED = ("asked_value", "asked_null", "asked_from", "asked_to", "asked_slot")
-VALUE, NULL, FROM, TO, SLOT = range(len(ASKED))
+REQUEST = ("requested_value", "requested_null", "requested_from", "requested_to", "requested_slot")
+VALUE, NULL, FROM, TO, SLOT = range(len(REQUEST))
 
 # Words of a group behind its key.
 AFTER, BEFORE, OF_VALUE, OF_NULL = range(4)
@@ -81,8 +80,8 @@ def _table(desc: int, table: int) -> int:
 
 
 @njit(inline="always")
-def _asked(desc: int) -> Any:
-    return words(_table(desc, words(desc, FIRST_TABLE)[TABLES]), len(ASKED))
+def _request(desc: int) -> Any:
+    return words(_table(desc, words(desc, FIRST_TABLE)[TABLES]), len(REQUEST))
 
 
 @njit(inline="always")
@@ -100,8 +99,8 @@ def _marked(desc: int, table: int) -> Any:
     """By slot of the window: the number of entries of a table that belong to groups that have
     left."""
     d = words(desc, FIRST_TABLE)
-    behind = words(_table(desc, d[TABLES]), len(ASKED) + table)
-    return words(behind[len(ASKED) + table - 1], d[SLOTS])
+    behind = words(_table(desc, d[TABLES]), len(REQUEST) + table)
+    return words(behind[len(REQUEST) + table - 1], d[SLOTS])
 
 
 @njit(inline="always")
@@ -293,12 +292,12 @@ def _drop_marked(desc: int, slot: int, table: int) -> None:
 
 
 @njit("int64(int64, int64, int64[::1])", cache=True)
-def groups_asked(desc: int, slot: int, found: Any) -> int:
+def requested_groups(desc: int, slot: int, found: Any) -> int:
     """The number of groups of the requested value in a window. Writes the groups to ``found``, as
     many as fit."""
-    asked, block, values, n = _asked(desc), _groups(desc), _values(desc), 0
+    request, block, values, n = _request(desc), _groups(desc), _values(desc), 0
     key = words(block, BLOCK)[HASHED]
-    group = _record(values, slot, _find(values, slot, asked[VALUE], asked[NULL]))[FIRST]
+    group = _record(values, slot, _find(values, slot, request[VALUE], request[NULL]))[FIRST]
     while group != 0:
         if n < found.size:
             found[n] = group - 1
@@ -330,8 +329,8 @@ def kept_of(desc: int, slot: int, table: int, groups: Any, owner: Any, places: A
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def value_entry(desc: Any, slot: Any) -> Any:
     """The entry of the requested value, which is created if it does not exist; -1: no room."""
-    asked, block = _asked(desc), _values(desc)
-    found = _find(block, slot, asked[VALUE], asked[NULL])
+    request, block = _request(desc), _values(desc)
+    found = _find(block, slot, request[VALUE], request[NULL])
     if found >= 0:
         return found
     t = words(block, BLOCK)
@@ -341,7 +340,7 @@ def value_entry(desc: Any, slot: Any) -> Any:
         return -1
     counts[slot] = entry + 1
     record = _record(block, slot, entry)
-    record[0], record[1], record[FIRST] = asked[VALUE], asked[NULL], 0
+    record[0], record[1], record[FIRST] = request[VALUE], request[NULL], 0
     base = words(t[BASES], slot + 1)[slot]
     index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
     code = _code(block, slot, entry)
@@ -356,14 +355,14 @@ def value_entry(desc: Any, slot: Any) -> Any:
 def link_group(desc: Any, slot: Any) -> Any:
     """Links the latest group of a window as the first group of the requested value, which must have
     an entry. Returns the number of groups of the window."""
-    asked, block = _asked(desc), _groups(desc)
+    request, block = _request(desc), _groups(desc)
     t = words(block, BLOCK)
     n = words(t[COUNTS], slot + 1)[slot]
-    value = _record(_values(desc), slot, _find(_values(desc), slot, asked[VALUE], asked[NULL]))
+    value = _record(_values(desc), slot, _find(_values(desc), slot, request[VALUE], request[NULL]))
     key = t[HASHED]
     group = _record(block, slot, n - 1)
     group[key + AFTER], group[key + BEFORE] = value[FIRST], 0
-    group[key + OF_VALUE], group[key + OF_NULL] = asked[VALUE], asked[NULL]
+    group[key + OF_VALUE], group[key + OF_NULL] = request[VALUE], request[NULL]
     if value[FIRST] != 0:
         _record(block, slot, value[FIRST] - 1)[key + BEFORE] = n
     value[FIRST] = n
@@ -375,25 +374,25 @@ def next_group(desc: Any, _: Any) -> Any:
     """A group of the requested value in the current window. If the current window has none, the
     first requested window that has one becomes current. -1: no requested window has a group of the
     value."""
-    d, asked = words(desc, FIRST_TABLE), _asked(desc)
+    d, request = words(desc, FIRST_TABLE), _request(desc)
     values = _values(desc)
-    slot = asked[SLOT]
+    slot = request[SLOT]
     if slot >= 0:
-        found = _find(values, slot, asked[VALUE], asked[NULL])
+        found = _find(values, slot, request[VALUE], request[NULL])
         if found >= 0:
             return _record(values, slot, found)[FIRST] - 1
     slots, slot, first = d[SLOTS], -1, INFINITY
     places, ids, heap = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), words(d[HEAP], slots)
     for i in range(d[OPEN]):
         window = heap[i]
-        if asked[FROM] <= window and window <= asked[TO] and window < first:
+        if request[FROM] <= window and window <= request[TO] and window < first:
             one = find_slot(places, ids, 2 * slots - 1, window)
-            if _find(values, one, asked[VALUE], asked[NULL]) >= 0:
+            if _find(values, one, request[VALUE], request[NULL]) >= 0:
                 slot, first = one, window
-    asked[SLOT] = slot
+    request[SLOT] = slot
     if slot < 0:
         return -1
-    return _record(values, slot, _find(values, slot, asked[VALUE], asked[NULL]))[FIRST] - 1
+    return _record(values, slot, _find(values, slot, request[VALUE], request[NULL]))[FIRST] - 1
 
 
 @njit("void(int64, int64, int64, int64)", cache=True)
@@ -412,8 +411,8 @@ def _set_first(desc: int, slot: int, group: int, first: int) -> None:
 def drop_group(desc: Any, group: Any) -> Any:
     """Removes a group from the current window; returns 1 if the group was the last one and the
     window is closed."""
-    asked, block = _asked(desc), _groups(desc)
-    slot = asked[SLOT]
+    request, block = _request(desc), _groups(desc)
+    slot = request[SLOT]
     t = words(block, BLOCK)
     key = t[HASHED]
     record = _record(block, slot, group)
@@ -437,7 +436,7 @@ def drop_group(desc: Any, group: Any) -> Any:
     groups = words(t[COUNTS], slot + 1)[slot]
     if groups == 0:
         _close(desc, slot)
-        asked[SLOT] = -1
+        request[SLOT] = -1
         return 1
     for table in range(1, words(desc, FIRST_TABLE)[TABLES] - 1):
         # Compaction visits all entries and all groups, so it waits until the marked entries are

@@ -43,8 +43,8 @@ _AT_ONCE = 1 << 22
 @dataclass(frozen=True, slots=True)
 class ValueLog:
     """The values that some calls share. ``calls``: the numbers of these calls. ``listed``: the log
-    lists rows in arrival order; else it counts different values. ``asks`` (counted): a call needs
-    the order of the values. ``distinct``: equal values count once."""
+    lists rows in arrival order; else it counts different values. ``needs_order`` (counted): a call
+    needs the order of the values. ``distinct``: equal values count once."""
 
     number: int
     calls: tuple[int, ...]
@@ -52,7 +52,7 @@ class ValueLog:
     where: Expr | None
     with_null: tuple[int, ...]
     listed: bool
-    asks: bool
+    needs_order: bool
     distinct: bool
 
 
@@ -175,10 +175,12 @@ class CountedValues(HeldValues):
         super().__init__(log, calls, workspace)
         self._lists = lists
         self._roots = np.zeros(0, np.int64)
-        self._questions = [q for k in log.calls if calls[k].holistic for q in _asked(calls[k])]
+        self._questions = [
+            q for k in log.calls if calls[k].holistic for q in _questions_of(calls[k])
+        ]
         kind = log.args[0].type
         self._how = kernel.AS_DOUBLES if kind.is_fraction else kernel.AS_INTEGERS
-        if kind.is_coded and log.asks:
+        if kind.is_coded and log.needs_order:
             self._how = kernel.BY_RANK
         self._values = np.empty(0, np.int64)
 
@@ -219,7 +221,7 @@ class CountedValues(HeldValues):
         by_rank = self._how == kernel.BY_RANK
         rank = self.workspace.dictionary.rank() if by_rank else np.zeros(1, np.int32)
         shares = np.array([float(p) for p, _ in questions])
-        asked = np.array([q for _, q in questions], np.int64)
+        kinds = np.array([q for _, q in questions], np.int64)
         moved, totals = np.empty(n, np.int64), np.empty(count, np.int64)
         fresh = np.empty(count, np.uint8)
         found = np.empty((count, len(questions), kernel.NEAR), np.int64)
@@ -227,7 +229,7 @@ class CountedValues(HeldValues):
         while wanted := kernel.count_values(
             self._nodes, self._control, self._roots, self._stale, owners, weights, kept, words,
             self._how, rank, self.log.distinct, pairs.owner, pairs.row_stop, pairs.pair_stop,
-            pairs.instants, moved, fresh, totals, shares, asked, found, self._lists, first,
+            pairs.instants, moved, fresh, totals, shares, kinds, found, self._lists, first,
             self._values, place,
         ):  # fmt: skip
             self._values = grown(self._values, max(2 * self._values.size, wanted))
@@ -239,10 +241,10 @@ class CountedValues(HeldValues):
         at = 0
         for k in self.log.calls:
             if self.calls[k].holistic:
-                told = len(_asked(self.calls[k]))
+                width = len(_questions_of(self.calls[k]))
                 some = (fresh != 0) & (totals > 0)
-                made |= self._results(k, totals, found[:, at : at + told], some)
-                at += told
+                made |= self._results(k, totals, found[:, at : at + width], some)
+                at += width
         return made
 
     def _release(self) -> None:
@@ -370,7 +372,7 @@ def piece(logs: Sequence[HeldValues], times: Times, first: int) -> int:
     return int(np.searchsorted(times, times[stop - 1], side="right"))
 
 
-def _asked(call: AggregateCall) -> list[tuple[Fraction, int]]:
+def _questions_of(call: AggregateCall) -> list[tuple[Fraction, int]]:
     """The questions of a call to counted values, (share, kind) each (``kernel.count_values``)."""
     down = 4 * call.order[0][0]
     if call.fn == "mode":

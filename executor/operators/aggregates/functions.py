@@ -339,7 +339,7 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     )
 
 
-def _picked(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+def _value_at_extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     """max_by and min_by: the value, NULL or not, of the row whose other argument is extreme; among
     several such rows, of the first by (window attribute, arrival)."""
     by: DataType = call.args[1].type
@@ -404,8 +404,8 @@ _BUILDERS: dict[str, _Builder] = {
     "var_pop": _moment,
     "first": _edge,
     "last": _edge,
-    "max_by": _picked,
-    "min_by": _picked,
+    "max_by": _value_at_extreme,
+    "min_by": _value_at_extreme,
     "bool_and": _logical,
     "bool_or": _logical,
 }

@@ -121,7 +121,7 @@ def join(kernel: KernelText, logs: Sequence[Log]) -> None:
             body.lines(f"head{s}[gone] = -1", f"tail{s}[gone] = -1")
 
 
-def ask_results(kernel: KernelText) -> None:
+def request_results(kernel: KernelText) -> None:
     """Requests the results, once for all sessions that the watermark closes."""
     with kernel.body.block(f"if {kernel.word('results_to')} < {kernel.word('watermark')}:"):
         kernel.body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = 0", "break")

@@ -39,7 +39,7 @@ class DupelimOperator:
             "lines": np.zeros(width * most, np.int64),
             "ids": np.zeros(most, np.int64),
             "fresh": np.zeros(most, np.uint8),
-            "picked": np.zeros(most, np.int32),
+            "chosen": np.zeros(most, np.int32),
             "targets": np.zeros(most, np.int32),
         }
         workspace.resize(0, sum(a.nbytes for a in self._scratch.values()), BUFFERS)
@@ -49,7 +49,7 @@ class DupelimOperator:
         d[[kernel.COLUMNS, kernel.BY, kernel.IN_ORDER]] = len(columns), node.by, node.in_order
         d[[kernel.WATERMARK, kernel.SWEPT, kernel.SWEEP_AT]] = NEVER, NEVER, _LEAST
         d[[kernel.WIDTH, kernel.MOST]] = width, most
-        words = (kernel.LINES, kernel.IDS, kernel.FRESH, kernel.PICKED, kernel.TARGETS)
+        words = (kernel.LINES, kernel.IDS, kernel.FRESH, kernel.CHOSEN, kernel.TARGETS)
         d[[*words]] = [array.ctypes.data for array in self._scratch.values()]
         self.descriptor = d
         self.address = int(kernel.dupelim.address)
@@ -75,11 +75,11 @@ class DupelimOperator:
     def _sweep(self) -> None:
         """Removes the keys whose time is below the watermark."""
         d, live, keys = self.descriptor, self._index.live, self._index.arrays[1]
-        passed = int(d[kernel.WATERMARK])
-        gone = live if passed == INFINITY else live[keys[live, self.node.by] < passed]
+        watermark = int(d[kernel.WATERMARK])
+        gone = live if watermark == INFINITY else live[keys[live, self.node.by] < watermark]
         self._index.give_back(gone)
         self._purged += gone.size
-        d[kernel.SWEPT] = passed
+        d[kernel.SWEPT] = watermark
         left = live.size - gone.size
         d[kernel.SWEEP_AT] = max(_LEAST, 2 * left, self._index.capacity // 4)
 

@@ -94,8 +94,8 @@ def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] =
         return False
     types = tuple(key.type for key in keys)
     kernel = _write((schema, tuple(keys), types, tuple(conditions), False))
-    asks = (kernel.tables, kernel.functions, kernel.sites, kernel.zones, kernel.parts)
-    return not any(asks) and not kernel.uses_rank
+    needs = (kernel.tables, kernel.functions, kernel.sites, kernel.zones, kernel.parts)
+    return not any(needs) and not kernel.uses_rank
 
 
 @dataclass(slots=True)
@@ -134,11 +134,11 @@ def _write(
         for c in range(width):
             for word in (data_word(c), mask_word(c)):
                 body.line(f"o[{word}] = u[{word}]")
-        said = f"{PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]"
-        body.line(f"said = words(u[{PUNCTUATION_ADDRESS}], {said})")
-        body.line(f"says = words(o[{PUNCTUATION_ADDRESS}], {said})")
-        with body.block(f"for k in range({said}):"):
-            body.line("says[k] = said[k]")
+        size = f"{PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]"
+        body.line(f"arrived = words(u[{PUNCTUATION_ADDRESS}], {size})")
+        body.line(f"leaving = words(o[{PUNCTUATION_ADDRESS}], {size})")
+        with body.block(f"for k in range({size}):"):
+            body.line("leaving[k] = arrived[k]")
         kernel.declare("parts", kernel.word("parts"))
         kernel.declare("part", f"as_i16(o[{data_word(width + 2)}], n)")
         with body.block("for i in range(n):"):
@@ -147,14 +147,14 @@ def _write(
             scope.columns = morsel_columns(schema)
             # Evaluates conditions and keys for every row, without branches, so that the compiler
             # can hash several rows at once: no expression here can fail.
-            asked = [passes(emit(condition, scope)) for condition in conditions]
+            tests = [passes(emit(condition, scope)) for condition in conditions]
             codes = [emit(key, scope) for key in keys]
             if ranged:
                 body.line(f"q = {_range_of(codes[0], kernel)}")
             else:
                 body.line(f"h = {spread(codes, types, kernel)}")
                 body.line(f"q = {partition_of('h', 'parts')}")
-            body.line(f"part[r] = q if {' and '.join(asked)} else -1" if asked else "part[r] = q")
+            body.line(f"part[r] = q if {' and '.join(tests)} else -1" if tests else "part[r] = q")
         body.line(f"split_rows(morsel, u[{OUT}], {width}, parts)")
         passed = "n"
         if conditions:

@@ -59,15 +59,17 @@ class Instances:
         return sum(getattr(i, "state_bytes", 0) for i in self.instances)
 
     def too_late(self) -> list[tuple[str, int]]:
-        told: list[list[tuple[str, int]]] = [getattr(i, "too_late", list)() for i in self.instances]
-        return [(ports[0][0], sum(n for _, n in ports)) for ports in zip(*told, strict=True)]
+        reported: list[list[tuple[str, int]]] = [
+            getattr(i, "too_late", list)() for i in self.instances
+        ]
+        return [(ports[0][0], sum(n for _, n in ports)) for ports in zip(*reported, strict=True)]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         for instance in self.instances:
             instance.map_codes(change)
 
 
-class PartedOperator(Instances):
+class PartitionedOperator(Instances):
     """One instance per partition. The last ``order`` columns of the outputs give the order in which
     the runtime merges them (0: no order). ``split``: the inputs list the rows of each partition
     (``operators.flow.hash_split``); otherwise each instance searches all rows for its own."""

@@ -22,10 +22,10 @@ _FEWEST = 256
 
 class UnionOperator:
     """``attributes``: output columns with punctuation (the same index in every input). ``names``:
-    the name of each port's input. ``promised``: (attribute, key column) of per-key watermarks, one
-    watermark on the attribute for each value of the key column (out-of-order paper, A.2.1). State:
-    ``entries``, one per value (``kernels.flow.union_values`` defines the words), and their
-    ``index``."""
+    the name of each port's input. ``keyed_watermark``: (attribute, key column) of per-key
+    watermarks, one watermark on the attribute for each value of the key column (out-of-order paper,
+    A.2.1). State: ``entries``, one per value (``kernels.flow.union_values`` defines the words), and
+    their ``index``."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class UnionOperator:
         names: tuple[str, ...],
         attributes: tuple[int, ...],
         workspace: Workspace,
-        promised: tuple[int, int] | None = None,
+        keyed_watermark: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
         self.state: State = {}
@@ -56,8 +56,8 @@ class UnionOperator:
         self._workspace = workspace
         self._is_text = False
         self._values: Words = np.zeros(0, np.int64)
-        if promised is not None:
-            self._know_values(schema, attributes, *promised)
+        if keyed_watermark is not None:
+            self._know_values(schema, attributes, *keyed_watermark)
 
     def _know_values(
         self, schema: Schema, attributes: tuple[int, ...], attribute: int, by: int

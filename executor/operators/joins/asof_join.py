@@ -16,7 +16,7 @@ from cql.base.types import DataType
 from cql.executor.kernels.joins.asof import nearest
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.relations.changelog_operator import Times, Waiting, promises_of
+from cql.executor.operators.relations.changelog_operator import Times, Waiting, punctuations_of
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
@@ -37,7 +37,7 @@ _KEYS = 1 << 10
 
 
 class Side:
-    """An input. ``bound``: its watermark or, while the input is ``idle``, that of the other."""
+    """An input. ``watermark``: its own or, while the input is ``idle``, that of the other."""
 
     def __init__(self, node: Physical, time: int, keys: list[int]) -> None:
         self.name = ", ".join(s.name for s in sources(node))
@@ -46,18 +46,18 @@ class Side:
         self.keys = keys
         self.types: list[DataType] = [node.schema[c].type for c in keys]
         self.waiting = Waiting(node.schema, time)
-        self.bound = NEVER
+        self.watermark = NEVER
         self.idle = self.ended = False
         self.too_late = 0
 
-    def hear(self, morsel: Morsel) -> None:
-        for attribute, value in promises_of(morsel):
+    def receive(self, morsel: Morsel) -> None:
+        for attribute, value in punctuations_of(morsel):
             if attribute == END_OF_INPUT:
-                self.ended, self.bound = True, INFINITY
+                self.ended, self.watermark = True, INFINITY
             elif attribute == IDLE:
                 self.idle = value != 0
             elif attribute == self.time:
-                self.bound = max(self.bound, value)
+                self.watermark = max(self.watermark, value)
 
     def without_key(self, rows: State) -> Flags:
         found = np.zeros(count(rows), bool)
@@ -80,7 +80,7 @@ class AsofJoinOperator(RowsOperator):
         self.right = Side(node.right, node.times[1], [b for _, b in node.keys])
         at = node.columns.index(node.times[0]) if node.times[0] in node.columns else None
         self._time_out = at
-        self._promised = NEVER
+        self._punctuated = NEVER
         self._idling = False
         self._null_keys = self._left_rows = self._unmatched = self._taken = 0
 
@@ -90,21 +90,21 @@ class AsofJoinOperator(RowsOperator):
         side = (self.left, self.right)[int(morsel.words[PORT])]
         if morsel.words[ROWS] > 0:
             self._take(side, rows_of(morsel, side.schema))
-        before = self.left.bound, self.right.bound
-        side.hear(morsel)
+        before = self.left.watermark, self.right.watermark
+        side.receive(morsel)
         self._wait_for_no_idle()
         self.ready = no_rows(self.output)
-        if (self.left.bound, self.right.bound) != before:
+        if (self.left.watermark, self.right.watermark) != before:
             self.ready = self.release()
             if self.left.ended and not self.left.waiting.rows:
                 self.right.waiting.parts = []  # no left row needs them any more
                 self.forget_all()
-        self._promise()
+        self._punctuate()
         return None
 
     def _take(self, side: Side, rows: State) -> None:
-        if side.bound > NEVER:
-            late = side.waiting.times(rows) < side.bound
+        if side.watermark > NEVER:
+            late = side.waiting.times(rows) < side.watermark
             if late.any():  # below the bound that the side got while it was idle
                 side.too_late += int(late.sum())
                 rows = take(rows, ~late)
@@ -129,22 +129,22 @@ class AsofJoinOperator(RowsOperator):
         if left.ended or right.ended or left.idle == right.idle:
             return
         if right.idle:
-            right.bound = max(right.bound, _moved(left.bound, shift))
+            right.watermark = max(right.watermark, _moved(left.watermark, shift))
         else:
-            left.bound = max(left.bound, _moved(right.bound, -shift))
+            left.watermark = max(left.watermark, _moved(right.watermark, -shift))
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         ended = self.left.ended and self.right.ended
-        bound = self.released_until()
-        if self._time_out is not None and bound > self._promised and not ended:
-            self._promised = bound
-            self.promises.append((self._time_out, bound))
+        released = self.released_until()
+        if self._time_out is not None and released > self._punctuated and not ended:
+            self._punctuated = released
+            self.punctuations.append((self._time_out, released))
         if ended:
-            self.promises.append((END_OF_INPUT, INFINITY))
+            self.punctuations.append((END_OF_INPUT, INFINITY))
         idling = all(s.idle or s.ended for s in (self.left, self.right)) and not ended
         if idling != self._idling:
             self._idling = idling
-            self.promises.append((IDLE, int(idling)))
+            self.punctuations.append((IDLE, int(idling)))
 
     # -- output ------------------------------------------------------------------------------------
 
@@ -232,21 +232,21 @@ class BackwardJoinOperator(AsofJoinOperator):
         self._latest_times = np.zeros(0, np.int64)
         self._there = np.zeros(0, bool)
         self._last = np.zeros(0, np.int64)
-        self._passed = NEVER
+        self._watermark = NEVER
         self._look_at = _KEYS
 
     def released_until(self) -> int:
-        return self._passed
+        return self._watermark
 
     def release(self) -> State:
         shift = self.node.shift
-        bound = min(self.left.bound, _moved(self.right.bound, -shift))
-        if bound <= self._passed:
+        released = min(self.left.watermark, _moved(self.right.watermark, -shift))
+        if released <= self._watermark:
             return no_rows(self.output)
-        self._passed = bound
+        self._watermark = released
         left, right = (
-            self.left.waiting.before(bound),
-            self.right.waiting.before(_moved(bound, shift)),
+            self.left.waiting.before(released),
+            self.right.waiting.before(_moved(released, shift)),
         )
         left_times, right_times = self.left.waiting.times(left), self.right.waiting.times(right)
         right_times = right_times - shift
@@ -308,8 +308,8 @@ class BackwardJoinOperator(AsofJoinOperator):
         if self.node.tolerance is None or self._index.capacity < self._look_at:
             return
         live = self._index.live
-        if live.size >= self._look_at and self._passed != INFINITY:
-            old = self._latest_times[live] < self._passed - self.node.tolerance
+        if live.size >= self._look_at and self._watermark != INFINITY:
+            old = self._latest_times[live] < self._watermark - self.node.tolerance
             self._index.give_back(live[old])
             self._there[live[old]] = False
             self._look_at = max(_KEYS, 2 * (live.size - int(old.sum())))
@@ -352,15 +352,15 @@ class ForwardJoinOperator(AsofJoinOperator):
     def release(self) -> State:
         shift = self.node.shift
         left, right = (
-            self.left.waiting.before(self.left.bound),
-            self.right.waiting.before(self.right.bound),
+            self.left.waiting.before(self.left.watermark),
+            self.right.waiting.before(self.right.watermark),
         )
         left_times = np.ascontiguousarray(self.left.waiting.times(left))
         right_times = self.right.waiting.times(right) - shift
         found = self._found(left, left_times, right, right_times)
-        leave, until = count(left), self.left.bound
+        leave, until = count(left), self.left.watermark
         final = found >= 0
-        complete = _moved(self.right.bound, -shift)
+        complete = _moved(self.right.watermark, -shift)
         if complete != INFINITY:
             final |= self.left.without_key(left)
             if self.node.tolerance is not None and complete != NEVER:
@@ -370,8 +370,10 @@ class ForwardJoinOperator(AsofJoinOperator):
                 until = int(left_times[leave])
         self._until = max(self._until, until)
         self.left.waiting.put_back(take(left, slice(leave, None)))
-        asked = int(np.searchsorted(right_times, until)) if until != INFINITY else right_times.size
-        self.right.waiting.put_back(take(right, slice(asked, None)))
+        reached = (
+            int(np.searchsorted(right_times, until)) if until != INFINITY else right_times.size
+        )
+        self.right.waiting.put_back(take(right, slice(reached, None)))
         found = found[:leave]
         if self.node.tolerance is not None:
             met = np.flatnonzero(found >= 0)

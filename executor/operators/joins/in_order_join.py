@@ -44,7 +44,7 @@ class WindowJoinOperator(GeneratedOperator):
         self.inputs, self.directories = code.inputs, code.directories
         for one in self.inputs:
             self._take_rows(one, _ROWS)
-            for word in ("bound", "promised"):
+            for word in ("watermark", "punctuated"):
                 self.set(f"{word}{one.port}", NEVER)
             others = [o.port for o in self.inputs if o is not one]
             for other in others:
@@ -52,11 +52,11 @@ class WindowJoinOperator(GeneratedOperator):
             far = max(node.reach(one.port, other) for other in others)
             self.set(f"far{one.port}", min(max(0, far), NO_BOUND))
             self.set(f"time{one.port}", one.time)
-            self.set(f"promise{one.port}", NONE if one.promise is None else one.promise)
+            self.set(f"out_time{one.port}", NONE if one.out_time is None else one.out_time)
         for made in self.directories:
             self._take_keys(made, _KEYS)
         self._take_results(_ROWS)
-        self.set("promised", NEVER)
+        self.set("punctuated", NEVER)
         self.set("free", NONE)
         self.set("quantum", _UNLIMITED)
         self.set("rows", _ROWS)
@@ -83,7 +83,7 @@ class WindowJoinOperator(GeneratedOperator):
         found: dict[str, np.dtype[Any]] = {f"t{p}": np.dtype(np.int64)}
         found |= {f"{end}{p}": np.dtype(np.int32) for end in ("oldest", "newest")}
         for c in one.kept:
-            if c == one.time and not one.times_apart:
+            if c == one.time and not one.separate_times:
                 continue
             found[f"c{p}_{c}"] = stored_dtype(one.schema[c].type.storage)
             if one.schema[c].nullable:

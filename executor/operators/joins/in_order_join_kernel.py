@@ -152,9 +152,9 @@ class _WindowJoinWriter:
         """Appends the rows of the morsel to the input queue; leaves out rows with a NULL key or
         time, and rows below the bound of the input."""
         kernel, body, p = self.kernel, self.kernel.body, one.port
-        tail, bound = kernel.word(f"tail{p}"), kernel.word(f"bound{p}")
+        tail, watermark = kernel.word(f"tail{p}"), kernel.word(f"watermark{p}")
         body.lines(
-            f"tail, bound, begun = {tail}, {bound}, {tail}",
+            f"tail, watermark, begun = {tail}, {watermark}, {tail}",
             f"used = tail - {kernel.word(f'keep{p}')}",
         )
         with body.block(f"if used + n - u[{CURSOR}] > room{p}:"):
@@ -172,12 +172,12 @@ class _WindowJoinWriter:
                             body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
                 body.line(f"t = int64({scope.load(one.time).value})")
                 # The row is below the bound that the input got while it was idle.
-                with body.block("if t < bound:"):
+                with body.block("if t < watermark:"):
                     body.lines(f"{kernel.counter(f'too_late_{p}')} += 1", "continue")
                 self._store(one, scope)
             body.lines(f"u[{PHASE}] = 1", f"u[{CURSOR}] = n")
             body.line(f"{kernel.counter('rows_in')} += n")
-            body.lines(f"{tail} = tail", f"{bound} = bound")
+            body.lines(f"{tail} = tail", f"{watermark} = watermark")
             body.line(
                 f"{kernel.word(f'most{p}')} = max({kernel.word(f'most{p}')}, used + tail - begun)"
             )
@@ -189,21 +189,21 @@ class _WindowJoinWriter:
         body.lines(f"q = uint64(tail & mask{p})", f"t{p}[q] = t", f"oldest{p}[q] = -1")
         stored = self._stored(one)
         for c in one.kept:
-            if c == one.time and not one.times_apart:
+            if c == one.time and not one.separate_times:
                 continue
             code, place = scope.load(c), stored[c]
             body.line(f"{kernel.declare(place.data, place.data_view)}[q] = {code.value}")
             if place.mask is not None:
                 mask = kernel.declare(place.mask, place.mask_view)
                 body.line(f"{mask}[q] = 1 if {code.valid} else 0")
-        body.lines("tail += 1", "bound = t")
+        body.lines("tail += 1", "watermark = t")
 
     def _stored(self, one: Input) -> list[Lazy]:
         """The columns of row ``r<port>`` of the ring. The kernel never reads a column not kept."""
         kernel, p, found = self.kernel, one.port, []
         for c, f in enumerate(one.schema):
             data, room, at = f"c{p}_{c}", f"room{p}", f"r{p}"
-            if c == one.time and not one.times_apart:  # a row without a time is not stored
+            if c == one.time and not one.separate_times:  # a row without a time is not stored
                 found.append(Lazy(f"t{p}", "", None, "", f.type, at))
                 continue
             if c not in one.kept:
@@ -218,7 +218,7 @@ class _WindowJoinWriter:
     def _front(self, p: int) -> str:
         """The time of the input's next row to join; if its queue is empty, the lowest time that a
         later row can have."""
-        return f"(t{p}[uint64(done{p} & mask{p})] if done{p} < tail{p} else bound{p})"
+        return f"(t{p}[uint64(done{p} & mask{p})] if done{p} < tail{p} else watermark{p})"
 
     # -- joining rows, sending results -------------------------------------------------------------
 
@@ -229,7 +229,8 @@ class _WindowJoinWriter:
         for one in self.inputs:
             p = one.port
             body.lines(
-                f"tail{p} = {kernel.word(f'tail{p}')}", f"bound{p} = {kernel.word(f'bound{p}')}"
+                f"tail{p} = {kernel.word(f'tail{p}')}",
+                f"watermark{p} = {kernel.word(f'watermark{p}')}",
             )
             body.line(f"front{p} = {self._front(p)}")
         adaptive = kernel.word("adaptive")
@@ -278,7 +279,7 @@ class _WindowJoinWriter:
                 body.line(f"x = t{p}[uint64(gone{p} & mask{p})]")
                 with body.block("if best < 0 or x < first:"):
                     body.lines(f"best = {p}", "first = x")
-        with body.block(f"if best < 0 or not ({self._passed()}):"):
+        with body.block(f"if best < 0 or not ({self._is_complete()}):"):
             body.line("break")
         for one in self.inputs:
             p = one.port
@@ -310,7 +311,7 @@ class _WindowJoinWriter:
         with self.kernel.body.block("if quantum == 0:"):
             self.kernel.body.lines("status = 1", "break")
 
-    def _passed(self) -> str:
+    def _is_complete(self) -> str:
         """Whether no input can bring a row before the row of input ``best`` at time ``first``."""
         found = (
             f"(front{i.port} > first or (front{i.port} == first and {i.port} >= best))"
@@ -332,12 +333,12 @@ class _WindowJoinWriter:
         """Removes the oldest rows from the lists of their keys, in which they stand first, once no
         later row of the other inputs can join them."""
         body, p = self.kernel.body, one.port
-        passed = " and ".join(
+        expired = " and ".join(
             f"front{o.port} > t{p}[uint64(head{p} & mask{p})] + reach{p}_{o.port}"
             for o in self.inputs
             if o is not one
         )
-        with body.block(f"while head{p} < done{p} and {passed}:"):
+        with body.block(f"while head{p} < done{p} and {expired}:"):
             body.line(f"row = uint64(head{p} & mask{p})")
             for made in self.directories:
                 if p in made.members:
@@ -360,11 +361,11 @@ class _WindowJoinWriter:
                 body.lines(f"best = {p}", f"first = front{p}")
         with body.block("if best < 0:"):
             body.line("break")
-        body.line(f"passed = {self._passed()}")
-        with body.block(f"if mode != {AHEAD} and not passed:"):
+        body.line(f"complete = {self._is_complete()}")
+        with body.block(f"if mode != {AHEAD} and not complete:"):
             body.line("break")
         all_gone = " and ".join(f"gone{i.port} == done{i.port}" for i in self.inputs)
-        body.line(f"direct = passed and {all_gone}")
+        body.line(f"direct = complete and {all_gone}")
 
     # -- a row and its partners --------------------------------------------------------------------
 
@@ -455,8 +456,8 @@ class _WindowJoinWriter:
             with body.block(f"if y{q} > high{depth}:"):
                 body.line("break")
             inner, now = _deeper(scope), [*bound, q]
-            self._ask_distances(now, inner)
-            later = self._ask(rest, now, inner)
+            self._check_distances(now, inner)
+            later = self._check_conditions(rest, now, inner)
             if len(now) == len(self.inputs):
                 self._result(one, depth, inner)
             else:
@@ -464,7 +465,9 @@ class _WindowJoinWriter:
                 with body.block("if status != 0:"):
                     body.lines(f"s{depth} = a{q}", "break")
 
-    def _ask(self, rest: list[Expr], bound: Sequence[int], scope: RowScope) -> list[Expr]:
+    def _check_conditions(
+        self, rest: list[Expr], bound: Sequence[int], scope: RowScope
+    ) -> list[Expr]:
         """Writes the conditions that read only the current rows; the kernel goes on with the next
         partner if one does not hold. Returns the other conditions."""
         there = {self.inputs[b].first + c for b in bound for c in range(len(self.inputs[b].schema))}
@@ -479,11 +482,11 @@ class _WindowJoinWriter:
                 self.kernel.body.line("continue")
         return later
 
-    def _ask_distances(self, bound: Sequence[int], scope: RowScope) -> None:
-        """Writes the conditions of ``node.apart`` between the last of the current rows and the
-        others."""
+    def _check_distances(self, bound: Sequence[int], scope: RowScope) -> None:
+        """Writes the conditions of ``node.column_bands`` between the last of the current rows and
+        the others."""
         ends = [i.first + len(i.schema) for i in self.inputs]
-        for band in self.node.apart:
+        for band in self.node.column_bands:
             ports = {
                 next(p for p, end in enumerate(ends) if c < end) for c in (band.left, band.right)
             }
@@ -491,8 +494,8 @@ class _WindowJoinWriter:
                 continue
             left, right = (scope.load(c).value for c in (band.left, band.right))
             low, high = (self.kernel.extra_constant(v) for v in (band.low, band.high))
-            apart = f"int64({right}) - int64({left})"
-            with self.kernel.body.block(f"if not ({low} <= {apart} <= {high}):"):
+            difference = f"int64({right}) - int64({left})"
+            with self.kernel.body.block(f"if not ({low} <= {difference} <= {high}):"):
                 self.kernel.body.line("continue")
 
     def _result(self, one: Input, depth: int, scope: RowScope) -> None:

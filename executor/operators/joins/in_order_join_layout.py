@@ -15,7 +15,7 @@ from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 @dataclass(frozen=True, slots=True)
 class Input:
     """An input of the kernel. ``first``: the number of its first column among the columns of all
-    inputs. ``kept``: the columns stored. ``promise``: the output column that holds the input's
+    inputs. ``kept``: the columns stored. ``out_time``: the output column that holds the input's
     time, and so gets its punctuation (None: there is none)."""
 
     port: int
@@ -23,10 +23,10 @@ class Input:
     first: int
     time: int
     kept: tuple[int, ...]
-    promise: int | None
+    out_time: int | None
 
     @property
-    def times_apart(self) -> bool:
+    def separate_times(self) -> bool:
         """Whether the time column is stored in addition to the int64 times."""
         return self.time in self.kept and self.schema[self.time].type.storage != "int64"
 
@@ -68,14 +68,14 @@ class JoinLayout:
         node, child = self.node, self.node.inputs[port]
         first, schema = node.first(port), child.schema
         read = {*node.columns, *columns_of(*node.rest)}
-        read |= {c for band in node.apart for c in (band.left, band.right)}
+        read |= {c for band in node.column_bands for c in (band.left, band.right)}
         keys = {c for members in node.keys for i, c in members if i == port}
         kept = tuple(c for c in range(len(schema)) if first + c in read or c in keys)
         time = node.times[port]
-        promise = None
+        out_time = None
         if time in progressing(child):
-            promise = next((k for k, c in enumerate(node.columns) if c == first + time), None)
-        return Input(port, schema, first, time, kept, promise)
+            out_time = next((k for k, c in enumerate(node.columns) if c == first + time), None)
+        return Input(port, schema, first, time, kept, out_time)
 
     def column(self, number: int, port: int) -> int | None:
         """The column of input ``port`` in set ``number`` of equal columns; None if it has none."""

@@ -155,7 +155,7 @@ class KeyLists:
         if any(kind.is_coded for kind in types):
             own = f"words(desc + {8 * kernel.words(CHUNK)}, {CHUNK})"
             spreads = kernel.declare("spreads", own)
-        body.line("picked = 0")
+        body.line("chosen_rows = 0")
         with body.block(f"for begin in range(0, n, {CHUNK}):"):
             body.line(f"rows = min({CHUNK}, n - begin)")
             with body.block("for k in range(rows):"):  # the compiler vectorises this loop
@@ -169,11 +169,11 @@ class KeyLists:
                     body.line(f"{spreads}[uint64(k)] = {spread(codes, types, kernel)}")
             with body.block("for k in range(rows):"):
                 body.line(f"h = {chunk}[uint64(k)]")
-                body.line("chosen[uint64(picked)] = begin + k")
-                body.line(f"{hashes}[uint64(picked)] = h")
+                body.line("chosen[uint64(chosen_rows)] = begin + k")
+                body.line(f"{hashes}[uint64(chosen_rows)] = h")
                 if spreads != chunk:
                     body.line(f"h = {spreads}[uint64(k)]")
-                body.line(f"picked += int64({partition_of('h', parts)} == {part})")
+                body.line(f"chosen_rows += int64({partition_of('h', parts)} == {part})")
 
     def look_ahead(
         self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None

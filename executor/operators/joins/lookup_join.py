@@ -147,8 +147,8 @@ class TableJoinOperator(GeneratedOperator):
         morsel.words[PHASE] = 1
 
     def counters(self) -> dict[str, int]:
-        told = {"table_rows": self.get("rows"), "table_versions": self._versions}
-        return self.counted() | told
+        reported = {"table_rows": self.get("rows"), "table_versions": self._versions}
+        return self.counted() | reported
 
     @property
     def state_bytes(self) -> int:

@@ -29,7 +29,8 @@ _PADS = 1 << 11
 
 class OopJoinOperator(GeneratedOperator):
     """``rows``: the rows of a morsel that the operator joins, as partition ``part`` of ``parts``.
-    ``placed``: the output has an order column, by which the outputs of all partitions are merged.
+    ``with_order_column``: the output has an order column, by which the outputs of all partitions
+    are merged.
 
     State: ``lrows`` and ``rrows``, rings of records; ``buckets``, per side the latest row of each
     list."""
@@ -43,9 +44,9 @@ class OopJoinOperator(GeneratedOperator):
         part: int = 0,
         parts: int = 1,
         *,
-        placed: bool = False,
+        with_order_column: bool = False,
     ) -> None:
-        code = oop_join_kernel.write((node, rows, placed))
+        code = oop_join_kernel.write((node, rows, with_order_column))
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
@@ -56,12 +57,17 @@ class OopJoinOperator(GeneratedOperator):
             self.fresh("hashes", workspace.morsel_rows, np.dtype(np.int64))
         for side in self.sides:
             self._take(side, _ROWS)
-            for word in ("bound", "latest", "latest2", "padded" if side.time is not None else ""):
+            for word in (
+                "watermark",
+                "latest",
+                "latest2",
+                "padded" if side.time is not None else "",
+            ):
                 self.set(side.name + word, NEVER)
             self.set(f"{side.name}pass", -1)
         self._take_buckets(self._wanted)
         for slot in self._slots:
-            if slot.endswith(" promised"):
+            if slot.endswith(" punctuated"):
                 self.set(slot, NEVER)
         if node.band is not None:
             self.set("lreach", min(node.band.high, NO_BOUND))
@@ -135,7 +141,7 @@ class OopJoinOperator(GeneratedOperator):
             return self.get(f"{side.name}padded")
         if self.get(f"{side.other}ended"):
             return INFINITY
-        return max(self.get(f"{side.other}bound"), -NO_BOUND) - self.get(f"{side.name}reach")
+        return max(self.get(f"{side.other}watermark"), -NO_BOUND) - self.get(f"{side.name}reach")
 
     @property
     def _wanted(self) -> int:

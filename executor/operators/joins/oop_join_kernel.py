@@ -91,8 +91,8 @@ class Rows(Enum):
 
 @once
 def write(part: tuple[OopJoinExec, Rows, bool]) -> JoinCode:
-    """Writes the kernel of a node for these rows. A ``placed`` kernel adds an order column behind
-    the others: the place of each pair among the pairs of all partitions."""
+    """Writes the kernel of a node for these rows. A ``with_order_column`` kernel adds an order
+    column behind the others: the place of each pair among the pairs of all partitions."""
     return _JoinWriter(*part).write()
 
 
@@ -100,7 +100,7 @@ def write(part: tuple[OopJoinExec, Rows, bool]) -> JoinCode:
 class _JoinWriter:
     node: OopJoinExec
     rows: Rows
-    placed: bool
+    with_order_column: bool
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyLists = field(init=False)
@@ -136,12 +136,12 @@ class _JoinWriter:
                 for side in self.sides:
                     self._leave(side)
                 with body.block("if status == 0:"):
-                    self._promise()
+                    self._punctuate()
             self._give_back()
             close_output(kernel)
             body.line("return status")
         sides = (len(side.schema) for side in self.sides)
-        written = kernel.operator(max(*sides, len(self.node.schema) + self.placed))
+        written = kernel.operator(max(*sides, len(self.node.schema) + self.with_order_column))
         return JoinCode(written, self.sides, self.keys.layout)
 
     def _declare(self) -> None:
@@ -177,8 +177,8 @@ class _JoinWriter:
                 scope = RowScope(kernel, "r")
                 scope.columns = morsel_columns(side.schema, side.name)
                 self.keys.pick(side.schema, side.keys, scope)
-                body.line(f"{kernel.word('picked')} = picked")
-        body.line(f"n = {kernel.word('picked')}")
+                body.line(f"{kernel.word('chosen_rows')} = chosen_rows")
+        body.line(f"n = {kernel.word('chosen_rows')}")
 
     @property
     def _smooth(self) -> bool:
@@ -196,7 +196,7 @@ class _JoinWriter:
         with body.block("for i in range(first, n):"):
             if self.keys.layout.words:
                 self._fetch_lists(side)
-            body.line(f"r = {row_at(kernel, 'i', parted=self.rows is not Rows.ALL)}")
+            body.line(f"r = {row_at(kernel, 'i', partitioned=self.rows is not Rows.ALL)}")
             if self.keys.layout.words:
                 self._look_ahead(side)
             if side.pads:
@@ -243,8 +243,8 @@ class _JoinWriter:
     def _look_ahead(self, side: Side) -> None:
         body = self.kernel.body
         with body.block(f"if i + {AHEAD_ROWS} < n:"):
-            parted = self.rows is not Rows.ALL
-            later = row_at(self.kernel, f"i + {AHEAD_ROWS}", parted=parted)
+            partitioned = self.rows is not Rows.ALL
+            later = row_at(self.kernel, f"i + {AHEAD_ROWS}", partitioned=partitioned)
             body.line(f"ahead = {later}")
             scope = RowScope(self.kernel, "ahead")
             scope.columns = morsel_columns(side.schema, side.name)
@@ -266,7 +266,7 @@ class _JoinWriter:
             if links:
                 self._begin_searches(side, _LINK_STEPS)
             with body.block(f"for g in range(i, min(i + {_TOGETHER}, n)):"):
-                body.line(f"ahead = {row_at(kernel, 'g', parted=self.rows is not Rows.ALL)}")
+                body.line(f"ahead = {row_at(kernel, 'g', partitioned=self.rows is not Rows.ALL)}")
                 scope = RowScope(kernel, "ahead")
                 scope.columns = morsel_columns(side.schema, s)
                 body.lines("least = 0", "most = 0")
@@ -290,11 +290,11 @@ class _JoinWriter:
         kernel, s, places = self.kernel, side.name, side.record.places
         search = kernel.declare(f"{s}search", f"desc + {8 * self._searches[s]}")
         about = kernel.declare(f"{s}about", f"words({search}, {ABOUT})")
-        told = [kernel.word(f"{s}rows"), side.record.size]
-        told += [places[k][0] if k in places else NONE for k in ("t", *LINKS[:2])]
-        told += [f"{s}{word}" for word in ("room", "base", "head")]
-        told += ["0" if side.time is None else f"{s}disorder", steps]
-        kernel.body.lines(*(f"{about}[{k}] = {value}" for k, value in enumerate(told)))
+        values = [kernel.word(f"{s}rows"), side.record.size]
+        values += [places[k][0] if k in places else NONE for k in ("t", *LINKS[:2])]
+        values += [f"{s}{word}" for word in ("room", "base", "head")]
+        values += ["0" if side.time is None else f"{s}disorder", steps]
+        kernel.body.lines(*(f"{about}[{k}] = {value}" for k, value in enumerate(values)))
         kernel.declare(f"{s}searches", f"words({search} + {8 * ABOUT}, 1)")
         kernel.body.line(f"{s}count = 0")
 
@@ -373,12 +373,12 @@ class _JoinWriter:
                 body.lines(*self.keys.lost(lost))
         body.line(f"t = int64({code.value})")
         # The row is below the bound that the side got while it was idle.
-        with body.block(f"if t < {side.name}bound{' and not void' if lost else ''}:"):
+        with body.block(f"if t < {side.name}watermark{' and not void' if lost else ''}:"):
             body.lines(f"{kernel.counter('too_late_' + side.name)} += 1", "continue")
         body.lines(
             f"least = t - {o}reach",
             f"most = t + {side.name}reach",
-            f"keep = most >= {o}bound{' and not void' if lost else ''}",
+            f"keep = most >= {o}watermark{' and not void' if lost else ''}",
         )
 
     def _partners(self, side: Side) -> None:
@@ -458,7 +458,7 @@ class _JoinWriter:
                 if f.nullable and code.valid is None:  # other output rows have NULL here
                     out.columns[k] = Code(code.value, "True")
         store_row(kernel, out, node.schema, frozenset())
-        if self.placed:
+        if self.with_order_column:
             store_order(kernel, node.schema, ("int64(r)",))
         body.line("j += 1")
 
@@ -533,25 +533,25 @@ class _JoinWriter:
                 with body.block(f"if u[{PORT}] == {side.port}:"):
                     if side.time is not None:
                         with body.block(f"if attribute == {side.time}:"):
-                            body.line(f"{s}bound = max({s}bound, value)")
+                            body.line(f"{s}watermark = max({s}watermark, value)")
                     with body.block(f"if attribute == {IDLE}:"):
                         body.line(f"{s}idle = value")
                     with body.block(f"if attribute == {END_OF_INPUT}:"):
-                        body.lines(f"{s}ended = 1", f"{s}bound = {INFINITY}")
+                        body.lines(f"{s}ended = 1", f"{s}watermark = {INFINITY}")
         for side in self.sides:
             if side.time is not None:
                 s, o = side.name, side.other
                 with body.block(f"if {s}idle and not ({s}ended or {o}ended or {o}idle):"):
-                    body.line(f"{s}bound = max({s}bound, {o}bound)")
+                    body.line(f"{s}watermark = max({s}watermark, {o}watermark)")
 
-    def _passed(self, side: Side) -> str:
+    def _expired_below(self, side: Side) -> str:
         """The time below which no row of this side joins a row of the other side still to come."""
         s, o = side.name, side.other
-        return f"({INFINITY} if {o}ended else max({o}bound, -{NO_BOUND}) - {s}reach)"
+        return f"({INFINITY} if {o}ended else max({o}watermark, -{NO_BOUND}) - {s}reach)"
 
-    def _gone(self, side: Side) -> str:
+    def _left_below(self, side: Side) -> str:
         """The time below which all rows of this side have left, with or without a partner."""
-        return f"{side.name}padded" if side.pads else self._passed(side)
+        return f"{side.name}padded" if side.pads else self._expired_below(side)
 
     def _leave(self, side: Side) -> None:
         """Removes the rows of a side that no later row of the other side can join, up to the first
@@ -561,7 +561,7 @@ class _JoinWriter:
         if side.pads:
             self._pad(side)
         if side.time is not None:
-            body.line(f"left = {self._gone(side)}")
+            body.line(f"left = {self._left_below(side)}")
             stays = f"{s}t[q] >= left"
         body.lines(f"{s}peak = max({s}peak, {s}top - {s}head)", f"before_{s} = {s}head")
         body.line(f"q = ring({s}head - {s}base, {s}room)")
@@ -586,7 +586,7 @@ class _JoinWriter:
         which these rows have left."""
         body, s, o = self.kernel.body, side.name, side.other
         timed, pads = side.time is not None, self.kernel.word("pads")
-        body.line(f"left = {self._passed(side)}" if timed else f"left = {o}ended")
+        body.line(f"left = {self._expired_below(side)}" if timed else f"left = {o}ended")
         with body.block("while status == 0:"):
             with body.block(f"if {s}pass < 0:"):
                 with body.block(f"if {s}padded >= left:"):
@@ -630,19 +630,19 @@ class _JoinWriter:
                 f"{s}since = {s}top",
             )
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         """Sends the punctuation that the bounds imply for later pairs. Rows of the other side that
         are still to come hold individual punctuation (``ProducePunctuation`` of figure 4) back by
         the band. They do not hold joint punctuation (paper §7) back: one row of a new pair is new,
         so the later time of the pair is at least the lower of the two bounds."""
         kernel, body, live = self.kernel, self.kernel.body, progressing(self.node)
-        for name, bound, column in self._bounds():
+        for name, watermark, column in self._output_watermarks():
             places = [k for k in live if self.node.columns[k] == column]
-            promised = kernel.word(f"{name} promised")
+            punctuated = kernel.word(f"{name} punctuated")
             if places:
-                body.line(f"value = {bound}")
-                with body.block(f"if value > {promised} and value > -{NO_BOUND // 2}:"):
-                    body.line(f"{promised} = value")
+                body.line(f"value = {watermark}")
+                with body.block(f"if value > {punctuated} and value > -{NO_BOUND // 2}:"):
+                    body.line(f"{punctuated} = value")
                     with body.block("if not (lended and rended):"):
                         for k in places:
                             send_punctuation(kernel, str(k), "value")
@@ -657,16 +657,18 @@ class _JoinWriter:
             send_punctuation(kernel, str(IDLE), "idle")
         body.line(f"u[{PHASE}] = {_DONE}")
 
-    def _bounds(self) -> Iterator[tuple[str, str, int]]:
+    def _output_watermarks(self) -> Iterator[tuple[str, str, int]]:
         """For each time of a pair: its name, the expression of a bound that no later pair is below,
         and the time's column in the pair."""
         node = self.node
         if node.band is None:
             return
-        left, right = (f"min({side.name}bound, {self._gone(side)})" for side in self.sides)
+        left, right = (
+            f"min({side.name}watermark, {self._left_below(side)})" for side in self.sides
+        )
         yield "left", left, node.band.left
         yield "right", right, len(node.left.schema) + node.band.right
-        yield "later", "min(lbound, rbound)", node.later
+        yield "later", "min(lwatermark, rwatermark)", node.later
         yield "earlier", f"min({left}, {right})", node.later + 1
         for column, port, far in node.follows:
             yield f"follower {column}", f"{(left, right)[port]} - {far}", column

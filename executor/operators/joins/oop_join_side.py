@@ -24,7 +24,7 @@ _CHANGING = (
     "head",
     "top",
     "base",
-    "bound",
+    "watermark",
     "ended",
     "idle",
     "latest",

@@ -13,7 +13,7 @@ from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEV
 from cql.executor.kernels.relations import relation_join as kernel
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins import relation_join_condition as writing
-from cql.executor.operators.relations.changelog_operator import Times, Waiting, promises_of
+from cql.executor.operators.relations.changelog_operator import Times, Waiting, punctuations_of
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
@@ -43,7 +43,7 @@ _ROOM = 1 << 14
 
 
 class _Side:
-    """An input: its distinct rows, its waiting rows, and its watermark ``passed``."""
+    """An input: its distinct rows, its waiting rows, and its ``watermark``."""
 
     def __init__(self, node: Physical, keys: tuple[int, ...]) -> None:
         self.schema = node.schema
@@ -53,7 +53,7 @@ class _Side:
         self.waiting = Waiting(self.schema, self.time)
         self.rows = RowIndex(Schema(self.schema.fields[:-2]))
         self.states = np.zeros((0, kernel.FIELDS), np.int64)  # a line per row id
-        self.passed = NEVER
+        self.watermark = NEVER
         self.ended = self.idle = False
         self.too_late = 0  # rows that entered below the watermark, as the input had been idle
 
@@ -61,26 +61,26 @@ class _Side:
     def nbytes(self) -> int:
         return nbytes(self.waiting.parts) + self.rows.nbytes + self.states.nbytes
 
-    def take_in(self, morsel: Morsel, passed: int) -> None:
-        """Takes in rows and punctuation. Instants before the operator's watermark ``passed`` are
+    def take_in(self, morsel: Morsel, watermark: int) -> None:
+        """Takes in rows and punctuation. Instants before the operator's ``watermark`` are
         over. If an input that was idle brings a change of such an instant, the change counts for
-        the instant ``passed``."""
+        the instant ``watermark``."""
         if morsel.words[ROWS] > 0:
             rows = rows_of(morsel, self.schema)
             times = self.waiting.times(rows)
-            late = times < passed
+            late = times < watermark
             if late.any():
                 self.too_late += int((weights_of(rows, self.schema)[late] > 0).sum())
                 column = rows[f"c{self.time}"]
-                rows[f"c{self.time}"] = np.where(late, passed, times).astype(column.dtype)
+                rows[f"c{self.time}"] = np.where(late, watermark, times).astype(column.dtype)
             self.waiting.add(rows)
-        for attribute, value in promises_of(morsel):
+        for attribute, value in punctuations_of(morsel):
             if attribute == END_OF_INPUT:
-                self.ended, self.passed = True, INFINITY
+                self.ended, self.watermark = True, INFINITY
             elif attribute == IDLE:
                 self.idle = bool(value)
             elif attribute == self.time:
-                self.passed = max(self.passed, value)
+                self.watermark = max(self.watermark, value)
 
 
 class RelationJoinOperator(RowsOperator):
@@ -95,7 +95,7 @@ class RelationJoinOperator(RowsOperator):
         self.sides = (_Side(node.left, lefts), _Side(node.right, rights))
         self._types = [node.left.schema[a].type for a in lefts]
         self._keys = GroupIndex(self._types)
-        self.passed = NEVER
+        self.watermark = NEVER
         self.null_keys = 0
         self._idle = self._finished = False
         self._control = np.zeros(kernel.CONTROL, np.int64)
@@ -148,14 +148,14 @@ class RelationJoinOperator(RowsOperator):
     # -- morsels -----------------------------------------------------------------------------------
 
     def take_in(self, morsel: Morsel) -> int | None:
-        self.sides[int(morsel.words[PORT])].take_in(morsel, self.passed)
+        self.sides[int(morsel.words[PORT])].take_in(morsel, self.watermark)
         self.ready = no_rows(self.output)
-        passed = self._come_to()
-        if passed > self.passed:
-            self.passed = passed
+        watermark = self._come_to()
+        if watermark > self.watermark:
+            self.watermark = watermark
             self._begin()
             self.ready = self.more() or self.ready
-        self._tell_progress()
+        self._punctuate()
         return None
 
     def _come_to(self) -> int:
@@ -163,27 +163,29 @@ class RelationJoinOperator(RowsOperator):
         ended. Without such an input, the watermark stays."""
         if all(s.ended for s in self.sides):
             return INFINITY
-        return min((s.passed for s in self.sides if not (s.idle or s.ended)), default=self.passed)
+        return min(
+            (s.watermark for s in self.sides if not (s.idle or s.ended)), default=self.watermark
+        )
 
-    def _tell_progress(self) -> None:
+    def _punctuate(self) -> None:
         ended = all(s.ended for s in self.sides)
         idle = not ended and all(s.ended or s.idle for s in self.sides)
         if idle != self._idle:
             self._idle = idle
-            self.promises.append((IDLE, int(idle)))
+            self.punctuations.append((IDLE, int(idle)))
         if ended:
             if not self._finished:
-                self.promises = [(END_OF_INPUT, INFINITY)]
+                self.punctuations = [(END_OF_INPUT, INFINITY)]
             self._finished = True
-        elif self.passed not in (NEVER, self._promised):
-            self._promised = self.passed
-            self.promises.append((len(self.output) - 2, self.passed))
+        elif self.watermark not in (NEVER, self._punctuated):
+            self._punctuated = self.watermark
+            self.punctuations.append((len(self.output) - 2, self.watermark))
 
-    _promised = NEVER
+    _punctuated = NEVER
 
     def _begin(self) -> None:
         """Takes the changes of the instants that are over."""
-        due = [s.waiting.before(self.passed) for s in self.sides]
+        due = [s.waiting.before(self.watermark) for s in self.sides]
         if not any(map(count, due)):
             return
         self._changes = tuple(map(self._of_side, self.sides, due))

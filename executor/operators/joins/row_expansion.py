@@ -137,7 +137,7 @@ class PassingWriter(ABC):
         out = RowScope(kernel, "r")
         out.columns = [scope.load(c) for c in node.columns]
         store_row(kernel, out, node.schema, frozenset())
-        live = node.passed(progressing(node.input))
+        live = node.forwarded(progressing(node.input))
         if live:
             kernel.declare("late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)")
             with body.block("for l in range(late_from, late_row):"):
@@ -158,7 +158,7 @@ class PassingWriter(ABC):
         """Passes the input's punctuation on, for the columns that the output has."""
         kernel, body = self.kernel, self.kernel.body
         read_punctuation(kernel)
-        live = self.node.passed(progressing(self.node.input))
+        live = self.node.forwarded(progressing(self.node.input))
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
             body.lines(
                 f"attribute = arrived[{PUNCTUATION_WORDS} * p]",

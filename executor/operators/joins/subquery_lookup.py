@@ -57,25 +57,25 @@ class LookupOperator(PythonOperator):
         self.workspace = workspace
         self.rows = 0
         self._input = node.input.schema
-        asked = self._input.fields[node.width : node.width + node.asked]
-        self._asked = RowIndex(Schema(asked), "count")
+        requested = self._input.fields[node.width : node.width + node.requested]
+        self._requested = RowIndex(Schema(requested), "count")
         # per id, once the subquery is complete: whether its row counts (with NULL: scalar only)
         self._there: Mask | None = None
         self._any = self._nulls = False  # whether the subquery has rows, and rows with NULL
 
     @property
     def state_bytes(self) -> int:
-        return self._asked.nbytes
+        return self._requested.nbytes
 
     def counters(self) -> dict[str, int]:
-        groups = int(self._asked.index.live.size)
+        groups = int(self._requested.index.live.size)
         return {"rows_in": self.rows, "rows_out": self.rows, "groups": groups}
 
     def error(self, morsel: Morsel) -> ErrorSite:
         return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._asked.map_codes(change)
+        self._requested.map_codes(change)
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         if morsel.words[PORT] == QUERY:
@@ -108,23 +108,23 @@ class LookupOperator(PythonOperator):
         n = int(morsel.words[ROWS])
         if not n:
             return
-        before = self._asked.nbytes
-        ids, fresh = self._asked.ids(self._keys(morsel, n), n)
-        count = self._asked.counts["count"]
+        before = self._requested.nbytes
+        ids, fresh = self._requested.ids(self._keys(morsel, n), n)
+        count = self._requested.counts["count"]
         count[ids[fresh]] = 0
         weights = int(morsel.words[data_word(len(self._input) - 1)])
         np.add.at(count, ids, view_address(weights, np.dtype(np.int64), n))
-        self.workspace.resize(before, self._asked.nbytes, self.name)
+        self.workspace.resize(before, self._requested.nbytes, self.name)
 
     def _complete(self, morsel: Morsel) -> int:
         """Called at the end of the subquery. Returns ERROR if a scalar subquery has two rows."""
-        count = self._asked.counts["count"].copy()
+        count = self._requested.counts["count"].copy()
         free = np.ones(count.size, bool)
-        free[self._asked.index.live] = False
+        free[self._requested.index.live] = False
         count[free] = 0
         null = np.zeros(count.size, bool)
-        for c in range(len(self._asked.types)):
-            null |= self._asked.rows[f"m{c}"][: count.size] == 0
+        for c in range(len(self._requested.types)):
+            null |= self._requested.rows[f"m{c}"][: count.size] == 0
         there = count > 0
         self._any, self._nulls = bool(there.any()), bool((there & null).any())
         self._there = there if self.node.kind == "scalar" else there & ~null
@@ -141,11 +141,11 @@ class LookupOperator(PythonOperator):
             which = np.flatnonzero(there)
             if not which.size:
                 return np.zeros(n, np.uint8), np.zeros(n, np.uint8)
-            rows = take(self._asked.rows, np.repeat(which, n))
+            rows = take(self._requested.rows, np.repeat(which, n))
             return rows["c0"], rows["m0"]
         keys = self._keys(morsel, n)
-        words = key_words(keys, range(self.node.keys), self._asked.types, n)
-        ids = self._asked.index.found(words)
+        words = key_words(keys, range(self.node.keys), self._requested.types, n)
+        ids = self._requested.index.found(words)
         found = np.zeros(n, bool)
         found[ids >= 0] = there[ids[ids >= 0]]
         if self.node.kind == "exists":
@@ -158,7 +158,7 @@ class LookupOperator(PythonOperator):
 
     def _keys(self, morsel: Morsel, n: int) -> State:
         keys: State = {}
-        for c, field in enumerate(self._asked.schema):
+        for c, field in enumerate(self._requested.schema):
             column, dtype = self.node.width + c, stored_dtype(field.type.storage)
             keys[f"c{c}"] = view_address(int(morsel.words[data_word(column)]), dtype, n)
             mask = int(morsel.words[mask_word(column)])

@@ -32,7 +32,7 @@ class SlackOperator:
         d[[kernel.COLUMNS, kernel.ATTRIBUTE]] = len(node.schema), node.attribute
         d[[kernel.SIZE, kernel.NULLABLE]] = value_bytes(field.type), field.nullable
         d[[kernel.INTERVAL, kernel.COUNT]] = node.interval or 0, room - 1
-        d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
+        d[[kernel.HIGHEST, kernel.PUNCTUATED]] = NEVER
         d[kernel.MOST] = INFINITY if node.max_advance is None else node.max_advance
         d[kernel.HEAP] = self._heap.ctypes.data
         #: Histogram: rows by their distance below the highest time before them.
@@ -76,5 +76,5 @@ class SlackOperator:
         rows = self.rows
         late = int(self.descriptor[kernel.LATE])
         far = int(self.descriptor[kernel.FAR] - self.descriptor[kernel.CONFIRMED])
-        told = {"far_ahead": far} if far else {}
-        return {"rows_in": rows, "rows_out": rows, "behind_slack": late, **told}
+        reported = {"far_ahead": far} if far else {}
+        return {"rows_in": rows, "rows_out": rows, "behind_slack": late, **reported}

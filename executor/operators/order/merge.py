@@ -55,7 +55,7 @@ class MergeOperator(SlabOperator):
         self._ports = ports
         d = self.descriptor
         d[[kernel.PORTS, kernel.ORDER, kernel.REFUSES_NULL]] = ports, order, refuses_null
-        d[kernel.PROMISED] = NEVER
+        d[kernel.PUNCTUATED] = NEVER
         for port in range(ports):
             d[kernel.FIRST + kernel.PORT_WORDS * port + kernel.MARK] = NEVER
         self.address = int(kernel.merge.address)

@@ -40,7 +40,7 @@ class SlabOperator:
         d[kernel.FREE] = -1
         scratch = np.zeros((2, workspace.morsel_rows), np.int32)
         workspace.resize(0, scratch.nbytes, BUFFERS)
-        d[[kernel.PICKED, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
+        d[[kernel.CHOSEN, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
         self._scratch = scratch
 
     def _column(self, i: int) -> int:

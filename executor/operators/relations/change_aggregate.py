@@ -35,7 +35,7 @@ from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.physical import ChangeAggregateExec, bounded
 
-#: Spare entries: two for a group (``back`` and ``apart``), one for an intermediate result.
+#: Spare entries: two for a group (``back`` and ``separate``), one for an intermediate result.
 _SPARE = 3
 
 
@@ -65,7 +65,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         self._results = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.results}
         entry = (*writing.OF_ENTRY, *self.code.state)
         self._entries = {n: np.zeros(0, stored_dtype(t)) for n, t in entry}
-        self._told = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.told}
+        self._logged = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.logged}
         self._values = [self._held(log) for log in self.code.logs]
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
@@ -84,7 +84,7 @@ class ChangeAggregateOperator(ChangelogOperator):
 
     @property
     def held_bytes(self) -> int:
-        beside = nbytes([self._groups, self._results, self._entries, self._told, self._key_rows])
+        beside = nbytes([self._groups, self._results, self._entries, self._logged, self._key_rows])
         return self._index.nbytes + beside + sum(values.nbytes for values in self._values)
 
     def counters(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ class ChangeAggregateOperator(ChangelogOperator):
             if call.type.is_coded:
                 self._change(self._results[f"r{k}"], change)
             if call.type.is_coded and call.holistic:
-                self._change(self._told[f"told{k}"], change)
+                self._change(self._logged[f"logged{k}"], change)
         for values in self._values:
             values.map_codes(change)
 
@@ -129,7 +129,7 @@ class ChangeAggregateOperator(ChangelogOperator):
 
     _failed = False
     _begun = False
-    _promised = NEVER
+    _punctuated = NEVER
 
     @property
     def _has_row(self) -> bool:
@@ -140,22 +140,22 @@ class ChangeAggregateOperator(ChangelogOperator):
         watermark sent, or ``node.beginning`` if that is later."""
         if self._has_row:
             return no_rows(self.output)
-        first = max(self.node.beginning, self._promised)
+        first = max(self.node.beginning, self._punctuated)
         return self._run(no_rows(self.schema), np.array([first], np.int64), idle=True)
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         """Holds the watermark back while the row of an aggregate without keys is missing: only the
         end of the input shows that the row exists from the beginning. For an unbounded input, the
         watermark does not wait."""
         if self._has_row or not self._ends:
-            self._promised = self.passed
-            super()._promise()
+            self._punctuated = self.watermark
+            super()._punctuate()
 
     def advance(self, rows: State, times: Times) -> State:
         if not (self.node.keys or self._begun):
             rows, times = self._from_the_first_instant(rows, times)
         found = self._by_pieces(rows, times)
-        if self.node.ends is not None and self.passed >= self._next_end:
+        if self.node.ends is not None and self.watermark >= self._next_end:
             self._close(self._key_rows[f"c{self.node.ends}"])
         return found
 
@@ -175,7 +175,7 @@ class ChangeAggregateOperator(ChangelogOperator):
     def _close(self, ends: npt.NDArray[Any]) -> None:
         """Drops the groups of windows that end at or below the watermark."""
         live = self._index.live
-        over = ends[live].astype(np.int64) <= self.passed
+        over = ends[live].astype(np.int64) <= self.watermark
         self._groups["live"][live[over]] = 0
         self._groups["shown"][live[over]] = 0
         self._forget(live[over])
@@ -189,7 +189,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         first = self.node.since
         if first is None:
             first = min((w.first for w in self.windows if w.first is not None), default=None)
-        if first is None or first >= self.passed:
+        if first is None or first >= self.watermark:
             return rows, times
         self._begun = True
         if times.size and times[0] <= first:
@@ -234,15 +234,15 @@ class ChangeAggregateOperator(ChangelogOperator):
         entered = times
         if self.node.entered is not None:
             entered = rows[f"c{self.node.entered}"].astype(np.int64)
-        told: State = {}
+        arrays: State = {}
         for values in self._values:
-            told |= values.take_in(rows, ids, weights, entered, self._word("sequence"), pairs)
-        for name, kind in self.code.told:
-            name = name.replace("told", "res")
-            told[name] = np.ascontiguousarray(told[name].astype(stored_dtype(kind), copy=False))
+            arrays |= values.take_in(rows, ids, weights, entered, self._word("sequence"), pairs)
+        for name, kind in self.code.logged:
+            name = name.replace("logged", "res")
+            arrays[name] = np.ascontiguousarray(arrays[name].astype(stored_dtype(kind), copy=False))
         for number in self.code.listed:
-            self._words[self.code.slots[f"values of {number}"]] = told[f"values{number}"].size
-        return told
+            self._words[self.code.slots[f"values of {number}"]] = arrays[f"values{number}"].size
+        return arrays
 
     def _owners(self, rows: State, n: int) -> Times:
         """The group of each row."""
@@ -257,10 +257,10 @@ class ChangeAggregateOperator(ChangelogOperator):
         return ids
 
     def _grow_groups(self, size: int) -> None:
-        fill = {"back": -1, "apart": -1, "front": -1, "newest": -1}
+        fill = {"back": -1, "separate": -1, "front": -1, "newest": -1}
         self._groups = {n: grown(a, size, fill.get(n, 0)) for n, a in self._groups.items()}
         self._results = {n: grown(a, size) for n, a in self._results.items()}
-        self._told = {n: grown(a, size) for n, a in self._told.items()}
+        self._logged = {n: grown(a, size) for n, a in self._logged.items()}
         for values in self._values:
             values.grow(size)
         self._key_rows = {n: grown(a, size) for n, a in self._key_rows.items()}
@@ -284,7 +284,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         touched = np.empty(times.size, np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {
             "times": times, "weights": weights, "owners": ids, "touched": touched,
-            **self._groups, **self._results, **self._entries, **self._told, **outputs,
+            **self._groups, **self._results, **self._entries, **self._logged, **outputs,
         }  # fmt: skip
         for name in self.code.slots:  # in<c>, im<c>: data and mask of column c
             if name[:2] in ("in", "im") and name[2:].isdigit():
@@ -322,12 +322,12 @@ class ChangeAggregateOperator(ChangelogOperator):
         if not self.node.keys:
             return
         gone = ids[self._groups["live"][ids] == 0]
-        entries = np.concatenate([self._groups[name][gone] for name in ("back", "apart")])
+        entries = np.concatenate([self._groups[name][gone] for name in ("back", "separate")])
         entries = entries[entries >= 0]
         top = self._word("free top")
         self._entries["free"][top : top + entries.size] = entries
         self._words[self.code.slots["free top"]] = top + entries.size
-        self._groups["back"][gone] = self._groups["apart"][gone] = -1
+        self._groups["back"][gone] = self._groups["separate"][gone] = -1
         for values in self._values:
             values.forget(gone)
         self._groups["dirty"][gone] = 0

@@ -15,7 +15,7 @@ DISTINCT and holistic calls keep their values outside the slab, in ``value_logs`
 and group, a log gives the kernel the result of a holistic call. For a DISTINCT call whose state can
 retract a value, the log gives the rows that bring a new value or remove the last copy of one; for
 other DISTINCT calls, all values of the group. The states of DISTINCT calls stand in the group's
-entry ``apart``, not in the entry with the states over its rows.
+entry ``separate``, not in the entry with the states over its rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks
 OF_GROUP = (
     ("live", "int64"),
     ("back", "int64"),
-    ("apart", "int64"),
+    ("separate", "int64"),
     ("front", "int64"),
     ("newest", "int64"),
     ("shown", "bool"),
@@ -54,7 +54,7 @@ OF_ENTRY = (("link", "int64"), ("free", "int64"))
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateCode:
     """``slots``: the descriptor's words by name. ``state``: columns of an entry, as (name, dtype).
-    ``results``: columns of a group, two per call (value, valid), as (name, dtype). ``told``: the
+    ``results``: columns of a group, two per call (value, valid), as (name, dtype). ``logged``: the
     same columns for holistic calls only, with the last result from the value log. ``logs``: the
     value logs. ``listed``: numbers of the logs that give the kernel all values of a group.
     ``sites``: errors by number."""
@@ -63,7 +63,7 @@ class ChangeAggregateCode:
     slots: Mapping[str, int]
     state: tuple[tuple[str, str], ...]
     results: tuple[tuple[str, str], ...]
-    told: tuple[tuple[str, str], ...]
+    logged: tuple[tuple[str, str], ...]
     logs: tuple[ValueLog, ...]
     listed: frozenset[int]
     sites: tuple[ErrorSite, ...]
@@ -146,7 +146,7 @@ class _Writer:
             self.layout.slots,
             self._state(),
             self._results(),
-            self._told(),
+            self._logged(),
             self.logs,
             frozenset(self.log_of[k].number for k in self.anew),
             tuple(self.sites),
@@ -167,11 +167,11 @@ class _Writer:
             found += [(f"r{k}", call.type.storage), (f"v{k}", "bool")]
         return tuple(found)
 
-    def _told(self) -> tuple[tuple[str, str], ...]:
+    def _logged(self) -> tuple[tuple[str, str], ...]:
         found: list[tuple[str, str]] = []
         for k, call in enumerate(self.node.calls):
             if call.holistic:
-                found += [(f"told{k}", call.type.storage), (f"told{k}_ok", "bool")]
+                found += [(f"logged{k}", call.type.storage), (f"logged{k}_ok", "bool")]
         return tuple(found)
 
     def _array(self, name: str, dtype: str, size: str) -> None:
@@ -201,9 +201,9 @@ class _Writer:
             head.line(f"rank = as_i32(d[{self._slot('rank')}], d[{self._slot('codes')}])")
         if self.logs:
             head.line(f"pairs = d[{self._slot('pairs')}]")
-        for name, dtype in self._told():
+        for name, dtype in self._logged():
             self._array(name, dtype, "groups")
-            self._array(name.replace("told", "res"), dtype, "pairs")
+            self._array(name.replace("logged", "res"), dtype, "pairs")
         for log in self.logs:
             self._array(f"fresh{log.number}", "bool", "pairs")
         for number in dict.fromkeys(self.log_of[k].number for k in self.moved):
@@ -292,7 +292,7 @@ class _Writer:
         for code in self.plain.values():
             self.body.lines(*code.init)
 
-    def _init_apart(self) -> None:
+    def _init_separate(self) -> None:
         """Sets the DISTINCT states in entry ``g`` to those of no values."""
         for code in (*self.moved.values(), *self.anew.values()):
             self.body.lines(*code.init)
@@ -321,10 +321,10 @@ class _Writer:
         """Updates the states of DISTINCT calls if the row brings a new value or removes the last
         copy of one."""
         body = self.body
-        with body.block("if apart[q] < 0:"):
-            body.lines("free_top -= 1", "apart[q] = free[free_top]", "g = uint64(apart[q])")
-            self._init_apart()
-        body.line("g = uint64(apart[q])")
+        with body.block("if separate[q] < 0:"):
+            body.lines("free_top -= 1", "separate[q] = free[free_top]", "g = uint64(separate[q])")
+            self._init_separate()
+        body.line("g = uint64(separate[q])")
         for k, code in self.moved.items():
             moved = f"moved{self.log_of[k].number}[r]"
             with body.block(f"if {moved} > 0:"):
@@ -445,11 +445,11 @@ class _Writer:
             same.append(f"z{k} == (v{k}[q] != 0) and (not z{k} or {equal})")
         with body.block(f"if not ({' and '.join(f'({s})' for s in same)}):"):
             with body.block("if shown[q] != 0:"):
-                self._tell(-1)
+                self._output_change(-1)
             with body.block("if there:"):
                 for k in range(len(self.node.calls)):
                     body.lines(f"r{k}[q] = y{k}", f"v{k}[q] = z{k}")
-                self._tell(1)
+                self._output_change(1)
             body.line("shown[q] = there")
         if self.plain and self.node.method == TWO_STACKS:
             body.lines("free[free_top] = s", "free_top += 1")
@@ -464,11 +464,11 @@ class _Writer:
         for k, call in enumerate(self.node.calls):
             if call.holistic:
                 with body.block(f"if fresh{self.log_of[k].number}[pair] != 0:"):
-                    body.line(f"told{k}[q], told{k}_ok[q] = res{k}[pair], res{k}_ok[pair]")
+                    body.line(f"logged{k}[q], logged{k}_ok[q] = res{k}[pair], res{k}_ok[pair]")
                 boolean = " != 0" if call.type.storage == "bool" else ""
-                body.lines(f"y{k} = told{k}[q]{boolean}", f"z{k} = told{k}_ok[q] != 0")
+                body.lines(f"y{k} = logged{k}[q]{boolean}", f"z{k} = logged{k}_ok[q] != 0")
         if self.moved or self.anew:
-            body.line("g = uint64(apart[q])")
+            body.line("g = uint64(separate[q])")
         for k, code in self.anew.items():
             log, kind = self.log_of[k].number, self.node.calls[k].args[0].type
             with body.block(f"if fresh{log}[pair] != 0:"):
@@ -502,7 +502,7 @@ class _Writer:
                     self._merge()
                     body.line("e = link[e]")
 
-    def _tell(self, weight: int) -> None:
+    def _output_change(self, weight: int) -> None:
         body = self.body
         body.lines(
             "out_owner[out] = int64(q)", "out_time[out] = now", f"out_weight[out] = {weight}"

@@ -40,7 +40,7 @@ from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 Times = npt.NDArray[np.int64]
 
 
-def promises_of(morsel: Morsel) -> Iterator[tuple[int, int]]:
+def punctuations_of(morsel: Morsel) -> Iterator[tuple[int, int]]:
     """(attribute, value) of each punctuation on one attribute."""
     for p in range(int(morsel.words[PUNCTUATIONS])):
         at = PUNCTUATION_WORDS * p
@@ -70,14 +70,14 @@ class Waiting:
     def times(self, rows: State) -> Times:
         return rows[f"c{self.time}"].astype(np.int64, copy=False)
 
-    def before(self, passed: int) -> State:
-        """Removes and returns the rows of instants before the watermark ``passed``, ordered by
+    def before(self, watermark: int) -> State:
+        """Removes and returns the rows of instants before the ``watermark``, ordered by
         time, ties by arrival."""
         due: list[State] = []
         kept: list[State] = []
         for part in self.parts:
-            at = int(np.searchsorted(self.times(part), passed))
-            if passed == INFINITY:
+            at = int(np.searchsorted(self.times(part), watermark))
+            if watermark == INFINITY:
                 at = count(part)
             if at:
                 due.append(take(part, slice(0, at)))
@@ -115,13 +115,13 @@ class ChangelogOperator(RowsOperator):
         self.schema = schema
         self.time = time
         self.time_out = time_out
-        self.passed = NEVER  # the watermark: instants before it are over
+        self.watermark = NEVER  # the watermark: instants before it are over
         self._waiting = Waiting(schema, time)
 
     @abstractmethod
     def advance(self, rows: State, times: Times) -> State:
         """The output for ``rows``, all changes of the instants that ended since the last call, in
-        the order of ``times``. Instants before the watermark ``passed`` are over."""
+        the order of ``times``. Instants before the ``watermark`` are over."""
 
     def at_end(self) -> State:
         """The output at the end of the input, behind all other rows."""
@@ -147,33 +147,33 @@ class ChangelogOperator(RowsOperator):
     def take_in(self, morsel: Morsel) -> int | None:
         if morsel.words[ROWS] > 0:
             self._waiting.add(rows_of(morsel, self.schema))
-        passed, ended = self.passed, False
-        for attribute, value in promises_of(morsel):
+        watermark, ended = self.watermark, False
+        for attribute, value in punctuations_of(morsel):
             if attribute == END_OF_INPUT:
                 ended = True
             elif attribute == IDLE:
-                self.promises.append((IDLE, value))
+                self.punctuations.append((IDLE, value))
             elif attribute == self.time:
-                passed = max(passed, value)
+                watermark = max(watermark, value)
         self.ready = no_rows(self.output)
-        if passed > self.passed:
-            self.passed = passed
+        if watermark > self.watermark:
+            self.watermark = watermark
             self.ready = self._advance()
-            self._promise()
+            self._punctuate()
         if ended:
-            self.passed = INFINITY
+            self.watermark = INFINITY
             self.ready = joined([self.ready, self._advance(), self.at_end()])
-            self.promises = [(END_OF_INPUT, INFINITY)]
+            self.punctuations = [(END_OF_INPUT, INFINITY)]
         return None
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         """Emits punctuation with the input's watermark: all later output belongs to instants that
         are not over."""
-        self.promises.append((self.time_out, self.passed))
+        self.punctuations.append((self.time_out, self.watermark))
 
     def _times(self, rows: State) -> Times:
         return self._waiting.times(rows)
 
     def _advance(self) -> State:
-        rows = self._waiting.before(self.passed)
+        rows = self._waiting.before(self.watermark)
         return self.advance(rows, self._times(rows))

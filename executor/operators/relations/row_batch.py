@@ -105,7 +105,7 @@ def map_texts(
 
 class RowsOperator(PythonOperator):
     """Takes in a morsel, then sends the ``ready`` rows, one output morsel at a time, and behind
-    them the punctuation ``promises`` as (attribute, value)."""
+    them the ``punctuations`` as (attribute, value)."""
 
     def __init__(self, name: str, output: Schema, workspace: Workspace) -> None:
         super().__init__(name)
@@ -113,14 +113,14 @@ class RowsOperator(PythonOperator):
         self.workspace = workspace
         self.rows_in = self.rows_out = 0
         self.ready: State = no_rows(output)
-        self.promises: list[tuple[int, int]] = []
+        self.punctuations: list[tuple[int, int]] = []
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         words = morsel.words
         if words[PHASE] == 0:
             before = self.state_bytes
             self.rows_in += int(words[ROWS])
-            self.promises = []
+            self.punctuations = []
             failed = self.take_in(morsel)
             self.workspace.resize(before, self.state_bytes, self.name)
             if failed is not None:
@@ -130,8 +130,8 @@ class RowsOperator(PythonOperator):
 
     @abstractmethod
     def take_in(self, morsel: Morsel) -> int | None:
-        """Takes a morsel's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR if
-        a row fails."""
+        """Takes a morsel's rows and punctuation; sets ``ready`` and ``punctuations``. Returns ERROR
+        if a row fails."""
 
     def more(self) -> State | None:
         """The next rows for the morsel taken in, once all ready rows have left; None if there are
@@ -169,9 +169,9 @@ class RowsOperator(PythonOperator):
             return OUTPUT_FULL
         between = self.between()
         if self._goes_on(words):
-            _tell(out, between)
+            _append_punctuations(out, between)
             return OUTPUT_FULL
-        _tell(out, self.promises)
+        _append_punctuations(out, self.punctuations)
         before = self.state_bytes
         self.ready = no_rows(self.output)
         self.workspace.resize(before, self.state_bytes, self.name)
@@ -189,8 +189,8 @@ class RowsOperator(PythonOperator):
         return True
 
 
-def _tell(out: Morsel, promises: Sequence[tuple[int, int]]) -> None:
-    for k, (attribute, value) in enumerate(promises):
+def _append_punctuations(out: Morsel, punctuations: Sequence[tuple[int, int]]) -> None:
+    for k, (attribute, value) in enumerate(punctuations):
         at = PUNCTUATION_WORDS * k
         out.punctuations[at : at + 3] = attribute, value, -1
-    out.words[PUNCTUATIONS] = len(promises)
+    out.words[PUNCTUATIONS] = len(punctuations)

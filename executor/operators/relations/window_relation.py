@@ -59,8 +59,8 @@ class RelationOperator(ChangelogOperator):
         return {**super().counters(), **changes, "held": self.entered - self.left}
 
     def _advance(self) -> State:
-        if self.passed != INFINITY:
-            self.last = self.passed
+        if self.watermark != INFINITY:
+            self.last = self.watermark
         return super()._advance()
 
     def _changes(self, rows: State, times: Times, weights: Times) -> State:
@@ -125,7 +125,7 @@ class RangeOperator(_PartsOperator):
         """Removes and returns the rows that left the window before the watermark."""
         assert self.stay is not None
         found: list[State] = []
-        limit = self.passed if self.passed == INFINITY else self.passed - self.stay
+        limit = self.watermark if self.watermark == INFINITY else self.watermark - self.stay
         while self._live:
             part = self._live.popleft()
             at = int(np.searchsorted(self._times(part), limit))

@@ -204,22 +204,22 @@ class StageOperator:
         self.allocate_host()
         self._counted = self._counting()
 
-    def leave_first(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
+    def push_down_top_n(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
         """Limits the results of each window to ``most`` rows, the first ones by ``keys`` (top-n
         pushdown). ``keys`` are columns of ``schema``, the output, and no texts."""
         kernel = load_module("cql.executor.kernels.order.top_n")
         order, room = order_words(schema, keys, kernel.OWN), self.workspace.morsel_rows
-        asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
+        examined, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
         chosen = np.zeros(room, np.uint8)
         order[[kernel.MOST, kernel.ROOM]] = most, room
-        order[kernel.ASKED] = asked.ctypes.data
+        order[kernel.EXAMINED] = examined.ctypes.data
         order[kernel.WORDS] = values.ctypes.data
         order[kernel.CHOSEN] = chosen.ctypes.data
         masks = order[kernel.OWN + 1 : kernel.OWN + 2 * len(schema) : 2]
         masks[:] = [f.nullable for f in schema]
-        self.workspace.resize(0, asked.nbytes + values.nbytes + chosen.nbytes, BUFFERS)
+        self.workspace.resize(0, examined.nbytes + values.nbytes + chosen.nbytes, BUFFERS)
         self._first = order  # kept alive for the kernel, as is ``_scratch``
-        self._scratch = [asked, values, chosen]
+        self._scratch = [examined, values, chosen]
         self._set("most", 2 * most)  # among fewer rows, selecting the first ones does not pay
         self._set("row_order", order.ctypes.data)
         self._set("first_rows", kernel.first_rows.address)
@@ -291,7 +291,7 @@ class StageOperator:
             self._set("direct" + suffix, int(table.direct))
         self._slots_open(INITIAL_SLOTS)
         following = [name for name in self._slots if name.startswith("next_window")]
-        for name in ("watermark", "promised", "front", "back", *following):
+        for name in ("watermark", "punctuated", "front", "back", *following):
             self._set(name, NEVER)
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)

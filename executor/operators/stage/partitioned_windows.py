@@ -33,8 +33,8 @@ class PartitionedWatermarkOperator(StageOperator):
         if whole:
             groups = np.arange(self.state["counts"][slot])
         else:
-            groups = np.empty(partitioned_watermark.groups_asked(desc, slot, none), np.int64)
-            partitioned_watermark.groups_asked(desc, slot, groups)
+            groups = np.empty(partitioned_watermark.requested_groups(desc, slot, none), np.int64)
+            partitioned_watermark.requested_groups(desc, slot, groups)
         to, aggregate = self.state["bases"][slot] + groups, self.spec.aggregate
         assert aggregate is not None
         for number, log in enumerate(

@@ -36,7 +36,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.morsel import value_bytes
 from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import Asks, Table, columns_at
+from cql.executor.operators.stage.spec import LateRowTest, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
 from cql.executor.operators.windows.bounds import Spans
 from cql.planner.lower.watermark import value_origin
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cql.executor.operators.stage.stage_kernel import StageWriter
 
 #: Steps that test whether a row is late.
-_ASKING = (OnTimeExec, ArrivalExec)
+_TESTING = (OnTimeExec, ArrivalExec)
 
 
 @dataclass(slots=True)
@@ -93,10 +93,10 @@ class RowTerminal:
         return next((k for k, f in enumerate(spec.output) if value_bytes(f.type) >= 4), None)
 
     @property
-    def asks_late_rows(self) -> Asks:
+    def requests_late_rows(self) -> LateRowTest:
         spec = self.writer.spec
-        asks = spec.carry_late_rows or any(isinstance(s, _ASKING) for s in spec.steps)
-        return "each row" if asks else None
+        tests = spec.carry_late_rows or any(isinstance(s, _TESTING) for s in spec.steps)
+        return "each row" if tests else None
 
     @property
     def resumes_inside(self) -> bool:
@@ -116,13 +116,13 @@ class RowTerminal:
         body, spec = self.writer.kernel.body, self.writer.spec
         if self.preserving:
             columns = columns_at(spec)[-1]
-            passed = ((k, e.index) for k, e in enumerate(columns) if isinstance(e, Column))
-            self.by_ref = {k: source for k, source in passed if source >= 0}
+            forwarded = ((k, e.index) for k, e in enumerate(columns) if isinstance(e, Column))
+            self.by_ref = {k: source for k, source in forwarded if source >= 0}
         body.lines(f"j = o[{ROWS}]", "before = j", "begun = first")
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
         filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
-        drops = self.resumes_inside or any(isinstance(s, _ASKING) for s in spec.steps)
+        drops = self.resumes_inside or any(isinstance(s, _TESTING) for s in spec.steps)
         if len(filters) == 1 and not drops:
             self.writer.by_difference = f"filtered_{filters[0]}"
         if not any(isinstance(s, BucketExec) for s in spec.steps):
@@ -200,7 +200,7 @@ class RowTerminal:
                         body.line("punct = value")
                         below = "True"
                         if origin.base.startswith("punct_w") and window is not None:
-                            body.lines("mine = w", *Spans(writer, window).promise(), "w = mine")
+                            body.lines("mine = w", *Spans(writer, window).punctuation(), "w = mine")
                             below = f"int64({scope.load(column).value}) < own"
                         body.line(f"own = int64({writer.mapped(origin)})")
                         with body.block(f"if {below}:"):
@@ -250,29 +250,29 @@ class RowTerminal:
             with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
                 writer.append_punctuation("attribute", "value")
                 body.line("continue")
-            self._promise_values()
+            self._punctuate_values()
             joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {joint} or value == {INFINITY}:"):
                 body.line("continue")  # dropping a punctuation is always sound
             writer.send_punctuation(live, window)
 
-    def _promise_values(self) -> None:
+    def _punctuate_values(self) -> None:
         """Passes per-key punctuation on, in the output's columns."""
         writer = self.writer
         body, spec = writer.kernel.body, writer.spec
         live, columns = origins(spec.steps, attribute_origins(spec)), columns_at(spec)[-1]
-        for attribute, by in spec.promised:
+        for attribute, by in spec.keyed_watermarks:
             origin, column = live[attribute], value_origin(columns[by])
             about = f"arrived[{PUNCTUATION_WORDS} * p + 2] == {column}"
             with body.block(f"if attribute == {origin.attribute} and {about}:"):
-                body.lines("told = NEVER", f"punct = arrived[{PUNCTUATION_WORDS} * p + 3]")
+                body.lines("previous = NEVER", f"punct = arrived[{PUNCTUATION_WORDS} * p + 3]")
                 with body.block("if punct > NEVER:"):
-                    body.line(f"told = int64({writer.mapped(origin)})")
+                    body.line(f"previous = int64({writer.mapped(origin)})")
                 body.line("punct = value")
                 writer.append_punctuation(str(attribute), writer.mapped(origin))
-                body.lines(f"sent[at + 2] = {by}", "sent[at + 3] = told")
-                whose = f"arrived[{PUNCTUATION_WORDS} * p + {PUNCTUATION_WORDS + 1}]"
-                writer.append_punctuation(str(GROUP), whose)
+                body.lines(f"sent[at + 2] = {by}", "sent[at + 3] = previous")
+                keyed_value = f"arrived[{PUNCTUATION_WORDS} * p + {PUNCTUATION_WORDS + 1}]"
+                writer.append_punctuation(str(GROUP), keyed_value)
                 null = f"arrived[{PUNCTUATION_WORDS} * p + {PUNCTUATION_WORDS + 3}]"
                 body.line(f"sent[at + 3] = {null}")
 
@@ -289,7 +289,7 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
         with body.block("else:"):
             body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
             if any(isinstance(s, NumberExec) for s in writer.spec.steps):
-                _promise_number(writer)
+                _punctuate_numbers(writer)
     with body.block("elif status == 3:"):
         body.line("detail_row = i")
         body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
@@ -300,7 +300,7 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
         body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub if sub >= 0 else skip")
 
 
-def _promise_number(writer: StageWriter) -> None:
+def _punctuate_numbers(writer: StageWriter) -> None:
     """Adds punctuation of row numbers to the morsel's own punctuation, once all its rows are
     numbered: no later row has a number below the next one."""
     body, kernel = writer.kernel.body, writer.kernel

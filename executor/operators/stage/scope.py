@@ -21,7 +21,7 @@ class StageScope(RowScope):
         super().__init__(writer.kernel, "r", skip=skip)
         self.writer = writer
         self.level = level
-        if writer.spec.parted:  # host columns hold only the rows of the partition
+        if writer.spec.partitioned:  # host columns hold only the rows of the partition
             self.place = "uint64(i)"
         self.name = ""
         if level == 0:

@@ -27,7 +27,7 @@ class SessionOperator(StageOperator):
         self._logs = SessionLogs(self)
         self._logs.allocate(INITIAL_ENTRIES)
         self._resize_records(INITIAL_ENTRIES)
-        for name in ("watermark", "promised"):
+        for name in ("watermark", "punctuated"):
             self._set(name, NEVER)
         for name in ("closing", "free"):
             self._set(name, -1)

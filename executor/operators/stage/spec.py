@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Where a kernel tests whether a row is late: in the row loop before each row, in the terminal
 #: itself, or nowhere.
-Asks: TypeAlias = Literal["each row", "itself"] | None
+LateRowTest: TypeAlias = Literal["each row", "itself"] | None
 #: Columns that order the results of all partitions: the window of a result (its number; the end of
 #: a session), and when the result's group began.
 ORDER = (Field("order", BIGINT, False), Field("born", BIGINT, False))
@@ -39,11 +39,11 @@ class StageSpec:
 
     ``live``: input columns on which punctuation arrives. ``assume_valid``: nullable input columns
     in which no NULL has come yet (the kernel is rebuilt at the first NULL). ``carry_late_rows``: a
-    later operator still tests which rows are late. ``parted``: the kernel takes the rows of one
-    partition (CHOSEN). ``placed``: the output has order columns (``ORDER``) behind the others.
-    ``limited``: only the first results of each window, by some order, leave
-    (``kernels.order.top_n``). ``promised``: pairs of output columns (attribute, key); the attribute
-    has a per-key watermark, whose punctuation the stage passes on."""
+    later operator still tests which rows are late. ``partitioned``: the kernel takes the rows of
+    one partition (CHOSEN). ``with_order_columns``: the output has order columns (``ORDER``) behind
+    the others. ``top_n``: only the first results of each window, by some order, leave
+    (``kernels.order.top_n``). ``keyed_watermarks``: pairs of output columns (attribute, key); the
+    attribute has a per-key watermark, whose punctuation the stage passes on."""
 
     input: Schema
     steps: tuple[Step, ...]
@@ -53,10 +53,10 @@ class StageSpec:
     live: tuple[int, ...]
     assume_valid: frozenset[int] = frozenset()
     carry_late_rows: bool = False
-    parted: bool = False
-    placed: bool = False
-    limited: bool = False
-    promised: tuple[tuple[int, int], ...] = ()
+    partitioned: bool = False
+    with_order_columns: bool = False
+    top_n: bool = False
+    keyed_watermarks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,10 @@ class StageWriter:
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
             self.kernel.operator(
-                max(len(self.spec.input), len(self.spec.output) + len(ORDER) * self.spec.placed)
+                max(
+                    len(self.spec.input),
+                    len(self.spec.output) + len(ORDER) * self.spec.with_order_columns,
+                )
             ),
             terminal.by_ref,
             terminal.tables,
@@ -155,7 +158,7 @@ class StageWriter:
         with body.block(f"if status == 0 and u[{PHASE}] == {phase}:"):
             body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = -1")
             body.line("stop = n")
-            if terminal.asks_late_rows:
+            if terminal.requests_late_rows:
                 self._first_late_row()
             terminal.before_rows()
             terminal.each_row()
@@ -191,7 +194,7 @@ class StageWriter:
                 body.line("sub = -1")
                 with body.block("if i > first:"):
                     body.line("skip = 0")
-            if terminal.asks_late_rows == "each row":
+            if terminal.requests_late_rows == "each row":
                 self.mark_late_row()
             self._steps(steps, scope, terminal.row)
         if spare is not None:
@@ -205,7 +208,7 @@ class StageWriter:
 
     def _row_is(self, place: str) -> str:
         """Sets ``r``, the morsel's row at a place among the rows that the kernel takes."""
-        return f"r = {row_at(self.kernel, place, parted=self.spec.parted)}"
+        return f"r = {row_at(self.kernel, place, partitioned=self.spec.partitioned)}"
 
     def _choose(self, filter_: FilterExec, spare: int) -> None:
         """Writes a loop that only notes the numbers of the rows that pass, in output column
@@ -392,7 +395,7 @@ class StageWriter:
             with body.block(f"if attribute == {origin.attribute}:"):
                 body.line("punct = value")
                 if origin.base.startswith("punct_w") and window is not None:
-                    body.lines(*Spans(self, window).promise())
+                    body.lines(*Spans(self, window).punctuation())
                 mapped = self.mapped(origin)
                 self.append_punctuation(str(column), mapped)
 

@@ -91,7 +91,7 @@ class Spans:
         """Lines that set ``ws`` and ``we``, the start and the end of window ``w``."""
         return f"ws = {self.start('w')}", f"we = {self.end('w')}"
 
-    def promise(self) -> tuple[str, ...]:
+    def punctuation(self) -> tuple[str, ...]:
         """Lines that set ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can
         still come at watermark ``value``."""
         return (

@@ -85,7 +85,7 @@ class GroupingTerminal(RowTerminal):
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         state = (column for code in self._codes for column in code.columns)
-        born = (("born", "int64"),) if self.writer.spec.placed else ()
+        born = (("born", "int64"),) if self.writer.spec.with_order_columns else ()
         columns = (*keys, *born, *self._group_columns(), *state)
         groups = Table("", columns, self._words, self._direct)
         kept = [*map(set_of_values, self.distinct), *(log.table for log in self.logs)]
@@ -191,7 +191,7 @@ class GroupingTerminal(RowTerminal):
         if not all(isinstance(k, Column) and not scope.is_masked(k.index) for k in keys):
             return
         with body.block(f"if i < {self._look_ahead_to()}:"):
-            later = row_at(writer.kernel, f"i + {AHEAD_ROWS}", parted=writer.spec.parted)
+            later = row_at(writer.kernel, f"i + {AHEAD_ROWS}", partitioned=writer.spec.partitioned)
             body.line(f"ahead = {later}")
             self._set_words([emit(k, scope) for k in keys], "ahead_")
             hashed = f"hash_end({self._chain('ahead_')})"
@@ -462,7 +462,7 @@ class GroupingTerminal(RowTerminal):
         body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
         if self._nullable_keys:
             body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
-        if self.writer.spec.placed:
+        if self.writer.spec.with_order_columns:
             body.line(f"born[g] = {self._birth}")
         body.lines(*self._init_lines(), "break")
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY
 from cql.executor.kernels.windows import key_windows as kernel
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.relations.changelog_operator import promises_of
+from cql.executor.operators.relations.changelog_operator import punctuations_of
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
@@ -76,11 +76,11 @@ class KeyWindowsOperator(RowsOperator):
     # -- a morsel ----------------------------------------------------------------------------------
 
     def take_in(self, morsel: Morsel) -> int | None:
-        for attribute, value in promises_of(morsel):
+        for attribute, value in punctuations_of(morsel):
             if attribute == END_OF_INPUT:
                 self._ended = True
             elif attribute == IDLE:
-                self.promises.append((IDLE, value))
+                self.punctuations.append((IDLE, value))
         rows, before = rows_of(morsel, self.schema), self.rows_in
         n = count(rows)
         self._ids, fresh = self._index.ids(key_words(rows, self.windows.by, self._types, n))
@@ -97,9 +97,9 @@ class KeyWindowsOperator(RowsOperator):
     def more(self) -> State | None:
         found = self._next()
         if found is None and self._ended:
-            self.promises = [(END_OF_INPUT, INFINITY)]
+            self.punctuations = [(END_OF_INPUT, INFINITY)]
         elif found is None:
-            self.promises += self.between()
+            self.punctuations += self.between()
         return found
 
     def between(self) -> list[tuple[int, int]]:

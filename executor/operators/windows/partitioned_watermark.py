@@ -16,7 +16,7 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
 )
-from cql.executor.kernels.windows.partitioned_watermark import ASKED
+from cql.executor.kernels.windows.partitioned_watermark import REQUEST
 from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.wid import AggregateTerminal
@@ -36,7 +36,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
     def __post_init__(self) -> None:
         AggregateTerminal.__post_init__(self)
         marked = (MARKED + table.suffix for table in self._kept)
-        for name in (*ASKED, *marked):  # right behind the tables
+        for name in (*REQUEST, *marked):  # right behind the tables
             self.writer.kernel.layout.slot(name)
         if self.node.keys[self._by].type.is_coded:
             of_value = (("", "of_value", 0), (VALUES, "value", 0))
@@ -111,7 +111,8 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
             null = f"(kn >> {self._null_bit(self._by)}) & 1"
         value = f"int64({key_value(key.type, f'kw{part.word}', part)})"
         body.lines(
-            f"{kernel.word('asked_value')} = {value}", f"{kernel.word('asked_null')} = {null}"
+            f"{kernel.word('requested_value')} = {value}",
+            f"{kernel.word('requested_null')} = {null}",
         )
         with body.block(f"if call_operator({kernel.word('value_entry')}, desc, slot) < 0:"):
             table = len(self.tables) - 1
@@ -134,7 +135,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
 
     # -- groups that leave -------------------------------------------------------------------------
 
-    def _punctuated(self) -> None:
+    def _on_punctuation(self) -> None:
         kernel = self.writer.kernel
         kernel.body.lines(f"{kernel.word('group_at')} = 0", f"{kernel.word('group_begun')} = 0")
 
@@ -149,13 +150,13 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
         with body.block(f"while status == 0 and {at} < u[{PUNCTUATIONS}]:"):
-            self._ask()
+            self._request_groups()
             body.line(f"i = call_operator({kernel.word('next_group')}, desc, 0)")
             with body.block("if i < 0:"):
                 body.lines(f"{at} += 2", f"{begun} = 0", "continue")
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
-            body.line(f"slot = {kernel.word('asked_slot')}")
+            body.line(f"slot = {kernel.word('requested_slot')}")
             self._window_of_slot()
             self._window_bounds()
             body.line("g = uint64(bases[slot] + i)")
@@ -176,7 +177,7 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         body.line(f"{kernel.word('emitted')} += j - before")
         AggregateTerminal._flush(self)
 
-    def _ask(self) -> None:
+    def _request_groups(self) -> None:
         """Goes on to the next per-key punctuation; requests the groups of its value in the windows
         that it closes."""
         body, kernel, window = self.writer.kernel.body, self.writer.kernel, self.node.window
@@ -189,10 +190,10 @@ class PartitionedWatermarkTerminal(AggregateTerminal):
         with body.block(f"if {kernel.word('group_begun')} == 0:"):
             body.lines("value = arrived[p + 1]", "w = arrived[p + 3]")
             body.lines(
-                f"{kernel.word('asked_from')} = {spans.first('w')} if w > NEVER else {NEVER}",
-                f"{kernel.word('asked_to')} = {spans.first('value')} - 1",
-                f"{kernel.word('asked_value')} = arrived[p + {PUNCTUATION_WORDS + 1}]",
-                f"{kernel.word('asked_null')} = arrived[p + {PUNCTUATION_WORDS + 3}]",
-                f"{kernel.word('asked_slot')} = -1",
+                f"{kernel.word('requested_from')} = {spans.first('w')} if w > NEVER else {NEVER}",
+                f"{kernel.word('requested_to')} = {spans.first('value')} - 1",
+                f"{kernel.word('requested_value')} = arrived[p + {PUNCTUATION_WORDS + 1}]",
+                f"{kernel.word('requested_null')} = arrived[p + {PUNCTUATION_WORDS + 3}]",
+                f"{kernel.word('requested_slot')} = -1",
                 f"{kernel.word('group_begun')} = 1",
             )

@@ -37,7 +37,7 @@ from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.udaf import declare_own
 from cql.executor.operators.aggregates.value_log import holistic_code, logs_of
 from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import Asks, Table, window_column_type
+from cql.executor.operators.stage.spec import LateRowTest, Table, window_column_type
 from cql.executor.operators.stage.watermark_mapping import Origin, origins
 from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.nodes.expr import Column
@@ -80,7 +80,7 @@ class SessionTerminal(AggregateTerminal):
         return False
 
     @property
-    def asks_late_rows(self) -> Asks:
+    def requests_late_rows(self) -> LateRowTest:
         return "each row"
 
     @property
@@ -207,7 +207,8 @@ class SessionTerminal(AggregateTerminal):
     def _open(self, leave: list[str]) -> None:
         """Opens a session of the row alone, between ``session`` and ``after``."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        if self.writer.spec.placed:  # births are ordered over the sessions of all partitions
+        # births are ordered over the sessions of all partitions
+        if self.writer.spec.with_order_columns:
             body.line(f"{kernel.word('born')} = u[{SEQUENCE}] + int64(r)")
         body.line(f"opened = call_operator({kernel.word('open_session')}, desc, T)")
         with body.block("if opened < 0:"):
@@ -248,7 +249,7 @@ class SessionTerminal(AggregateTerminal):
             with body.block("if session < 0:"):
                 body.line("break")
             if self.logs:
-                session_values.ask_results(kernel)
+                session_values.request_results(kernel)
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
             body.lines(f"{closing} = session", "g = uint64(session)")
@@ -270,10 +271,10 @@ class SessionTerminal(AggregateTerminal):
     def _order(self) -> tuple[str, str]:
         return "we", "s_born[g]"
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         """Sends punctuation: a session that has not left ends at the watermark or later."""
         writer, kernel = self.writer, self.writer.kernel
-        body, watermark, sent = kernel.body, kernel.word("watermark"), kernel.word("promised")
+        body, watermark, sent = kernel.body, kernel.word("watermark"), kernel.word("punctuated")
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
             body.line(f"{sent} = {INFINITY}")
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))

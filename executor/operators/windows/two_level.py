@@ -217,7 +217,7 @@ class TwoLevelTerminal(AggregateTerminal):
 
     # -- closing ---------------------------------------------------------------------------------
 
-    def _punctuated(self) -> None:
+    def _on_punctuation(self) -> None:
         """Sets which windows are closed, which closed windows have to leave now, and how many
         groups of the other closed windows may leave."""
         writer, window, flush = self.writer, self.node.window, self._flush_of
@@ -283,7 +283,7 @@ class TwoLevelTerminal(AggregateTerminal):
             body.lines(f"{group} = i", "break")
         AggregateTerminal._end_of_window(self, closing, group)
 
-    def _passed(self) -> str:
+    def _output_watermark(self) -> str:
         """Closed windows that have not left hold punctuation back."""
         window = self.node.window
         assert window is not None
@@ -292,10 +292,10 @@ class TwoLevelTerminal(AggregateTerminal):
             self._word("open"),
             self._word("closed_below"),
         )
-        body.line(f"passed = {self._word('watermark')}")
+        body.line(f"output_watermark = {self._word('watermark')}")
         with body.block(f"if {opened} > 0 and heap[0] < {closed}:"):
-            body.line(f"passed = {Spans(self.writer, window).end('heap[0]')} - 1")
-        return "passed"
+            body.line(f"output_watermark = {Spans(self.writer, window).end('heap[0]')} - 1")
+        return "output_watermark"
 
 
 #: The terminal's words of the descriptor, besides its counters.

@@ -28,7 +28,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
 from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import Asks, window_column_type
+from cql.executor.operators.stage.spec import LateRowTest, window_column_type
 from cql.executor.operators.stage.watermark_mapping import (
     Origin,
     attribute_origins,
@@ -59,7 +59,7 @@ class AggregateTerminal(GroupingTerminal):
         return False
 
     @property
-    def asks_late_rows(self) -> Asks:
+    def requests_late_rows(self) -> LateRowTest:
         if self.node.window is None:  # the window ends at infinity: no row is late
             return None
         return "itself" if self._single_window else "each row"
@@ -140,7 +140,7 @@ class AggregateTerminal(GroupingTerminal):
         body.lines("begin = first", "wanted = 0", "alone = 0")
         with body.block("while True:"):
             body.line("end = stop")
-            if self.asks_late_rows:
+            if self.requests_late_rows:
                 with body.block("if begin > next_late:"):
                     writer.pass_late_rows()
                 with body.block("if begin == next_late:"):
@@ -263,14 +263,14 @@ class AggregateTerminal(GroupingTerminal):
                 with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0:"):
                     body.line("continue")
                 self._advance_watermark()
-            self._punctuated()
+            self._on_punctuation()
             body.line(f"{after} = {row_phase + 2}")
         self._flush()
         with body.block(f"if status == 0 and {after} == {row_phase + 2}:"):
-            self._promise()
+            self._punctuate()
             body.line(f"{after} = {row_phase + 3}")
 
-    def _punctuated(self) -> None:
+    def _on_punctuation(self) -> None:
         """Writes what is done once per morsel, after its punctuation has been read."""
 
     def _advance_watermark(self) -> None:
@@ -305,24 +305,24 @@ class AggregateTerminal(GroupingTerminal):
             body.line("base = bases[slot]")
             self._window_bounds()
             body.lines(f"start = {group}", "i = start")
-            if self.writer.spec.limited:
+            if self.writer.spec.top_n:
                 body.line("began = j")
             with body.block("for i in range(start, counts[slot]):"):
                 with body.block("if j >= capacity:"):
-                    self._leave_first()
+                    self._keep_top_n()
                     with body.block("if j >= capacity:"):
                         body.lines("status = 1", "break")
                 body.line("g = uint64(base + i)")
                 self._before_group()
                 self._result_row()
-            self._leave_first()
+            self._keep_top_n()
             self._end_of_window(closing, group)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
         body.line(f"{kernel.word('emitted')} += j - before")
 
-    def _leave_first(self) -> None:
+    def _keep_top_n(self) -> None:
         """Drops the results of the window that cannot be among its first ones."""
-        if not self.writer.spec.limited:
+        if not self.writer.spec.top_n:
             return
         body, kernel = self.writer.kernel.body, self.writer.kernel
         most = kernel.declare("most", kernel.word("most"))
@@ -399,7 +399,7 @@ class AggregateTerminal(GroupingTerminal):
     def _store(self, scope: StageScope) -> None:
         kernel, spec = self.writer.kernel, self.writer.spec
         store_row(kernel, scope, spec.output, frozenset())
-        if spec.placed:
+        if spec.with_order_columns:
             store_order(kernel, spec.output, self._order)
         kernel.body.line("j += 1")
 
@@ -427,19 +427,19 @@ class AggregateTerminal(GroupingTerminal):
         if self.logs:
             body.line(f"{self.writer.kernel.word('finished')} = 0")
 
-    def _promise(self) -> None:
+    def _punctuate(self) -> None:
         """Sends punctuation on the window columns: the next window that can come is the first whose
         end lies above the watermark."""
         writer, node = self.writer, self.node
         body, kernel = writer.kernel.body, writer.kernel
-        watermark, sent = kernel.word("watermark"), kernel.word("promised")
+        watermark, sent = kernel.word("watermark"), kernel.word("punctuated")
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
             body.line(f"{sent} = {INFINITY}")
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
         if node.window is None or not (live := self._window_origins()):
             return
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
-            body.lines(f"value = {self._passed()}", "attribute = 0")
+            body.lines(f"value = {self._output_watermark()}", "attribute = 0")
             self._first_to_come()
             with body.block(f"if punct_w1 > {sent}:"):
                 body.line(f"{sent} = punct_w1")
@@ -451,9 +451,9 @@ class AggregateTerminal(GroupingTerminal):
         """Sets ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can still come
         at watermark ``value``."""
         assert self.node.window is not None
-        self.writer.kernel.body.lines(*Spans(self.writer, self.node.window).promise())
+        self.writer.kernel.body.lines(*Spans(self.writer, self.node.window).punctuation())
 
-    def _passed(self) -> str:
+    def _output_watermark(self) -> str:
         """The time up to which all windows have left."""
         return self.writer.kernel.word("watermark")
 

@@ -18,7 +18,7 @@ from sqlglot import exp
 from cql.base.types import BIGINT, BOOLEAN
 from cql.errors import Position
 from cql.planner.bind.context import Binder
-from cql.planner.bind.scope import OUTER, Asked, Extra, Grouped, column_of
+from cql.planner.bind.scope import OUTER, Extra, Grouped, Subquery, column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import (
     Call,
@@ -47,21 +47,25 @@ from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.progress import is_constant
 
 #: Returns the plan, or raises NotSupportedError if the plan reads the outer row.
-Apart = Callable[[Logical], Logical]
+Uncorrelated = Callable[[Logical], Logical]
 #: The equalities of a condition: pairs (inner, outer), each side over the columns of its own row.
 Equalities = Callable[[Expr], Sequence[tuple[Expr, Expr]]]
 
 
 def grouped(
-    binder: Binder, plan: Logical, node: exp.Expr, apart: Apart, equalities: Equalities
-) -> Asked:
-    """The correlated scalar subquery of ``plan`` as an ``Asked`` of kind grouped. Raises
+    binder: Binder,
+    plan: Logical,
+    node: exp.Expr,
+    uncorrelated: Uncorrelated,
+    equalities: Equalities,
+) -> Subquery:
+    """The correlated scalar subquery of ``plan`` as a ``Subquery`` of kind grouped. Raises
     NotSupportedError unless the subquery is an aggregate of all rows that pass its WHERE."""
     value, aggregate = _aggregate_of(binder, plan, node)
     below, parts = aggregate.input, list[Expr]()
     if isinstance(below, Filter):
         parts, below = conjuncts(below.condition), below.input
-    below = as_relation(apart(below))
+    below = as_relation(uncorrelated(below))
     inner: list[Expr] = []
     outer: list[Expr] = []
     kept: list[Expr] = []
@@ -76,7 +80,7 @@ def grouped(
         below = Filter(below, conjunction(kept), binder.pos(node))
     made = Grouped(aggregate.calls, aggregate.names, tuple(inner), value)
     condition = conjunction(related) if related else None
-    return Asked(below, "grouped", tuple(outer), condition, made)
+    return Subquery(below, "grouped", tuple(outer), condition, made)
 
 
 def _aggregate_of(binder: Binder, plan: Logical, node: exp.Expr) -> tuple[Expr, Aggregate]:
@@ -129,12 +133,12 @@ def reads_around(*exprs: Expr) -> bool:
     return any(c >= OUTER for c in columns_of(*exprs))
 
 
-def columns_around(asked: Asked) -> dict[int, Column]:
+def columns_around(subquery: Subquery) -> dict[int, Column]:
     """The columns of the outer row that a subquery reads besides its keys, by their indices in the
     subquery's virtual row. Each column has the index that it has in the outer row itself."""
-    exprs = [] if asked.condition is None else [asked.condition]
-    if asked.grouped is not None:
-        exprs += [asked.grouped.value, *_inputs_of(asked.grouped.calls)]
+    exprs = [] if subquery.condition is None else [subquery.condition]
+    if subquery.grouped is not None:
+        exprs += [subquery.grouped.value, *_inputs_of(subquery.grouped.calls)]
     return {c.index: replace(c, index=c.index - OUTER) for c in _columns_around(exprs)}
 
 
@@ -155,12 +159,12 @@ def joined(
     ``around`` (expressions over ``plan``). ``base`` has the same rows as ``plan``, or more, and a
     prefix of its columns; if ``base`` has all columns that the subquery reads, the subquery takes
     their distinct values from ``base``."""
-    asked, pos = extra.asked, extra.pos
-    assert asked is not None
-    assert asked.grouped is not None
-    by, calls = asked.grouped.keys, asked.grouped.calls
-    inputs = [*_inputs_of(calls), *([] if asked.condition is None else [asked.condition])]
-    wanted, groups, equal = tuple(keys), asked.query, "eq"
+    subquery, pos = extra.subquery, extra.pos
+    assert subquery is not None
+    assert subquery.grouped is not None
+    by, calls = subquery.grouped.keys, subquery.grouped.calls
+    inputs = [*_inputs_of(calls), *([] if subquery.condition is None else [subquery.condition])]
+    wanted, groups, equal = tuple(keys), subquery.query, "eq"
     if reads_around(*inputs) or not is_constant(groups):
         plan, base = as_relation(plan), as_relation(base)
     if reads_around(*inputs):
@@ -170,9 +174,9 @@ def joined(
         values = _each_once(base if whole else plan, wanted, pos)
         places = {c: column_of(values, wanted.index(around[c])) for c in read}
         given = [column_of(values, wanted.index(key)) for key in keys]
-        groups, calls = _related(values, asked, given, places, pos)
+        groups, calls = _related(values, subquery, given, places, pos)
         by, equal = tuple(column_of(values, k) for k in range(len(wanted))), "null_safe_eq"
-    names = (*(f"key_{k}" for k in range(len(by))), *asked.grouped.names)
+    names = (*(f"key_{k}" for k in range(len(by))), *subquery.grouped.names)
     made = Aggregate(groups, None, by, calls, names, pos)
     width = len(plan.schema)
     on = [
@@ -182,7 +186,7 @@ def joined(
     beside = Join(plan, made, "left" if on else "cross", conjunction(on) if on else None, pos)
     first = width + len(by)
     results = [column_of(beside, first + k) for k in range(len(calls))]
-    value = _of_no_rows_too(asked.grouped.value, calls, results, around)
+    value = _of_no_rows_too(subquery.grouped.value, calls, results, around)
     columns = [column_of(plan, k) for k in range(width)]
     return Project(beside, (*columns, value), (*plan.schema.names, extra.name), pos)
 
@@ -198,7 +202,7 @@ def _each_once(plan: Logical, exprs: Sequence[Expr], pos: Position | None) -> Lo
 
 def _related(
     values: Logical,
-    asked: Asked,
+    subquery: Subquery,
     given: Sequence[Expr],
     places: Mapping[int, Expr],
     pos: Position | None,
@@ -206,7 +210,7 @@ def _related(
     """The join of ``values`` with the subquery's rows that match, and the aggregate's calls over
     the pairs. ``given`` are the expressions over ``values`` that equal the keys; ``places`` maps
     columns of the outer row to columns of ``values``."""
-    assert asked.grouped is not None
+    assert subquery.grouped is not None
     width = len(values.schema)
 
     def over_both(expr: Expr) -> Expr:
@@ -214,10 +218,10 @@ def _related(
             return places[expr.index] if expr.index >= OUTER else _behind(expr, width)
         return rebuild(expr, over_both)
 
-    pairs = zip(given, asked.grouped.keys, strict=True)
+    pairs = zip(given, subquery.grouped.keys, strict=True)
     parts: list[Expr] = [Call("eq", (e, over_both(key)), BOOLEAN, True, pos) for e, key in pairs]
-    if asked.condition is not None:
-        parts.append(over_both(asked.condition))
+    if subquery.condition is not None:
+        parts.append(over_both(subquery.condition))
     kind = "inner" if parts else "cross"
     calls = tuple(
         replace(
@@ -225,10 +229,10 @@ def _related(
             args=tuple(over_both(a) for a in call.args),
             where=None if call.where is None else over_both(call.where),
         )
-        for call in asked.grouped.calls
+        for call in subquery.grouped.calls
     )
     condition = conjunction(parts) if parts else None
-    return Join(values, asked.query, kind, condition, pos), calls
+    return Join(values, subquery.query, kind, condition, pos), calls
 
 
 def _behind(column: Column, width: int) -> Column:

@@ -18,7 +18,7 @@ from cql.errors import BindError, did_you_mean
 from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions import literals
 from cql.planner.bind.expressions import subquery as subqueries
-from cql.planner.bind.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
 from cql.planner.functions import aggregates, registry
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
@@ -486,7 +486,7 @@ class ExprBinder:
     def _extra(self, extra: Extra, node: Node) -> Expr:
         if self.row is None:
             hint = None
-            if self.clause == "ON" and extra.asked is not None:
+            if self.clause == "ON" and extra.subquery is not None:
                 hint = "ask it in WHERE, or in a subquery of the side that it reads"
             raise self.binder.unsupported(f"{extra.clause} in {self.clause}", node, hint)
         return self.row.add_extra(extra)
@@ -497,14 +497,16 @@ class ExprBinder:
         query = node.this if isinstance(node, exp.Exists) else node
         bound = self.binder.query(query, self.scope.env.under(self.scope))
         if isinstance(node, exp.Exists):
-            asked = subqueries.exists(self.binder, bound, node)
-            return self._asked("EXISTS (subquery)", t.BOOLEAN, asked, node)
-        asked = subqueries.scalar(self.binder, bound, node)
-        return self._asked("a scalar subquery", asked.value_type, asked, node)
+            subquery = subqueries.exists(self.binder, bound, node)
+            return self._subquery_column("EXISTS (subquery)", t.BOOLEAN, subquery, node)
+        subquery = subqueries.scalar(self.binder, bound, node)
+        return self._subquery_column("a scalar subquery", subquery.value_type, subquery, node)
 
-    def _asked(self, clause: str, type_: DataType, asked: Asked, node: Node) -> Expr:
+    def _subquery_column(
+        self, clause: str, type_: DataType, subquery: Subquery, node: Node
+    ) -> Expr:
         pos = self.binder.pos(node)
-        return self._extra(Extra(clause, printed(node), type_, asked=asked, pos=pos), node)
+        return self._extra(Extra(clause, printed(node), type_, subquery=subquery, pos=pos), node)
 
     def _in_subquery(self, node: exp.In, query: Node) -> Expr:
         if isinstance(node.this, exp.Tuple):
@@ -514,16 +516,16 @@ class ExprBinder:
         bound = self.binder.query(query, self.scope.env.under(self.scope))
         related = subqueries.is_in_related(self.binder, value, bound, node)
         if related is None:
-            asked = subqueries.is_in(self.binder, value, bound, node)
-            return self._asked("IN (subquery)", t.BOOLEAN, asked, node)
+            subquery = subqueries.is_in(self.binder, value, bound, node)
+            return self._subquery_column("IN (subquery)", t.BOOLEAN, subquery, node)
         there, unknown = related
-        found = self._asked("IN (subquery)", t.BOOLEAN, there, node)
+        found = self._subquery_column("IN (subquery)", t.BOOLEAN, there, node)
         if unknown is None:
             return found
-        asked_null = self._asked("IN (subquery)", t.BOOLEAN, unknown, node)
+        is_null = self._subquery_column("IN (subquery)", t.BOOLEAN, unknown, node)
         yes, no, null = (Literal(value, t.BOOLEAN) for value in (True, False, None))
         pos = self.binder.pos(node)
-        return Case(((found, yes), (asked_null, null)), no, t.BOOLEAN, True, pos)
+        return Case(((found, yes), (is_null, null)), no, t.BOOLEAN, True, pos)
 
     def _over(self, node: exp.Window) -> Expr:
         """``f(…) OVER (PARTITION BY … ORDER BY …)``: checks names and types."""

@@ -16,7 +16,7 @@ from sqlglot import exp
 from cql.base.types import BIGINT
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import grouped
-from cql.planner.bind.scope import OUTER, Asked, around, column_of
+from cql.planner.bind.scope import OUTER, Subquery, around, column_of
 from cql.planner.functions import coercion, registry
 from cql.planner.nodes.expr import (
     Column,
@@ -40,7 +40,7 @@ from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.join_condition import Pair, compares_equal, null_safe_pairs
 
 
-def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
+def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Subquery:
     """``(SELECT max(v) FROM s [RANGE 1 HOUR])``: NULL if the subquery has no row. A subquery that
     reads the outer row must be an aggregate (see ``correlated``). Raises BindError unless the
     subquery has one column."""
@@ -48,28 +48,28 @@ def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
         raise binder.error(f"a subquery as a value needs one column, not {bound.width}", node)
     plan, what = bound.shown(), "a scalar subquery"
     if _first_outer(plan) is not None:
-        apart = partial(_apart, binder, what=what, node=node)
-        return grouped(binder, plan, node, apart, _equalities)
-    return Asked(as_relation(plan), "scalar")
+        uncorrelated = partial(_uncorrelated, binder, what=what, node=node)
+        return grouped(binder, plan, node, uncorrelated, _equalities)
+    return Subquery(as_relation(plan), "scalar")
 
 
-def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Asked:
+def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Subquery:
     """``value IN (SELECT …)``: NULL if no element is equal and some comparison is NULL. Raises
     BindError unless the subquery has one column."""
     if bound.width != 1:
         raise binder.error(f"IN (subquery) needs one column, not {bound.width}", node, None)
-    plan = as_relation(_apart(binder, bound.shown(), "IN (subquery)", node))
+    plan = as_relation(_uncorrelated(binder, bound.shown(), "IN (subquery)", node))
     f = plan.schema[0]
     both = [value, Column(0, f.name, f.type, f.nullable, binder.pos(node))]
     key, column = coercion.unify(both, binder.pos(node), "IN (subquery)")
     if not isinstance(column, Column):
         plan = Project(plan, (column,), (f.name,))
-    return Asked(plan, "in", (key,))
+    return Subquery(plan, "in", (key,))
 
 
 def is_in_related(
     binder: Binder, value: Expr, bound: Bound, node: exp.Expr
-) -> tuple[Asked, Asked | None] | None:
+) -> tuple[Subquery, Subquery | None] | None:
     """``value IN (SELECT r.v FROM r WHERE r.k = s.k)``, a subquery that reads the outer row in its
     WHERE. Returns two EXISTS: whether an element equals the value, and whether some comparison is
     NULL (None: no side can be NULL). Returns None if the subquery does not read the outer row, or
@@ -83,14 +83,14 @@ def is_in_related(
     x, wanted = coercion.unify([plan.exprs[0], around(value)], pos, "IN (subquery)")
     there = registry.raw_comparison("eq")((x, wanted), pos)  # Spark pads no CHAR here
     unknown = [registry.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
-    asked = _related(binder, inner, [*parts, there], "IN (subquery)", node)
+    found = _related(binder, inner, [*parts, there], "IN (subquery)", node)
     if not unknown:
-        return asked, None
+        return found, None
     nothing = unknown[0] if len(unknown) == 1 else registry.resolve("or", unknown, pos)
-    return asked, _related(binder, inner, [*parts, nothing], "IN (subquery)", node)
+    return found, _related(binder, inner, [*parts, nothing], "IN (subquery)", node)
 
 
-def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
+def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Subquery:
     """``EXISTS (SELECT * FROM r WHERE r.k = s.k AND r.v > s.v AND …)``; ignores the select list."""
     plan = bound.shown()
     while isinstance(plan, Project) or (isinstance(plan, Aggregate) and _is_distinct(plan)):
@@ -103,7 +103,7 @@ def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
 
 def _related(
     binder: Binder, plan: Logical, parts: Sequence[Expr], what: str, node: exp.Expr
-) -> Asked:
+) -> Subquery:
     """An EXISTS: whether all conditions ``parts`` hold for some row of ``plan``."""
     inner: list[Expr] = []
     outer: list[Expr] = []
@@ -118,7 +118,7 @@ def _related(
             kept.append(part)
         else:
             related.append(part)
-    plan = as_relation(_apart(binder, plan, what, node))
+    plan = as_relation(_uncorrelated(binder, plan, what, node))
     if kept:
         plan = Filter(plan, conjunction(kept), binder.pos(node))
     read = sorted(c for c in columns_of(*related) if c < OUTER)
@@ -127,7 +127,7 @@ def _related(
     names = tuple(f"key_{k}" for k in range(len(given)))
     condition = _moved(conjunction(related), places) if related else None
     query = Project(plan, tuple(given), names, binder.pos(node))
-    return Asked(query, "exists", tuple(outer), condition)
+    return Subquery(query, "exists", tuple(outer), condition)
 
 
 def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
@@ -167,7 +167,7 @@ def _outward(expr: Expr) -> Expr:
     return rebuild(expr, _outward)
 
 
-def _apart(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> Logical:
+def _uncorrelated(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> Logical:
     """``plan``. Raises NotSupportedError if ``plan`` reads the outer row."""
     used = _first_outer(plan)
     if used is None:

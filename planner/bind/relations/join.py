@@ -270,7 +270,7 @@ class JoinChain:
         beside = self._beside(right, "cross", join)
         condition = self._condition(join, right, beside, kind)
         self._check_keyed(join, condition, stream=not is_table(right.plan))
-        asked: list[Expr] = []
+        filters: list[Expr] = []
         if not is_table(right.plan):
             if not columns_of(at):
                 raise self.binder.unsupported(
@@ -286,12 +286,12 @@ class JoinChain:
             times = columns_of(at) | {there.index}
             # Conditions that are neither a key nor a tolerance do not choose the version: they
             # filter the chosen version.
-            asked = [p for p in parts if not _is_key(p, width) and columns_of(p) != times]
-            condition = conjunction([*(p for p in parts if p not in asked), since])
+            filters = [p for p in parts if not _is_key(p, width) and columns_of(p) != times]
+            condition = conjunction([*(p for p in parts if p not in filters), since])
             kind = "asof left" if kind == "left" else "asof"
         self.plan = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
-        if asked:
-            self.plan = _asked_of_versions(self.plan, conjunction(asked), kind)
+        if filters:
+            self.plan = _filtered_versions(self.plan, conjunction(filters), kind)
         self.items.append(right)
         self.merged = beside.merged
 
@@ -335,7 +335,7 @@ def _is_key(part: Expr, width: int) -> bool:
     return sides in ([{False}, {True}], [{True}, {False}])
 
 
-def _asked_of_versions(plan: Join, condition: Expr, kind: str) -> Logical:
+def _filtered_versions(plan: Join, condition: Expr, kind: str) -> Logical:
     """``plan`` restricted to versions that fulfil ``condition``; in an outer join, the columns of
     the other versions become NULL."""
     if kind == "asof":

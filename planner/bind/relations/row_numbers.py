@@ -53,7 +53,7 @@ def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
         return plan
     match plan:
         case Sort() if plan.window_end is None:
-            return plan if _comes_in_order(plan.input) else _told_apart(plan)
+            return plan if _comes_in_order(plan.input) else _distinguished(plan)
         case Filter() | Project() if not _is_joined(plan):
             return replace(plan, input=_in_order(binder, plan.input, node))
         case Join(kind="inner" | "cross", condition=None):
@@ -67,7 +67,7 @@ def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
             if time is not None:
                 key = SortKey(time, False, True)
                 sort = Sort(plan, (key,), None, 0, None, binder.pos(node), CLAUSE)
-                return _told_apart(sort)
+                return _distinguished(sort)
             raise binder.error(
                 f"{CLAUSE} counts rows in their order, and the rows of this join have none: no time"
                 " of theirs progresses",
@@ -107,7 +107,7 @@ def _is_joined(plan: Logical) -> bool:
     return isinstance(plan, Join)
 
 
-def _told_apart(sort: Sort) -> Sort:
+def _distinguished(sort: Sort) -> Sort:
     """``sort`` with all other columns as further keys, so that only equal rows tie."""
     known = {key.expr.index for key in sort.keys if isinstance(key.expr, Column)}
     others = (column_of(sort, k) for k in range(len(sort.schema)) if k not in known)

@@ -118,9 +118,9 @@ def _measured(
         )
     made: list[Progress] = []
     refused = None
-    for one, said in zip(found, declared.values(), strict=True):
+    for one, declaration in zip(found, declared.values(), strict=True):
         try:
-            most = window.slack(binder, said.field, said.unit, length, what)
+            most = window.slack(binder, declaration.field, declaration.unit, length, what)
         except BindError as error:
             refused = refused or error
             made.append(one)
@@ -128,7 +128,7 @@ def _measured(
         if most == 0 and what == "MAX ADVANCE":
             raise binder.error("MAX ADVANCE must be above zero", clause)
         if what == "WITHIN":
-            made.append(replace(one, apart=most))
+            made.append(replace(one, max_skew=most))
         else:
             made.append(replace(one, max_advance=most))
     if refused is not None and all(new is old for new, old in zip(made, found, strict=True)):
@@ -241,10 +241,12 @@ def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
     if one.slack is not None and other.slack is not None:
         raise binder.error(f"the slack of {one.field.name} is declared twice", other.node)
     unit = one.unit or other.unit
-    said = one if one.slack is not None else other
+    declaration = one if one.slack is not None else other
     # A declared unit implies an integer column, even while the schema is unknown.
     field = one.field if one.unit else other.field
-    return replace(said, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}")
+    return replace(
+        declaration, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}"
+    )
 
 
 def _progress_of(binder: Binder, declared: _Declared) -> Progress:

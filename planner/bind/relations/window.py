@@ -285,19 +285,19 @@ def sliding(
     offset = 0
     if offset_node is not None:
         offset = wa.units(binder, amount(binder, scope, offset_node), "OFFSET", offset_node)
-    said = wa.shown(range_, slide)
+    text = wa.shown(range_, slide)
     if kind is WindowKind.CUMULATE and range_ % slide:
         raise binder.error(f"{words[0]} must be a multiple of {words[1]}", range_node)
     if slide > range_:
         binder.warn(
-            f"{words[1]} {said[1]} is larger than {words[0]} {said[0]}{said[2]}: rows between two"
+            f"{words[1]} {text[1]} is larger than {words[0]} {text[0]}{text[2]}: rows between two"
             " windows belong to none",
             slide_node,
         )
     overlap, most = -(-range_ // slide), binder.context.settings.max_overlap
     if overlap > most:
         raise binder.error(
-            f"each row would fall into {words[0]} / {words[1]}{said[2]} = {said[0]} / {said[1]} ="
+            f"each row would fall into {words[0]} / {words[1]}{text[2]} = {text[0]} / {text[1]} ="
             f" {overlap:,} windows; at most {most:,} are allowed",
             range_node,
             hint=f"raise {words[1]}, or SET max_overlap = {overlap}",

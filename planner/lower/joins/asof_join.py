@@ -42,7 +42,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     Raises PlanError if the condition has not exactly one inequality of times, or if rows would wait
     for ever for an endless input; NotSupportedError for conditions of another form."""
     width = len(node.left.schema)
-    terms = _take_apart(node, Sides(width, (), ()))
+    terms = _split_condition(node, Sides(width, (), ()))
     left, right = lower(node.left), lower(node.right)
     if is_table(node.right):
         right = read_ahead(right)
@@ -98,7 +98,7 @@ def _names(side: Physical) -> str:
     return ", ".join(dict.fromkeys(s.name for s in sources(side)))
 
 
-def _take_apart(node: Join, sides: Sides) -> _Terms:
+def _split_condition(node: Join, sides: Sides) -> _Terms:
     keys: list[tuple[Expr, Expr]] = []
     bands: list[tuple[Band, Expr]] = []
     single: tuple[list[Expr], list[Expr]] = ([], [])

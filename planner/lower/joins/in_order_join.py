@@ -10,10 +10,10 @@ from typing import Any
 from cql.errors import PlanError
 from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
 from cql.planner.lower.joins.in_order_join_condition import (
-    Asked,
+    JoinRequest,
     Lower,
     NotInOrderError,
-    asked_of,
+    join_request_of,
     joins_streams,
 )
 from cql.planner.lower.joins.oop_join import band_text, join_of
@@ -44,7 +44,7 @@ def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Phy
 
     Raises PlanError where its inputs cannot be joined in order."""
     try:
-        return _made(asked_of(node, lower), node, settings, time=False)
+        return _made(join_request_of(node, lower), node, settings, time=False)
     except NotInOrderError as error:
         join_of(node, lower, settings)  # raises first where no join operator supports ``node``
         raise PlanError(
@@ -57,15 +57,15 @@ def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Phy
 @dataclass(frozen=True, slots=True)
 class InTimeOrder:
     """A plan whose rows come from a join in time order. ``order`` is the column of that time;
-    ``asked`` is the join's condition, as long as the plan has the join's columns unchanged."""
+    ``request`` is the join's condition, as long as the plan has the join's columns unchanged."""
 
     plan: Physical
     order: int | None
-    asked: Asked | None
+    request: JoinRequest | None
 
     def place(self, expr: Expr) -> Expr:
         """``expr`` over the columns of the plan; the latest time of a pair is its time column."""
-        if self.asked is not None and self.order is not None and self.asked.latest(expr):
+        if self.request is not None and self.order is not None and self.request.latest(expr):
             found = self.plan.schema[self.order]
             if found.type == expr.type:
                 return Column(self.order, found.name, found.type, found.nullable)
@@ -78,11 +78,11 @@ def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> I
     match node:
         case Join() if joins_streams(node):
             try:
-                asked = asked_of(node, lower)
-                made = _made(asked, node, settings, time=True)
+                request = join_request_of(node, lower)
+                made = _made(request, node, settings, time=True)
             except NotInOrderError:
                 return None
-            return InTimeOrder(made, _join_of(made).order, asked)
+            return InTimeOrder(made, _join_of(made).order, request)
         case Filter():
             below = in_time_order(node.input, lower, settings)
             if below is None:
@@ -105,38 +105,38 @@ def _join_of(node: Physical) -> WindowJoinExec:
     return node
 
 
-def _made(asked: Asked, node: Join, settings: Mapping[str, Any], *, time: bool) -> Physical:
+def _made(request: JoinRequest, node: Join, settings: Mapping[str, Any], *, time: bool) -> Physical:
     """The operator or the pipeline, below a filter with the conditions that it cannot evaluate."""
-    _refuse_endless(asked)
-    parts = _Parts(asked, choice_of(asked, settings), node)
+    _refuse_endless(request)
+    parts = _Parts(request, choice_of(request, settings), node)
     if str(settings["join_operator"]) == "auto" and not all(parts.declared):
         raise NotInOrderError("takes inputs in order")
-    single = settings["multiway_join"] == "single" or len(asked.inputs) == 2
+    single = settings["multiway_join"] == "single" or len(request.inputs) == 2
     made = parts.single(time=time) if single else parts.pipeline(time=time)
-    late = [e for e in asked.rest if not runs_inside(e)]
+    late = [e for e in request.rest if not runs_inside(e)]
     return FilterExec(made, conjunction(late)) if late else made
 
 
-def _refuse_endless(asked: Asked) -> None:
-    endless = [i for i, child in enumerate(asked.inputs) if not bounded(child)]
+def _refuse_endless(request: JoinRequest) -> None:
+    endless = [i for i, child in enumerate(request.inputs) if not bounded(child)]
     for i in endless:
         for j in endless:
-            if asked.reaches[i][j] >= NO_BOUND:
+            if request.reaches[i][j] >= NO_BOUND:
                 raise NotInOrderError("needs a bound for the distance of each two inputs' times")
 
 
 class _Parts:
     """The inputs in time order with their key columns, and the condition over these columns."""
 
-    def __init__(self, asked: Asked, choice: Choice, node: Join) -> None:
-        self.asked, self.choice, self.node = asked, choice, node
+    def __init__(self, request: JoinRequest, choice: Choice, node: Join) -> None:
+        self.request, self.choice, self.node = request, choice, node
         self.inputs: list[Physical] = []
         self.times: list[int] = []
         self.declared: list[bool] = []
-        sets: list[list[tuple[int, int]]] = [[] for _ in asked.keys]
-        for i, child in enumerate(asked.inputs):
-            own = [(s, e) for s, terms in enumerate(asked.keys) for k, e in terms if k == i]
-            exprs = [asked.times[i], *(e for _, e in own)]
+        sets: list[list[tuple[int, int]]] = [[] for _ in request.keys]
+        for i, child in enumerate(request.inputs):
+            own = [(s, e) for s, terms in enumerate(request.keys) for k, e in terms if k == i]
+            exprs = [request.times[i], *(e for _, e in own)]
             made, places = with_columns(without_late_rows(child), exprs)
             for (s, _), place in zip(own, places[1:], strict=True):
                 sets[s].append((i, place))
@@ -146,20 +146,20 @@ class _Parts:
         self.keys = tuple(tuple(columns) for columns in sets)
         widths = [len(child.schema) for child in self.inputs]
         self.firsts = [sum(widths[:i]) for i in range(len(widths))]
-        self.rest = [self._placed(e) for e in asked.rest if runs_inside(e)]
+        self.rest = [self._shifted(e) for e in request.rest if runs_inside(e)]
 
     def _column(self, column: int) -> int:
-        i, at = self.asked.place(column)
+        i, at = self.request.place(column)
         return self.firsts[i] + at
 
-    def _placed(self, expr: Expr) -> Expr:
+    def _shifted(self, expr: Expr) -> Expr:
         if isinstance(expr, Column):
             return replace(expr, index=self._column(expr.index))
-        return rebuild(expr, self._placed)
+        return rebuild(expr, self._shifted)
 
     @property
     def columns(self) -> tuple[int, ...]:
-        return tuple(self._column(c) for c in range(self.asked.width))
+        return tuple(self._column(c) for c in range(self.request.width))
 
     def single(self, *, time: bool) -> WindowJoinExec:
         numbers = range(len(self.inputs))
@@ -176,7 +176,7 @@ class _Parts:
             self.choice.operator,
             self.choice.alpha,
             self.choice.cost,
-            self.asked.second,
+            self.request.second,
             self._why,
             self.node.pos,
         )
@@ -205,7 +205,7 @@ class _Parts:
                 self.choice.operator,
                 self.choice.alpha,
                 self.choice.cost,
-                self.asked.second,
+                self.request.second,
                 self._why if last else "a pipeline of joins (§7.2.3)",
                 self.node.pos,
             )
@@ -216,7 +216,7 @@ class _Parts:
         return made
 
     def _distance(self, i: int, j: int) -> Distance:
-        return Distance(i, j, -self.asked.reaches[j][i], self.asked.reaches[i][j])
+        return Distance(i, j, -self.request.reaches[j][i], self.request.reaches[i][j])
 
     def _distance_of_latest(self, k: int) -> Distance:
         """The distance of input ``k`` from the latest of the inputs before it."""
@@ -227,7 +227,7 @@ class _Parts:
         """The distances of input ``k`` from the inputs before it. The left side has ``more``
         columns behind those of its inputs."""
         for i in range(k):
-            if (i, k) in self.asked.explicit:
+            if (i, k) in self.request.explicit:
                 one = self._distance(i, k)
                 left, right = (self.firsts[n] + self.times[n] for n in (i, k))
                 yield BandExec(left, right + more, one.low, one.high)
@@ -244,14 +244,14 @@ class _Parts:
 
     @property
     def _why(self) -> str:
-        said = []
-        for i, j in sorted(self.asked.explicit):
+        parts = []
+        for i, j in sorted(self.request.explicit):
             one = self._distance(i, j)
-            band = Band(self.asked.times[i], self.asked.times[j], one.low, one.high)
+            band = Band(self.request.times[i], self.request.times[j], one.low, one.high)
             names = labels(*(self.inputs[k].schema for k in (i, j)))
-            said.append(band_text(band, self.asked.times[i].type, *names))
-        said += [self.node.order] if self.node.order else []
-        return "; ".join([self.choice.why, *said])
+            parts.append(band_text(band, self.request.times[i].type, *names))
+        parts += [self.node.order] if self.node.order else []
+        return "; ".join([self.choice.why, *parts])
 
 
 def _timed(made: WindowJoinExec, *, time: bool) -> WindowJoinExec:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cql.planner.lower.joins.in_order_join_condition import Asked
+from cql.planner.lower.joins.in_order_join_condition import JoinRequest
 from cql.planner.lower.joins.in_order_join_cost import improvement, load
 from cql.planner.nodes.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
 from cql.planner.nodes.physical_in_order_join import JoinOperator
@@ -30,15 +30,15 @@ class Choice:
     why: str
 
 
-def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
+def choice_of(request: JoinRequest, settings: Mapping[str, Any]) -> Choice:
     """The operator that the settings force, else Filter-Order or Sync-Filter by c·w·λ1·λ2, or
     Adaptive where a rate is unknown."""
     forced, alpha = str(settings["join_operator"]), float(settings["join_alpha"])
     nanoseconds = int(settings["join_cost"])
     cost = nanoseconds / 1e9 if nanoseconds else None
-    rates = [rate_of(child) for child in asked.inputs]
+    rates = [rate_of(child) for child in request.inputs]
     known = [rate for rate in rates if rate is not None]
-    expected = _expected_load(asked, known, cost) if len(known) == len(rates) else None
+    expected = _expected_load(request, known, cost) if len(known) == len(rates) else None
     if forced != "auto":
         operator = JoinOperator(forced)
         why = f"SET join_operator = '{forced}'"
@@ -59,7 +59,7 @@ def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
     return Choice(operator, alpha, cost, f"{_NAMES[operator]}: {compared}{why}")
 
 
-def _expected_load(asked: Asked, rates: list[float], cost: float | None) -> float:
+def _expected_load(request: JoinRequest, rates: list[float], cost: float | None) -> float:
     """c·w·λ1·λ2, summed over all pairs of inputs. Without a ``cost`` each row takes ``SERVICE``,
     because a hash join takes the same time for any window."""
     if cost is None:
@@ -67,8 +67,8 @@ def _expected_load(asked: Asked, rates: list[float], cost: float | None) -> floa
     total = 0.0
     for j, fast in enumerate(rates):
         for i, slow in enumerate(rates[:j]):
-            stays = max(0, asked.reaches[i][j]) + max(0, asked.reaches[j][i])
-            total += load(cost, stays / 2 / asked.second, slow, fast)
+            stays = max(0, request.reaches[i][j]) + max(0, request.reaches[j][i])
+            total += load(cost, stays / 2 / request.second, slow, fast)
     return total
 
 

@@ -45,7 +45,7 @@ class NotInOrderError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JoinRequest:
     """A join as the in-order operators take it.
 
     ``firsts`` are the places of each input's first column among all ``width`` columns. The terms of
@@ -90,7 +90,7 @@ class Asked:
         return i if isinstance(time, Column) and time.index == at else None
 
 
-def asked_of(node: Join, lower: Lower) -> Asked:
+def join_request_of(node: Join, lower: Lower) -> JoinRequest:
     """The inputs of ``node``, lowered, and its condition.
 
     Raises NotInOrderError for an outer join and for an input without a time."""
@@ -104,7 +104,7 @@ def asked_of(node: Join, lower: Lower) -> Asked:
     taken.note_windows()
     times, reaches, explicit = taken.distances()
     taken.note_equal_columns_of_one_input()
-    return Asked(
+    return JoinRequest(
         tuple(taken.inputs),
         tuple(taken.firsts),
         taken.width,
@@ -246,7 +246,7 @@ class _Taken:
             return max(uses, key=lambda expr: uses[expr])
         live = progressing(child)
         if not live:
-            name = _said(self.leaves[number])
+            name = _name_of(self.leaves[number])
             raise NotInOrderError(f"takes inputs in order, and no column of {name} progresses")
         field_ = child.schema[live[0]]
         return Column(live[0], field_.name, field_.type, field_.nullable)
@@ -317,7 +317,7 @@ def _joins_alike(node: Join) -> bool:
     return joins_streams(node) and not any(fails(e) for e in parts)
 
 
-def _said(node: Logical) -> str:
+def _name_of(node: Logical) -> str:
     names = list(_names(node))
     return names[0] if names else "an input"
 

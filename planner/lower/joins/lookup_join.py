@@ -13,7 +13,7 @@ from cql.planner.nodes.logical import Filter, Join, Logical, Project, Scan, Valu
 from cql.planner.nodes.physical import FilterExec, Physical, read_ahead, sources
 from cql.planner.nodes.physical_join import TableJoinExec
 from cql.planner.nodes.rewrite import replace
-from cql.planner.optimize.join_condition import Sides, take_apart
+from cql.planner.optimize.join_condition import Sides, split_condition
 from cql.planner.optimize.progress import is_table
 
 Lower: TypeAlias = Callable[[Logical], Physical]
@@ -29,13 +29,13 @@ def table_join(node: Join, lower: Lower) -> Physical:
     if turned:
         parts = [_turned(e, width, own) for e in parts]
     sides = Sides(own, (), ())  # no progressing columns: no row waits, so no band is needed
-    terms = take_apart(parts, (), sides)
+    terms = split_condition(parts, (), sides)
     left, lefts = with_columns(lower(stream), [a for a, _ in terms.keys])
     right, rights = with_columns(read_ahead(lower(table)), [b for _, b in terms.keys])
     below = Below(left, right, sides, kind)
-    placed = [below.placed(e) for e in terms.rest]
-    above = [e for e, inside in zip(terms.rest, placed, strict=True) if inside is None]
-    asked = tuple(below.behind(e) for e in placed if e is not None)
+    on_pair = [below.on_pair(e) for e in terms.rest]
+    above = [e for e, inside in zip(terms.rest, on_pair, strict=True) if inside is None]
+    rest = tuple(below.behind(e) for e in on_pair if e is not None)
     left, right = below.left, below.right
     first = len(left.schema)
     columns = range(own), range(first, first + len(table.schema))
@@ -45,7 +45,7 @@ def table_join(node: Join, lower: Lower) -> Physical:
         shown = (*columns[turned], *columns[not turned])
     keys = tuple(zip(lefts, rights, strict=True))
     why = _why(right, bool(keys))
-    made = TableJoinExec(left, right, kind, keys, asked, shown, why, node.pos)
+    made = TableJoinExec(left, right, kind, keys, rest, shown, why, node.pos)
     if not above:
         return made
     if turned:

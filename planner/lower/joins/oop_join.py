@@ -31,7 +31,7 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec, OopJoinExec, UnnestExec
 from cql.planner.nodes.show import labels, show_of
-from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
+from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, split_condition
 from cql.planner.optimize.progress import end_of_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
@@ -54,7 +54,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     left, right = lower(bare(node.left)), lower(bare(node.right))
     sides = Sides(width, progressing(left), progressing(right))
     parts = [] if node.condition is None else conjuncts(node.condition)
-    terms = take_apart(parts, list(_of_windows(node)), sides)
+    terms = split_condition(parts, list(_of_windows(node)), sides)
     _refuse_endless(node, left, right, terms)
     left, right = without_late_rows(left), without_late_rows(right)
     left, lefts = with_columns(left, [a for a, _ in terms.keys])
@@ -70,11 +70,11 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     names = labels(node.left.schema, node.right.schema)
     looked_up = "looked up by slices of time, which need no order" if sliced else ""
     instead = _in_order_instead(node, terms, settings, ordered=ordered)
-    why = "; ".join(said for said in (_why(terms, names), looked_up, instead, node.order) if said)
+    why = "; ".join(part for part in (_why(terms, names), looked_up, instead, node.order) if part)
     kind = "inner" if node.kind == "cross" else node.kind
     below = Below(left, right, sides, kind)
-    asked = [below.placed(e) for e in terms.rest]
-    others = [e for e, inside in zip(terms.rest, asked, strict=True) if inside is None]
+    rest = [below.on_pair(e) for e in terms.rest]
+    others = [e for e, inside in zip(terms.rest, rest, strict=True) if inside is None]
     columns = tuple(range(width))
     if kind not in ("semi", "anti"):
         columns += tuple(width + below.more + k for k in range(len(node.right.schema)))
@@ -86,7 +86,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         below.right,
         tuple(keys[k] for k in kept),
         band,
-        tuple(below.behind(e) for e in asked if e is not None),
+        tuple(below.behind(e) for e in rest if e is not None),
         columns,
         node.schema.names,
         kind,
@@ -244,16 +244,16 @@ def _how_far(node: Join, left: int, right: int, band: Band | None) -> str:
     windows = f"give both streams a window: {window(kind, unit)}"
     if kind.is_integer != other_kind.is_integer:  # no band relates an integer to a timestamp
         return f"{windows}, {window(other_kind, None)}"
-    apart = length(1, kind, unit)
+    distance = length(1, kind, unit)
     if band is None:
         a, b = one[left], other[right]
-        near = f"{b} BETWEEN {a} - {apart} AND {a} + {apart}"
+        near = f"{b} BETWEEN {a} - {distance} AND {a} + {distance}"
         near = f"{b} = {a}" if kind.kind is Kind.DATE else near  # dates are compared for equality
         return f"say how far apart rows may lie: AND {near}; or {windows}"
     a, b = show_of(band.left, one), show_of(band.right, other)
     open_side, bound = ("above", f"<= {a} +") if band.low > -NO_BOUND else ("below", f">= {a} -")
     return (
-        f"the distance of {b} from {a} has no bound {open_side}: AND {b} {bound} {apart};"
+        f"the distance of {b} from {a} has no bound {open_side}: AND {b} {bound} {distance};"
         f" or {windows}"
     )
 
@@ -281,5 +281,5 @@ def _in_order_instead(
 def band_text(band: Band, kind: DataType, left: Sequence[str], right: Sequence[str]) -> str:
     """The band in words; ``left`` and ``right`` are the column names of both sides."""
     ends = [(band.low, "from"), (band.high, "to")]
-    said = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
-    return f"{show_of(band.right, right)} - {show_of(band.left, left)} {' '.join(said)}"
+    parts = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
+    return f"{show_of(band.right, right)} - {show_of(band.left, left)} {' '.join(parts)}"

@@ -49,17 +49,17 @@ class Below:
         self._last = last
         self._of_texts = of_texts
 
-    def placed(self, expr: Expr) -> Expr | None:
+    def on_pair(self, expr: Expr) -> Expr | None:
         """``expr`` as the join evaluates it on a pair; ``behind`` gives its columns their final
         places. None if a filter above an inner join has to evaluate it.
 
         Raises NotSupportedError if another kind of join cannot evaluate it."""
-        if self._asks(expr):
+        if self._can_evaluate(expr):
             return expr
         if self._kind == "inner":
             return None
         if registry.can_fail(expr) and not self._of_times(expr):
-            raise _not_asked(expr, self._kind, "can fail")
+            raise _refusal(expr, self._kind, "can fail")
         return self._inside(expr)
 
     def _of_times(self, expr: Expr) -> bool:
@@ -78,11 +78,11 @@ class Below:
         progresses = side is not None and self._sides.progresses(self._sides.own(expr), side)
         return progresses and not registry.can_fail(shifted(expr)[0])
 
-    def _asks(self, expr: Expr) -> bool:
+    def _can_evaluate(self, expr: Expr) -> bool:
         return runs_inside(expr, self._of_texts)
 
     def _inside(self, expr: Expr) -> Expr:
-        if self._asks(expr):
+        if self._can_evaluate(expr):
             return expr
         side = self._sides.of(expr)
         if side is not None:
@@ -93,8 +93,8 @@ class Below:
                 self.left, (at,) = with_columns(self.left, [own], self._last)
             return Column(_FAR * (1 + side) + at, show(expr), expr.type, expr.nullable, expr.pos)
         made = rebuild(expr, self._inside)
-        if made is expr or not self._asks(made):
-            raise _not_asked(expr, self._kind, "computes with both sides")
+        if made is expr or not self._can_evaluate(made):
+            raise _refusal(expr, self._kind, "computes with both sides")
         return made
 
     @property
@@ -116,7 +116,7 @@ class Below:
         return replace(expr, index=at)
 
 
-def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:
+def _refusal(expr: Expr, kind: str, what: str) -> NotSupportedError:
     name = NAMES[kind]
     used = columns_of(expr)
     hint = None

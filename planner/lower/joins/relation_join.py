@@ -20,7 +20,7 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.nodes.physical_join import RelationJoinExec
-from cql.planner.optimize.join_condition import Sides, by_one_side, take_apart
+from cql.planner.optimize.join_condition import Sides, by_one_side, split_condition
 from cql.planner.optimize.progress import looks_up, progressing
 
 
@@ -35,7 +35,9 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
     parts = [] if node.condition is None else conjuncts(node.condition)
     sides = _sides(left, node.left, node.right)
     if node.kind in ("semi", "anti"):
-        return _asked(node.kind, made_join("mark", parts, left, right, sides, node.pos, "partner"))
+        return _filtered_by_mark(
+            node.kind, made_join("mark", parts, left, right, sides, node.pos, "partner")
+        )
     kind = "inner" if node.kind == "cross" else node.kind
     return made_join(kind, parts, left, right, sides, node.pos, order=node.order)
 
@@ -63,7 +65,7 @@ def _sides(changed: Physical, left: Logical, right: Logical) -> Sides:
     return Sides(width, tuple(progressing(left)), tuple(progressing(right)))
 
 
-def _asked(kind: str, marked: Physical) -> Physical:
+def _filtered_by_mark(kind: str, marked: Physical) -> Physical:
     """The left rows that have a partner (semi) or that have none (anti)."""
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(marked.schema)]
     mark = columns.pop(len(columns) - 3)
@@ -82,11 +84,11 @@ def made_join(
     width, others = sides.width, len(right.schema) - 2
     if kind != "inner":  # a filter above an inner join can evaluate conditions that may fail
         parts = [e for part in parts for e in by_one_side(part, sides)]
-    terms = take_apart(parts, [], Sides(width, (), ()))  # rows of relations have no band
+    terms = split_condition(parts, [], Sides(width, (), ()))  # rows of relations have no band
     left, lefts = with_columns(left, [a for a, _ in terms.keys], last=2)
     right, rights = with_columns(right, [b for _, b in terms.keys], last=2)
     below = Below(left, right, sides, kind, last=2, of_texts=_OF_TEXTS)
-    rest = [below.placed(e) for e in terms.rest]
+    rest = [below.on_pair(e) for e in terms.rest]
     inside = tuple(e for e in rest if e is not None)
     above = [e for e, there in zip(terms.rest, rest, strict=True) if there is None]
     columns = tuple(range(width))

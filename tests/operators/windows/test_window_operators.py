@@ -47,7 +47,7 @@ def test_pairs_are_conserved_after_every_punctuation(window: str, seed: int, ful
             time += rng.choice((0, 1, 3, 3, 10, 60))
             rows = [(time + rng.randint(-12, 8), rng.choice("abc"), 1) for _ in range(6)]
             script.push("\n".join(f"{max(t, 0)} {k} {v}" for t, k, v in rows))
-            script.promise(time)
+            script.punctuate(time)
             for operator in script.operators:
                 operator.conserve()
             answers[name].append(sorted(script.lines))
@@ -70,20 +70,20 @@ def two_level(flush: str, **more: Any) -> Script:
 def test_slow_flush_gives_a_group_for_so_many_rows_and_all_after_m_windows() -> None:
     """The punctuation of a window's end waits for the window's last group."""
     s = two_level("slow", flush_every=2, flush_windows=1)
-    s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 z 1").promise(10).expect("punct window_end 10")
+    s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 z 1").punctuate(10).expect("punct window_end 10")
     s.push("11 x 1").expect("").push("12 x 1").expect("row x 2 10")
     s.push("13 y 1 \n 14 y 1 \n 15 y 1").expect("row y 1 10")
-    s.promise(20).expect("row z 1 10 \n punct window_end 20")
+    s.punctuate(20).expect("row z 1 10 \n punct window_end 20")
     s.push("25 x 1").end().expect("row x 2 20 \n row y 3 20 \n row x 1 30 \n end")
 
 
 def test_lazy_flush_gives_two_groups_for_each_that_is_pushed_out() -> None:
     s = two_level("lazy", low_level_entries=1, flush_windows=2)
-    s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 z 1").promise(10).expect("punct window_end 10")
+    s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 z 1").punctuate(10).expect("punct window_end 10")
     s.push("11 y 1").expect("row x 2 10 \n row y 1 10").push("12 y 1 \n 13 z 1").expect("")
-    s.promise(20).expect("")
+    s.punctuate(20).expect("")
     s.push("21 x 1").expect("row z 1 10 \n row y 2 20 \n punct window_end 20")
-    s.promise(30).expect("").promise(40).expect("row z 1 20 \n punct window_end 30")
+    s.punctuate(30).expect("").punctuate(40).expect("row z 1 20 \n punct window_end 30")
     counted = s.end().operators[0].counters()
     s.expect("row x 1 30 \n end")
     assert (counted["evictions"], counted["old_evictions"], counted["most_at_once"]) == (6, 2, 2)
@@ -94,10 +94,10 @@ def test_in_order_slow_flush_gives_all_old_groups_where_new_ones_collide() -> No
     groups; with an entry for every group, old groups leave one by one."""
     rows = "\n".join(f"{t} {k} 1" for t, k in enumerate("abcdef", 1))
     s = two_level("in_order_slow", low_level_entries=1)
-    s.push(rows).promise(10).push("11 a 1").expect("punct window_end 10 \n row a 1 10")
+    s.push(rows).punctuate(10).push("11 a 1").expect("punct window_end 10 \n row a 1 10")
     s.push("12 b 1").expect("\n".join([f"row {k} 1 10" for k in "bcdef"] + ["punct window_end 20"]))
     s = two_level("in_order_slow", low_level_entries=1024)
-    s.push(rows).promise(10).push("11 a 1").expect("punct window_end 10 \n row a 1 10")
+    s.push(rows).punctuate(10).push("11 a 1").expect("punct window_end 10 \n row a 1 10")
     s.push("12 b 1").expect("row b 1 10")
 
 

@@ -106,7 +106,7 @@ class Case:
             lines.append(
                 f"  {stream.name}: {len(stream.rows)} rows, slack {stream.slack}, "
                 f"max advance {stream.max_advance}, {'marks, ' * stream.marked}"
-                f"by {stream.by} within {stream.apart}, "
+                f"by {stream.by} within {stream.max_skew}, "
                 f"cut at {list(stream.splits)}"
             )
             for row in stream.rows[:12]:
@@ -319,9 +319,9 @@ def open_session(case: Case) -> cql.Session:
 
 
 def _by(stream: Stream) -> Any:
-    if stream.by is None or stream.apart is None:
+    if stream.by is None or stream.max_skew is None:
         return stream.by
-    return stream.by, _length(stream, stream.apart)
+    return stream.by, _length(stream, stream.max_skew)
 
 
 def _length(stream: Stream, units: int) -> Any:

@@ -80,7 +80,7 @@ class Stream:
     """The rows of one input in arrival order, with its slack and MAX ADVANCE in units of ``t``.
 
     ``marked``: a row whose ``b`` is true is a punctuation, which later rows mostly violate. ``by``:
-    each value of this column has its own watermark, at most ``apart`` behind the highest one."""
+    each value of this column has its own watermark, at most ``max_skew`` behind the highest one."""
 
     name: str
     rows: tuple[tuple[Any, ...], ...]
@@ -89,13 +89,13 @@ class Stream:
     max_advance: int | None = None
     marked: bool = False
     by: str | None = None
-    apart: int | None = None
+    max_skew: int | None = None
 
     @property
     def progress(self) -> Progress:
         marker = "b" if self.marked else None
-        most, apart = self.max_advance, self.apart
-        return Progress("t", self.slack, marked_by=marker, max_advance=most, apart=apart)
+        most, max_skew = self.max_advance, self.max_skew
+        return Progress("t", self.slack, marked_by=marker, max_advance=most, max_skew=max_skew)
 
 
 def ticks(kind: str) -> int:
@@ -125,9 +125,9 @@ def punctuated_by(rng: random.Random, stream: Stream, by: str) -> Stream:
     late = {value: rng.randint(0, most) for value in late}
     order = sorted(enumerate(stream.rows), key=lambda pair: pair[0] + late[pair[1][column]])
     rows = tuple(row for _, row in order)
-    apart = rng.choice((None, None, 0, 5, 60, 1000))
-    apart = None if apart is None else apart * ticks(kind)
-    return replace(stream, rows=rows, by=by, apart=apart)
+    max_skew = rng.choice((None, None, 0, 5, 60, 1000))
+    max_skew = None if max_skew is None else max_skew * ticks(kind)
+    return replace(stream, rows=rows, by=by, max_skew=max_skew)
 
 
 def _row(rng: random.Random, time: int) -> tuple[Any, ...]:

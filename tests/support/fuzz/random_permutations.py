@@ -95,7 +95,7 @@ def _segments(stream: Stream) -> Iterator[tuple[bool, list[tuple[Any, ...]]]]:
         else:
             held.append(row)
         if time is not None:
-            known.promise(time) if promise else known.row(time)
+            known.punctuate(time) if promise else known.row(time)
     yield False, held
 
 

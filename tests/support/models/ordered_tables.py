@@ -56,8 +56,8 @@ class Tables:
     ) -> int:
         """Adds a task; returns its address. ``ports``: for each port the task that feeds it;
         ``edges``: for each edge the target task, the target port, and the number that the edge adds
-        to the WAY of a morsel; ``queue``: places of a port's worklist; ``views``: free views of
-        each edge."""
+        to the PATH_NUMBER of a morsel; ``queue``: places of a port's worklist; ``views``: free
+        views of each edge."""
         model = self.model
         address = self._tasks + 8 * TASK * self._count
         values = {
@@ -86,7 +86,7 @@ class Tables:
             model.put(self.port(address, k), named(of, port))
         for k, (target, port_number, *adds) in enumerate(edges):
             edge = {"TO_TASK": target, "TO_PORT": port_number, "VIEWS": self.pool(views)}
-            edge["ADDS_WAY"] = sum(adds)
+            edge["ADDS_PATH"] = sum(adds)
             model.put(values["FIRST_EDGE"] + 8 * EDGE * k, named(of, edge))
         if parts:
             self._parts(address, size, parts)
