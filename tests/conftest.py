@@ -42,19 +42,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--runtime``, skips the tests of the choice that ``auto`` makes. With several processes
-    (``-n 2 --dist loadgroup``), one process runs all Spark tests. The other tests of a file run in
-    one process, which compiles each kernel once."""
+    """Marks all Spark tests as slow. With ``--runtime``, skips the tests of the choice that
+    ``auto`` makes. With several processes (``-n 2 --dist loadgroup``), one process runs all Spark
+    tests. The other tests of a file run in one process, which compiles each kernel once."""
     if config.getoption(_RUNTIME):
         skip = pytest.mark.skip(reason="is about the runtime that auto takes")
         for item in items:
             if item.get_closest_marker("auto_runtime"):
                 item.add_marker(skip)
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
     for item in items:
         on_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.name))
+        if on_spark:
+            item.add_marker(pytest.mark.slow)
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.name))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

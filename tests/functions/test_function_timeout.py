@@ -238,6 +238,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> None:
     with session_of(function_timeout="20 ms", on_bad_row="keep", **settings) as session:
@@ -254,6 +255,7 @@ def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> No
         assert values(session.sql("SELECT i FROM s")) == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_limit_that_is_not_reached_changes_nothing(settings: dict[str, Any]) -> None:
     def steps(n: int) -> int:

@@ -78,6 +78,7 @@ class CtrlC:
         signal.signal(signal.SIGINT, self._before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
 def test_rows_before_ctrl_c(runtime: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time while Python computes each row, Ctrl-C stops the query without a wrong row."""

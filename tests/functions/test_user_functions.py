@@ -125,6 +125,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_function_stands_wherever_an_expression_does(settings: dict[str, Any]) -> None:
     with session_of(**settings) as session:
@@ -246,6 +247,7 @@ def test_a_changed_function_is_used_at_once() -> None:
         assert values(session.sql("SELECT k FROM v"))[0] == "a!"
 
 
+@pytest.mark.slow
 def test_a_kernel_from_the_disk_calls_the_function_of_today(tmp_path: Path) -> None:
     """Two processes share one kernel cache and run one query; each calls its own ``moved``."""
     script = tmp_path / "run.py"

@@ -92,6 +92,7 @@ def test_nulls_that_an_arrow_file_counts_wrongly(tmp_path: Path) -> None:
         source.open(["n"]).next()
 
 
+@pytest.mark.slow
 def test_damaged_files_end_no_process(tmp_path: Path, seed: int, full: bool) -> None:
     count = 4_000 if full else 60
     done = subprocess.run(

@@ -54,6 +54,7 @@ def found(canary: Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_no_text_reaches_python(found: dict[str, Any]) -> None:
     assert {event for event, _ in found["control"]} == {"compile", "exec"}
     assert found["events"] == []
@@ -127,6 +128,7 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
                     yield path.relative_to(ROOT).as_posix(), node
 
 
+@pytest.mark.slow
 def test_the_engine_never_evaluates() -> None:
     """The engine calls no eval, exec or compile. Only the calls in ``ALLOWED`` start processes, and
     only two files send SQL to Spark."""
@@ -173,6 +175,7 @@ class Recorder:
         return call
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_hostile_names_stay_names_in_spark(
     spark: Any, canary: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def _report(case: Case) -> str:
     return f"{case.seed} fails now and then:\n{case.describe()}"
 
 
+@pytest.mark.slow
 def test_random_cases_equal_the_reference(full: bool, seed: int) -> None:
     count, shapes = FULL if full else QUICK
     print(f"{count} cases over {shapes} shapes, --seed {seed}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.fuzz.count_cases import data_set
 from tests.support.fuzz.random_cases import open_session, run_engine
 from tests.support.fuzz.stress_ordered import forked, several
 
 
+@pytest.mark.slow
 def test_the_output_of_depth_first(seed: int, full: bool) -> None:
     counts, told = several(range(200 if full else 8), seed)
     assert not told

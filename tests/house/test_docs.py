@@ -54,6 +54,7 @@ def touring(*, spark: bool) -> list[Page]:
     return [page for page in PAGES if any(block.spark is spark for block in page.blocks)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", touring(spark=False), ids=lambda p: p.name)
 def test_snippets(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool

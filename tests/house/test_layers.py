@@ -144,6 +144,7 @@ def _violations(check: str) -> Iterator[str]:
                         yield f"{place}: import cql.{target}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["order", "sqlglot", "pyspark", "unsafe", "bare"])
 def test_imports(check: str) -> None:
     assert not sorted(set(_violations(check)))

@@ -106,6 +106,7 @@ def partitions(
     return model, final
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_partitions_are_worked_on_in_order(scheme: str, full: bool) -> None:
     explored(partitions(2, [[1], [1]], scheme))
@@ -174,6 +175,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes(mistake: str) -> None:
     scheme, *change = MISTAKES[mistake]

@@ -86,6 +86,7 @@ def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
     return model, final
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("outputs", [[1, 1, 1], [2, 0, 1], [0, 1, 2]], ids=str)
 def test_ports_are_read_in_turn(outputs: list[int], mode: str, full: bool) -> None:
@@ -206,6 +207,7 @@ def admitting(n: int, **options: Any) -> Scenario:
     return model, final
 
 
+@pytest.mark.slow
 @MODES
 def test_ports_of_inputs_are_read_in_turn(mode: str, full: bool) -> None:
     explored(admitting(5 if full else 4 if mode == "x86" else 3, mode=mode))

@@ -119,6 +119,7 @@ LONG: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locked", [0, 1], ids=["figure 4", "figure 2"])
 @pytest.mark.parametrize("mode", ["races", "x86"])
 def test_outputs_leave_in_order(mode: str, locked: int, full: bool) -> None:

@@ -143,6 +143,7 @@ def _same(a: list[Any], b: list[Any]) -> bool:
     return all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
 def test_parts_give_what_the_whole_gives(
     session: Session, monkeypatch: pytest.MonkeyPatch, runtime: str

@@ -265,6 +265,7 @@ PROGRESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("morsel_rows", [1, 7, 256])
 @pytest.mark.parametrize("query", [*QUERIES, *PROGRESS])
 def test_every_operator_keeps_the_contract(

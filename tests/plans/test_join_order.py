@@ -145,6 +145,7 @@ def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time
         assert window == {"n": sum(end - 50 <= t < end for t in at), "window_end": end}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

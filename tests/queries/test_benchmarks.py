@@ -90,12 +90,14 @@ def test_q4(data: Path, options: Options) -> None:
     assert [r["goal"] for r in record["ratios"]] == [0.6, 1.5, 1.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [sliding.q9, sliding.q9_groups, sliding.overlap, sliding.several])
 def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
     assert record["ratios"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", tpcxbb_scaling.KERNELS)
 def test_kernels_of_tpcxbb(number: int) -> None:
     """The kernels against our answers, which ``test_tpcxbb`` compares with other engines."""
@@ -116,6 +118,7 @@ def test_scaling(options: Options) -> None:
     assert one["goal"] in (None, tpcxbb_scaling.ALONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [q7.q7, q7.q7_rare])
 def test_q7(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
@@ -134,6 +137,7 @@ def test_bids(make: Any, data: Path, options: Options) -> None:
 BESIDE_SPARK = (spark_tables.q4_spark, spark_tables.q7_spark, spark_tables.q9_spark)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("make", BESIDE_SPARK)
 def test_beside_spark(make: Any, spark: Any, data: Path, options: Options, full: bool) -> None:
@@ -145,6 +149,7 @@ def test_beside_spark(make: Any, spark: Any, data: Path, options: Options, full:
     assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
 
 
+@pytest.mark.slow
 def test_first(data: Path, options: Options, full: bool) -> None:
     benchmark = first.first(None, data, nothing_cached=full)
     once = [replace(contender, once=True) for contender in benchmark.contenders]
@@ -186,12 +191,14 @@ def test_figures_1_and_13(setting: skew.Setting, options: Options, full: bool) -
     assert rising[1] >= rising[0]
 
 
+@pytest.mark.slow
 def test_figure_3(options: Options) -> None:
     memory, latency, lost = (drawn(made, options) for made in split.figures(ROWS))
     assert memory.series.keys() == latency.series.keys() == lost.series.keys()
     assert all(check.met for check in (*latency.checks, *lost.checks))
 
 
+@pytest.mark.slow
 def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"BANDS": (1, 5), "SKEWS": (1, 5), "SECONDS": 30, "SLOWLY": 100}.items():
         monkeypatch.setattr(joins, name, value)
@@ -216,6 +223,7 @@ def test_figure_6(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(check.met for check in made.checks)
 
 
+@pytest.mark.slow
 def test_skewed_joins(options: Options) -> None:
     made = [drawn(one, options) for one in join_skew.figures(500)]
     assert [one.name for one in made] == ["join-keys", "join-far", "join-wide", "join-crowd"]
@@ -259,6 +267,7 @@ def test_the_soak_of_fresh_keys(options: Options) -> None:
     assert made.checks[2].met  # the query gave rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [soak.idle, soak.heartbeat])
 def test_the_soak_of_silence(
     variant: Callable[[float], Figure], options: Options, monkeypatch: pytest.MonkeyPatch
@@ -267,6 +276,7 @@ def test_the_soak_of_silence(
     drawn_soak(variant(6.0), options)
 
 
+@pytest.mark.slow
 def test_the_soak_of_stalls(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost; the stall of ten seconds is shortened to two, still above IDLE AFTER."""
     monkeypatch.setattr(soak, "STALL", 2.0)

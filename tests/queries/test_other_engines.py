@@ -581,6 +581,7 @@ def test_integers_and_dates(session: Session) -> None:
 DOUBLED = {"a": [1, 1, 2, 3, None, 3], "b": ["x", "x", "y", "y", None, "z"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -67,6 +67,7 @@ def test_golden_is_worked_out_from_the_data(stem: str) -> None:
     assert table(stream_queries.golden(stem)) == table(want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_query_gives_its_golden_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER.parent.parent)

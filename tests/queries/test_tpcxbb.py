@@ -207,6 +207,7 @@ def test_every_file_has_its_like_in_sql() -> None:
     assert set(FILES) == set(SQL) == set(SHAPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_equals_duckdb_in_any_order_under_any_runtime(
     name: str, tables: dict[str, pa.Table], seed: int, full: bool

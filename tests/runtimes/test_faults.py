@@ -22,6 +22,7 @@ class FaultError(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interrupts", "stress")
 def test_random_faults(seed: int, full: bool) -> None:
     """Functions, sources and sinks raise, and runs are abandoned, stopped, interrupted, paused or
@@ -109,6 +110,7 @@ def test_random_faults(seed: int, full: bool) -> None:
     assert all(seen[name] > 1 for name in ("FaultError", "CatalogError", "KeyboardInterrupt")), seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["finished", "left"])
 def test_a_run_that_is_over_is_let_go(ending: str) -> None:
     """The run is freed at once, not by the garbage collector, because its morsels may be large."""

@@ -398,6 +398,7 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stress")
 @pytest.mark.parametrize(
     ("shape", "fuse"), [("two branches", False), ("behind each other", False), ("texts", True)]

@@ -48,6 +48,7 @@ def every() -> list[dict[str, Any]]:
     return [dict(zip(CHOICES, values, strict=True)) for values in product(*CHOICES.values())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ALL)
 def test_the_output_of_depth_first(
     session: Session, stress: None, query: str, seed: int, full: bool
@@ -59,6 +60,7 @@ def test_the_output_of_depth_first(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ALL)
 def test_buffers_of_one_slot(
     session: Session, stress: None, monkeypatch: pytest.MonkeyPatch, query: str, seed: int
@@ -100,6 +102,7 @@ def skewed(seed: int) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "by"),
     [
@@ -137,6 +140,7 @@ def growing_session(seed: int) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", [q for q in GROWING if q not in OF_GROWING])
 def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed: int) -> None:
     compare(growing_session, GROWING[query], pairwise(seed)[::5])

@@ -98,6 +98,7 @@ def rows(session: cql.Session, text: str, **settings: Any) -> pa.Table:
     return session.sql(text).to_arrow()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_answer_is_that_of_depth_first(session: cql.Session, name: str) -> None:
     expected = rows(session, QUERIES[name], runtime="depth_first", morsel_rows=65_536)

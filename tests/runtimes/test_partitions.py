@@ -91,6 +91,7 @@ TEXT_KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", TEXT_KEYS)
 def test_rows_are_spread_by_content(
     session: Session, compactions: list[int], seed: int, query: str, full: bool
@@ -145,6 +146,7 @@ def wide(seed: int) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", MANY)
 def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) -> None:
     """The merge of outputs has room for 256 partitions."""
@@ -189,6 +191,7 @@ NEW_TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", NEW_TEXTS)
 def test_texts_that_are_made_before_partitions(
     session: Session, seed: int, query: str, full: bool

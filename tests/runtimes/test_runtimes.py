@@ -38,6 +38,7 @@ def session(seed: int) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_one_answer(session: Session, query: str, seed: int, full: bool) -> None:
     answers = {}
@@ -69,11 +70,13 @@ OTHERS = """min(x) AS low, max(name) AS high, first(v) AS first, last(name) AS l
 EVERY = f"{EXACT}, {OTHERS}"
 
 
+@pytest.mark.slow
 def test_all_operators_give_one_answer(session: Session) -> None:
     operators = [name for name in OPERATORS if name != "subtract"]
     one_answer(session, "RANGE 40 SLIDE 7", EVERY, operators)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["RANGE 40 SLIDE 10", "RANGE 40 SLIDE 7", "RANGE 31 SLIDE 2"])
 def test_what_can_be_subtracted_is(session: Session, window: str) -> None:
     one_answer(session, window, EXACT, ["wid", "subtract"])

@@ -475,6 +475,7 @@ print(len(files), dictionary.__name__)
 """
 
 
+@pytest.mark.slow
 def test_a_damaged_library_cache(tmp_path: Path) -> None:
     """A damaged cache of the library's own kernels is compiled again."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}

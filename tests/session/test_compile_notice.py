@@ -106,6 +106,7 @@ def test_a_notice_that_fails_does_not_end_what_compiles(clock: Clock) -> None:
     compiled(watch, clock, 5.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["", "off"])
 def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None:
     """Unless switched off, the notice comes from the process that compiles, not from the next."""

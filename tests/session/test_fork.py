@@ -96,6 +96,7 @@ for runtime, source in (("ordered", "table"), ("ordered", "live"), ("depth_first
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no fork")
 def test_a_process_that_is_forked_within_a_run() -> None:
     ended = subprocess.run(

@@ -182,6 +182,7 @@ def test_two_columns_of_one_name_in_every_frame() -> None:
         assert list(query.to_pandas().columns) == ["id", "id_1", "id", "v"]
 
 
+@pytest.mark.slow
 def test_a_stdout_that_cannot_print_a_character() -> None:
     for more in ([], ["--format", "csv"]):
         done = subprocess.run(

@@ -65,6 +65,7 @@ SESSIONS = """
     FROM numbered GROUP BY tailnum, number"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("morsel_rows", [1_000, 65_536])
 def test_sessions_of_aircraft(departures: pa.Table, morsel_rows: int) -> None:
     """Flights of one aircraft exactly six hours apart, which the data has, are one session."""
@@ -176,6 +177,7 @@ def joined(tables: dict[str, pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
     return {name: plain(connection.sql(sql).to_arrow_table()) for name, sql in JOINS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_of_flights(
     name: str, tables: dict[str, pa.Table], joined: dict[str, list[tuple[Any, ...]]]
@@ -191,6 +193,7 @@ def test_joins_of_flights(
     assert answer == joined[name]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_joins_of_spark_tables(
     spark: Any, tables: dict[str, pa.Table], joined: dict[str, list[tuple[Any, ...]]]

@@ -12,6 +12,7 @@ from tests.support import spark_matrix as matrix
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_every_feature_is_right_or_refused(spark: Any, rewrite: bool) -> None:
     session = cql.connect(spark)
     session.on_notice = lambda text: None

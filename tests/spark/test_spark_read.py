@@ -334,6 +334,7 @@ def test_hidden_and_uncommitted_files_are_left_out(spark: Any, tables: Any, tmp_
     assert rows(read_batches(files_of(spark, name))) == [{"id": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv"])
 def test_reading_resumes_at_any_offset(spark: Any, tables: Any, tmp_path: Path, form: str) -> None:

@@ -73,6 +73,7 @@ def programs_without_java(tmp_path: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     done = run_python(
@@ -138,6 +139,7 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     assert list((tmp_path / "cwd").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_start_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
     done = run_python(
@@ -161,6 +163,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
     done = run_python(
@@ -210,6 +213,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
     assert done.stdout == "the Spark session was stopped or lost while looking\n"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
     code = """
@@ -317,6 +321,7 @@ def test_literals_keep_every_character_inside_the_quotes() -> None:
         quoting.literal("a\0b")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_partition_values_stay_values(spark: Any, tmp_path: Path, text: str) -> None:
@@ -337,6 +342,7 @@ def test_hostile_partition_values_stay_values(spark: Any, tmp_path: Path, text: 
     assert spark.table("canary").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_table_names_stay_names(spark: Any, name: str) -> None:

@@ -24,6 +24,7 @@ def one(spark: Any, text: str) -> Any:
     return spark.sql(text).collect()[0][0]
 
 
+@pytest.mark.slow
 def test_every_insert_shows_in_what_spark_has_cached(spark: Any) -> None:
     spark.sql("CREATE TABLE cached (v INT, p INT) USING parquet PARTITIONED BY (p)")
     spark.sql("INSERT INTO cached VALUES (1, 1)")
@@ -61,6 +62,7 @@ INSERTS = (
 )
 
 
+@pytest.mark.slow
 def test_columns_that_an_insert_leaves_out_hold_their_default(spark: Any) -> None:
     session = cql.connect(spark)
     for name in ("default_ours", "default_sparks"):
@@ -213,6 +215,7 @@ def test_a_table_that_is_dropped_while_rows_are_published_leaves_nothing(
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_running_insert_fails_when_its_table_is_dropped(spark: Any) -> None:
     session = cql.connect(spark, epoch_ms=20)
     spark.sql("CREATE TABLE leaving (ts BIGINT) USING parquet")

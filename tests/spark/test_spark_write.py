@@ -366,6 +366,7 @@ def test_tables_that_cannot_take_streams(spark: Any, name: str, tmp_path: Path) 
         EpochWriter(spark, "some_view", KEYS)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("bad", ["x; DROP TABLE canary", "x`y", "../up", "a b", "${env:HOME}"])
 def test_hostile_names_create_nothing(spark: Any, bad: str) -> None:

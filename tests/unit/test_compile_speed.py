@@ -143,6 +143,7 @@ def changed(before):
 """
 
 
+@pytest.mark.slow
 def test_every_attribute_of_numba_is_the_same_before_during_and_after(tmp_path: Path) -> None:
     """A program compiles with numba, runs queries that compile kernels, and compiles with numba
     again."""
@@ -195,6 +196,7 @@ assert plain(again.inspect_asm(again.signatures[0])) == plain(code)
     assert run(program) == "[[], [], []] []\n"
 
 
+@pytest.mark.slow
 def test_the_cache_of_the_host_is_numbas(tmp_path: Path) -> None:
     """For a function of the host, numba's cache raises and keeps what it does without cql, and cql
     shows no compile notice."""

@@ -188,6 +188,7 @@ def kernels(
     ]
 
 
+@pytest.mark.slow
 def test_kernels_agree_with_spark(kernels: list[tuple[list[str], Kernel]]) -> None:
     known = facts()
     for texts, kernel in kernels:
@@ -263,6 +264,7 @@ def number(value: int, kind: DataType = INT) -> Literal:
     return Literal(value, kind)
 
 
+@pytest.mark.slow
 def test_other_types_and_guards(tmp_path: Path, seed: int) -> None:
     """Narrow integers, wide decimals, intervals, binaries, columns that are never NULL."""
     n, s, p, q = (column(k, t) for k, t in enumerate((TINYINT, SMALLINT, decimal(18, 6),

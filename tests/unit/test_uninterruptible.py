@@ -124,6 +124,7 @@ assert threads == {False}, threads
 """
 
 
+@pytest.mark.slow
 def test_no_query_compiles_in_the_main_thread() -> None:
     done = subprocess.run([sys.executable, "-c", _WHERE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

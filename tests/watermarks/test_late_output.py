@@ -88,6 +88,7 @@ def run(session: Session, text: str) -> list[dict[str, Any]]:
     return kept.to_arrow().to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(
     "settings",

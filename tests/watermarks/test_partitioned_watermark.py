@@ -28,6 +28,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [*range(UNITED), UNITED + 1, UNITED + 2])
 def test_random_cases(index: int, full: bool) -> None:
     outcomes: Counter[str] = Counter()
@@ -187,6 +188,7 @@ def kept_values() -> pa.Table:
     )
 
 
+@pytest.mark.slow
 def test_what_is_kept_beside_groups_leaves_with_them(session: Session) -> None:
     """DISTINCT and holistic aggregates equal those over the same rows in order of time, though
     windows close value by value."""

@@ -129,6 +129,7 @@ OF_WINDOWS = {
 SETTINGS = {"merge": {"union_operator": "merge"}, "panes": {"window_operator": "panes"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("name", [*OF_ROWS, *OF_WINDOWS])
 def test_rows_are_those_of_a_stream_with_slack(session: Session, name: str, late: bool) -> None:

@@ -248,6 +248,7 @@ NUMBERS = (pa.int64(), None, 20, "60", "[RANGE 600]")
 MILLISECONDS = (pa.int64(), "milliseconds", 20_000, "60000", "[RANGE 10 MINUTES]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "x", "y", "kind", "unit", "step", "apart", "window"),
     [
@@ -321,6 +322,7 @@ CROWDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CROWDS)
 def test_pairs_pass_though_they_are_many(what: str) -> None:
     """Each of 1,200 rows matches all 1,200 rows of the other side; few pairs wait for the

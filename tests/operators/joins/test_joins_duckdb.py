@@ -150,6 +150,7 @@ def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
     compared(seed, *texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", SUBQUERIES)
 def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> None:
     for k in range(2):
@@ -268,6 +269,7 @@ def test_three_streams_whose_distances_are_sums(ways: str) -> None:
         assert difference(wanted, storage_rows(query.to_arrow())) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
 @pytest.mark.parametrize("slack", [0, 40])
 @pytest.mark.parametrize("kind", ["JOIN", "ANTI JOIN"])

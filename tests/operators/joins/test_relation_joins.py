@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 QUICK = 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(QUICK))
 def test_random_joins_equal_the_reference(first: int, full: bool, seed: int) -> None:
     for index in range(first, SHAPES, QUICK) if full else (first,):
@@ -286,6 +287,7 @@ def test_endless_rows_must_leave(session: cql.Session, text: str) -> None:
     assert caught.value.position is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["EXISTS", "NOT EXISTS"])
 def test_subqueries_that_would_keep_rows_are_joins(session: cql.Session, word: str) -> None:
     for name in ("p", "q"):

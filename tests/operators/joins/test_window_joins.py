@@ -269,6 +269,7 @@ def test_an_idle_input_holds_nothing_back(operator: str) -> None:
     assert late(query)["b", "idle"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", IN_ORDER)
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
 def test_what_is_kept_depends_on_the_band(

@@ -43,6 +43,7 @@ def session() -> Any:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", RELATIONS)
 def test_relation(text: str, seed: int, full: bool) -> None:
@@ -55,6 +56,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
         assert found is None, f"{found}\n{case.describe()}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", STREAMS)
 def test_stream(text: str, seed: int, full: bool) -> None:

@@ -52,6 +52,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_equals_duckdb(key: str) -> None:
     table = disordered(700, key)
@@ -92,6 +93,7 @@ def endless() -> Iterator[pa.RecordBatch]:
         start += 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "first"),
     [

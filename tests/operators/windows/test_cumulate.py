@@ -73,6 +73,7 @@ def test_every_spelling_and_offsets(source: str) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("case", range(3))
 def test_equals_duckdb(case: int, operator: str) -> None:

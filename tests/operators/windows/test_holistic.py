@@ -73,6 +73,7 @@ _WINDOWED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("operator", ["whole", "wid", "panes"])
@@ -287,6 +288,7 @@ def test_max_state_counts_values() -> None:
             session.sql("SELECT median(ts) FROM s").to_arrow()
 
 
+@pytest.mark.slow
 def test_texts_of_results_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     from cql.executor.strings import compaction
 

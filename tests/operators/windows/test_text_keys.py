@@ -88,6 +88,7 @@ CLOSED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", CLOSED.values(), ids=CLOSED)
 def test_groups_leave_endless_input(session: Session, text: str) -> None:
     """Every group leaves except the last row's group, whose end the watermark never reaches."""

@@ -152,6 +152,7 @@ def test_what_is_no_class() -> None:
         cql.aggregate("int")(7)
 
 
+@pytest.mark.slow
 def test_every_way_to_register(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
@@ -400,6 +401,7 @@ def test_overflow_raises_as_in_python() -> None:
 # -- random cases ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functions", [COMPILED, IN_PYTHON], ids=["compiled", "in Python"])
 @pytest.mark.parametrize(("text", "names"), QUERIES)
 def test_random_cases(

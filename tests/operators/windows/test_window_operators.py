@@ -31,6 +31,7 @@ def rows_of(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("row")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 def test_pairs_are_conserved_after_every_punctuation(window: str, seed: int, full: bool) -> None:
     """Every (row, window) pair is emitted, late or held, in each operator; the groups that leave
@@ -142,6 +143,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks", "subtract", "buffered"])
 @pytest.mark.parametrize("name", KEYS)
