@@ -246,10 +246,11 @@ class Settings(Mapping[str, Any]):
 
     runtime: str = _choice(
         "auto",
-        "Who runs the operators. depth_first sends a morsel through the whole plan before the next "
-        "is admitted; fifo, fifo_slice and run_to_completion queue morsels between operators "
-        "(xstream's schedulers); ordered has them run by several workers, with the same output; "
-        "auto takes ordered where a plan is worth it, else depth_first, and EXPLAIN says why.",
+        "The runtime of the operators. depth_first sends a morsel through the whole plan before "
+        "it admits the next one; fifo, fifo_slice and run_to_completion queue morsels between "
+        "operators (the schedulers of the XStream paper); ordered runs the operators on several "
+        "workers, with the same output; auto takes ordered if its predicted gain is worth it, "
+        "else depth_first, and EXPLAIN gives the reason.",
         "depth_first",
         "fifo",
         "fifo_slice",
@@ -260,19 +261,20 @@ class Settings(Mapping[str, Any]):
     workers: int = _setting(
         SettingType.INTEGER,
         0,
-        "Threads that run the operators of the ordered runtime; 0: as many as the plan seems to"
-        " need, then as many as raise throughput, up to the cores that the process may use.",
+        "Threads that run the operators under the ordered runtime. 0: the number that the cost "
+        "model predicts, then as many as raise throughput, up to the cores that the process may "
+        "use.",
         low=0,
         high=64,
     )
     morsel_rows: int = _setting(
         SettingType.INTEGER,
         65_536,
-        "Rows in one morsel, the unit that flows. Under the ordered runtime 4,096 at the most"
-        " (16,384 where Python goes through each), and fewer if one operator takes more than 60"
-        " microseconds for them, unless it is set to less than 4,096. In every runtime 2,048 (or"
-        " 16,384) where the order of the output depends on it: a stream that meets itself, rows"
-        " without a partner that leave a few at a time, EMIT CHANGES.",
+        "Rows in one morsel. The ordered runtime takes at most 4,096 (16,384 if Python sees each "
+        "row), and fewer if an operator takes more than 60 microseconds for a morsel, unless the "
+        "setting is below 4,096. Every runtime takes 2,048 (or 16,384) if the order of the output "
+        "depends on the size: a stream that meets itself, rows without a partner that leave a few "
+        "at a time, EMIT CHANGES.",
         high=65_536,
     )
     fuse: bool = _setting(
@@ -298,22 +300,23 @@ class Settings(Mapping[str, Any]):
     )
     union_operator: str = _choice(
         "auto",
-        "Operator for unions: pass_through hands rows on as they come, merge gives them in order; "
-        "auto takes pass_through unless what is above needs order.",
+        "Operator for unions: pass_through passes rows on as they arrive, merge puts them in "
+        "order; auto takes pass_through unless an operator above needs the order.",
         "pass_through",
         "merge",
     )
     slack: str = _setting(
         SettingType.SLACK,
         "off",
-        "Windowed aggregates and ORDER BY deduce progress from the order of arrival, less this "
-        "slack ('5 seconds', '1000 rows'), and leave out what comes later; off: punctuation.",
+        "Windowed aggregates and ORDER BY take their watermark from the order of arrival: the "
+        "greatest time so far, less this slack ('5 seconds', '1000 rows'). They leave out rows "
+        "below it. off: the watermark comes from punctuation.",
     )
     join_operator: str = _choice(
         "auto",
         "Operator for joins of streams: oop_join takes rows in any order; sync_filter, "
         "filter_order and adaptive give results in the order of their times; auto takes oop_join "
-        "unless the result is asked for in that order.",
+        "unless the query needs its results in that order.",
         "oop_join",
         "sync_filter",
         "filter_order",
@@ -321,32 +324,32 @@ class Settings(Mapping[str, Any]):
     )
     join_order: str = _choice(
         "auto",
-        "Order in which more than two inputs of inner joins are joined: auto takes the one with the"
-        " fewest expected pairs, or in which each stream has a band with one before it; written"
-        " takes the query's.",
+        "Order in which inner joins of more than two inputs are joined: auto takes the order with "
+        "the fewest expected pairs, or one in which each stream has a time bound to an earlier "
+        "stream; written takes the order of the query.",
         "written",
     )
     table_refresh: str = _setting(
         SettingType.TIME,
         "off",
-        "How often a table that a stream without an end is joined with is read again, if it has"
-        " changed; off: never.",
+        "How often the engine reads a table again that an endless stream is joined with, if the "
+        "table has changed; off: never.",
     )
     partitions: int = _setting(
         SettingType.INTEGER,
         0,
-        "Into how many partitions the ordered runtime splits operators with keys, where PARTITION"
-        " BY does not say it; 0: as few as even out the keys of a sample, or two for each worker"
-        " where there is none (if a plan has joins, up to four workers: one); with one worker,"
-        " none.",
+        "Number of partitions into which the ordered runtime splits operators with keys, unless "
+        "PARTITION BY gives it. 0: the smallest number that spreads the keys of a sample evenly; "
+        "without a sample two for each worker (if a plan has joins, one for each of up to four "
+        "workers); with one worker, none.",
         low=0,
         high=256,
     )
     function_timeout: str = _setting(
         SettingType.TIME,
         "off",
-        "How long one call of a function of yours, or of an aggregate, may take; then it is ended, "
-        "and the query fails.",
+        "Longest time for one call of a function of yours, or of an aggregate. A longer call is "
+        "ended, and the query fails.",
     )
     max_state: int = _setting(
         SettingType.BYTES,
@@ -362,8 +365,9 @@ class Settings(Mapping[str, Any]):
     )
     on_bad_row: str = _choice(
         "auto",
-        "What a row does that cannot be read or evaluated: fail ends the query, keep puts it into "
-        "the ledger of bad rows; auto fails on bounded input and keeps on unbounded.",
+        "What happens to a row that cannot be read or evaluated: fail ends the query, keep puts "
+        "the row into the ledger of bad rows; auto fails on bounded input and keeps on unbounded "
+        "input.",
         "fail",
         "keep",
     )
@@ -393,16 +397,16 @@ class Settings(Mapping[str, Any]):
     )
     order_enforcement: str = _choice(
         "none",
-        "sort puts rows in order before a windowed aggregate sees them, as an in-order architecture"
-        " must; the windows need it not.",
+        "sort puts rows in order before a windowed aggregate, as an in-order architecture must; "
+        "the window operators do not need the order.",
         "sort",
         experiment=True,
     )
     flush: str = _choice(
         "slow",
-        "When groups of closed windows leave two_level: at_once, slow (one for every flush_every "
-        "rows), lazy (two for each that a newer group pushes out), in_order_slow (as an in-order "
-        "architecture must).",
+        "When groups of closed windows leave two_level: at_once, slow (one group for every "
+        "flush_every rows), lazy (two groups for each one that a newer group pushes out), "
+        "in_order_slow (slow, as in an in-order architecture).",
         "at_once",
         "lazy",
         "in_order_slow",
@@ -411,7 +415,7 @@ class Settings(Mapping[str, Any]):
     flush_every: int = _setting(
         SettingType.INTEGER,
         160,
-        "Rows for which flush = slow lets one group of a closed window leave.",
+        "Rows after which flush = slow lets one group of a closed window leave.",
         high=1_000_000_000,
         experiment=True,
     )
@@ -440,31 +444,31 @@ class Settings(Mapping[str, Any]):
     join_alpha: float = _setting(
         SettingType.SHARE,
         0.3,
-        "Filter-Order is chosen, and adaptive changes over to it, where c·w·λ1·λ2 is as much: the "
-        "share of Sync-Filter's response time that is spared is then α / (1 + α) at least.",
+        "Filter-Order is chosen, and adaptive changes over to it, if c·w·λ1·λ2 is at least this "
+        "value; it then saves at least α / (1 + α) of the response time of Sync-Filter.",
         experiment=True,
     )
     join_cost: int = _setting(
         SettingType.INTEGER,
         0,
-        "Nanoseconds to join two rows, the c of c·w·λ1·λ2; 0: measured, as the time that a row "
-        "takes for each row of the window that it is looked up in.",
+        "Nanoseconds to join two rows, the c of c·w·λ1·λ2. 0: measured, as the time for one row, "
+        "divided by the rows of the window that it is compared with.",
         low=0,
         high=1_000_000_000,
         experiment=True,
     )
     join_punctuation: str = _choice(
         "auto",
-        "What closes groups of both times of a join: auto takes joint punctuation, which needs not"
-        " wait for the band, where there is any.",
+        "What closes groups of both times of a join: auto takes joint punctuation if there is "
+        "any, because joint punctuation need not wait for the time bound.",
         "individual",
         "joint",
         experiment=True,
     )
     join_flush: str = _choice(
         "slow",
-        "When rows of outer and anti joins of streams leave for which no partner can come any more:"
-        " slow (about two for each row that comes), at_once.",
+        "When rows of outer and anti joins of streams leave once no partner can come: slow (about "
+        "two rows for each row that arrives) or at_once.",
         "at_once",
         experiment=True,
     )
@@ -477,17 +481,17 @@ class Settings(Mapping[str, Any]):
     slice_us: int = _setting(
         SettingType.INTEGER,
         1_000,
-        "Microseconds that an operator runs on before another one has its turn, under fifo_slice;"
-        " that a worker stays with one, under ordered.",
+        "Microseconds that an operator runs before the next operator runs, under fifo_slice; "
+        "microseconds that a worker stays with one operator, under ordered.",
         high=10_000_000,
         experiment=True,
     )
     scheduler: str = _choice(
         "ct",
-        "Which operator a worker of the ordered runtime takes next: ct, the one with the lowest"
-        " throughput; lp, the last that has inputs; et, the one whose inputs will take longest;"
-        " qst, the first whose outputs do not pile up; ct_printed, ct with the equation as its"
-        " paper prints it, which leaves operators behind that have few outputs.",
+        "The operator that a worker of the ordered runtime takes next: ct, the one with the "
+        "lowest throughput; lp, the last one with waiting inputs; et, the one whose inputs will "
+        "take longest; qst, the first one whose outputs do not pile up; ct_printed, ct with the "
+        "equation as the paper prints it, which neglects operators with few outputs.",
         "lp",
         "et",
         "qst",
@@ -497,17 +501,16 @@ class Settings(Mapping[str, Any]):
     lp_threshold: int = _setting(
         SettingType.INTEGER,
         1,
-        "Inputs that wait at an operator that scheduler = lp takes: the last operator with as many,"
-        " or, where none has as many, the last that has any (ordered-multicore paper, section"
-        " 6.2).",
+        "Waiting inputs for which scheduler = lp takes an operator: the last operator with that "
+        "many, or else the last one with any (ordered-multicore paper, section 6.2).",
         high=1_000_000,
         experiment=True,
     )
     qst_capacity: int = _setting(
         SettingType.INTEGER,
         256,
-        "Outputs of all operators that may wait under scheduler = qst, the C of equation 1; each"
-        " has a share by how many come of one input of the query.",
+        "Outputs of all operators that may wait under scheduler = qst, the C of equation 1. The "
+        "share of an operator follows its outputs for one input of the query.",
         high=1_000_000_000,
         experiment=True,
     )
@@ -531,18 +534,18 @@ class Settings(Mapping[str, Any]):
     )
     reorder: str = _choice(
         "non_blocking",
-        "How workers of the ordered runtime put their outputs in order (its paper's figures 4 and"
-        " 2): lock_based makes them wait for each other.",
+        "How workers of the ordered runtime put their outputs in order (figures 4 and 2 of its "
+        "paper): with lock_based they wait for each other.",
         "lock_based",
         experiment=True,
     )
     reorder_buffer: int = _setting(
         SettingType.INTEGER,
         0,
-        "Inputs of an operator that may be taken before the outputs of the first of them have left,"
-        " the size of its reorder buffer (ordered-multicore paper, section 3): a power of two, or"
-        " the next one. As many wait at an operator at most. 0: the power of two above two for"
-        " each worker.",
+        "Inputs that an operator may take before the outputs of the first of them have left: the "
+        "size of its reorder buffer (ordered-multicore paper, section 3), a power of two or the "
+        "next one. At most this many inputs wait at an operator. 0: the power of two above two "
+        "for each worker.",
         low=0,
         high=256,
         experiment=True,
