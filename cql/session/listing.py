@@ -28,7 +28,7 @@ def show(session: Session, bound: st.Show) -> Result:
     rows: Iterable[Row]
     match what:
         case "streams":
-            columns, rows = ("stream", "columns", "progress", "ends"), _streams(session)
+            columns, rows = ("stream", "columns", "watermark", "ends"), _streams(session)
         case "tables":
             columns, rows = ("table", "columns", "rows"), _tables(session, bound)
         case "databases" | "schemas":
@@ -97,7 +97,7 @@ def _declared(relation: Relation) -> dict[str, str]:
     for progress in _progress_of(spec):
         roles.setdefault(progress.column.lower(), []).append(_progress(progress))
     if spec.by is not None:
-        roles.setdefault(spec.by.lower(), []).append("each value progresses (PUNCTUATE BY)")
+        roles.setdefault(spec.by.lower(), []).append("a watermark per value (PUNCTUATE BY)")
     for key in spec.update_key or ():
         roles.setdefault(key.lower(), []).append("update key")
     return {column: ", ".join(said) for column, said in roles.items()}
@@ -110,7 +110,7 @@ def _progress_of(spec: StreamSpec) -> tuple[Progress, ...]:
 
 def _progress(progress: Progress) -> str:
     unit = f" in {progress.unit.value}" if progress.unit else ""
-    return f"progresses ({progress.declared}{unit})"
+    return f"watermark ({progress.declared}{unit})"
 
 
 def _filtered(result: Result, like: str | None) -> Result:

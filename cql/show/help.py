@@ -78,7 +78,7 @@ Without SLIDE, [RANGE …], [ROWS …] and [NOW] are relations, whose rows also 
     ),
     Page(
         "STREAM",
-        "declare what a source is, and which of its columns progress",
+        "declare a source, and the columns that have a watermark",
         """
   CREATE [OR REPLACE] STREAM name [(columns)]
     FROM TABLE table [OPTIONS (follow 'true')]
@@ -89,14 +89,14 @@ Without SLIDE, [RANGE …], [ROWS …] and [NOW] are relations, whose rows also 
     [PUNCTUATE BY column [WITHIN 1 minute]]
     [MAX ADVANCE 1 hour] [IDLE AFTER 5 seconds] [HEARTBEAT EVERY 1 second SLACK 2 seconds]
 
-ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
-integer ts means, so that durations may be used. A Spark table that is followed has no end: its
-stream gives the rows that it has, then those that it gets. From Python:
+ORDERED BY declares that ts never falls (WITHIN: never by more than that). IN gives the unit of an
+integer ts, so that durations may be used. A followed Spark table has no end: its stream gives the
+rows of the table, then every row that is added to it. From Python:
 session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').
 
 Without a source, CREATE STREAM s (columns) takes rows from INSERT INTO s and session.push("s", …).
-To try something without data: USING rate makes rows (ts, key, value), rows_per_second of them until
-you stop it; or, with rows '1000', a thousand at once.""",
+Without any data, USING rate makes rows (ts, key, value): rows_per_second of them until you stop the
+query, or with rows '1000' a thousand at once.""",
         (
             "CREATE STREAM flights FROM TABLE nyc.flights\nORDERED BY ts WITHIN 5 minutes",
             "CREATE STREAM trades (ts TIMESTAMP, symbol STRING, price DOUBLE)\n"
@@ -107,21 +107,21 @@ you stop it; or, with rows '1000', a thousand at once.""",
     ),
     Page(
         "WATERMARK",
-        "progress, late rows and when a window closes",
+        "watermarks, late rows and when a window closes",
         """
-Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
-from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
-marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
-With PUNCTUATE BY column each value has progress of its own, and its windows close by that; over a
-union, by the least of what its members have promised of that value. Joins, ORDER BY and whatever
-else asks for progress go by what all values have passed: WITHIN behind the row furthest ahead.
+A watermark t of a column says that no later row lies below t. It comes from ORDERED BY … WITHIN d,
+from WATERMARK FOR ts AS ts - INTERVAL …, from punctuation in the source (PUNCTUATE ON ts: rows in
+which a marker is true, or cql.Punctuation between rows of an iterable), and from the end of bounded
+input. PUNCTUATE BY column keeps a watermark for each value of the column, which closes the windows
+of that value; over a union, the lowest of its members' watermarks for the value counts. Joins,
+ORDER BY and all other operators go by one watermark: WITHIN behind the row furthest ahead.
 An advance above MAX ADVANCE (an hour unless declared) waits until three further rows confirm it.
-Without an end: an input that is silent for IDLE AFTER holds no other back, and HEARTBEAT lets
-progress follow the clock while a source is silent.
-A window closes when progress reaches its end. A row that comes after its window has closed is late:
-it is left out of that window and counted, and EXPLAIN ANALYZE, the status line and (from Python)
-query.late() show it; SHOW LATE suggests a slack. More slack gives fewer late rows, and later
-results. SELECT … LATE OUTPUT INTO t keeps the rows that a window left out.""",
+On endless input, an input that is silent for IDLE AFTER holds back no other input, and HEARTBEAT
+advances the watermark with the clock while a source is silent.
+A window closes when the watermark reaches its end. A row that comes after its window has closed is
+late: it is missing in that window and counted. EXPLAIN ANALYZE, the status line and (from Python)
+query.late() show late rows; SHOW LATE suggests a slack. More slack gives fewer late rows, and later
+results. SELECT … LATE OUTPUT INTO t keeps the rows that are missing in a window.""",
         (
             "CREATE STREAM clicks (ts TIMESTAMP, page STRING)\n"
             "USING json OPTIONS (path 'clicks.jsonl')\n"
@@ -169,9 +169,9 @@ and windows that differ in their lengths only share their panes.""",
         "how a query runs, and why",
         """
   EXPLAIN [PHYSICAL] query    operators with the reason for each choice
-  EXPLAIN LOGICAL query       what the query means, names and types resolved
+  EXPLAIN LOGICAL query       the meaning of the query, with names and types resolved
   EXPLAIN ANALYZE query       runs it (bounded input) and adds rows, rates, time, memory
-  EXPLAIN ANALYZE q1          what a query of the session has measured, also while it runs
+  EXPLAIN ANALYZE q1          the figures of a query of the session, also while it runs
 
 From Python: query.explain('physical').""",
         (
@@ -184,7 +184,7 @@ From Python: query.explain('physical').""",
         "what there is",
         """
   SHOW STREAMS | TABLES | VIEWS | QUERIES | FUNCTIONS | SETTINGS | CONSTANTS [LIKE 'pattern']
-  DESCRIBE name               columns, order, progress (also: \\d name)
+  DESCRIBE name               columns, order, watermark (also: \\d name)
   SHOW LATE | BAD ROWS [q1]   the ledgers of the latest query, or of the one that is named
   STOP QUERY q1               ends a query that runs in the background""",
         ("SHOW STREAMS", "SHOW FUNCTIONS LIKE 'date%'", "DESCRIBE flights"),

@@ -402,10 +402,10 @@ def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) 
 def test_show_and_describe(session: Session) -> None:
     (stream,) = rows(session.sql("SHOW STREAMS"))
     assert stream["stream"] == "flights"
-    assert "ORDERED BY" in str(stream["progress"])
+    assert "ORDERED BY" in str(stream["watermark"])
     first = rows(session.sql("DESCRIBE flights"))[0]
     assert (first["column"], first["type"]) == ("ts", "timestamp")
-    assert "progresses" in str(first["role"])
+    assert "watermark" in str(first["role"])
     assert rows(session.sql("SHOW TABLES")) == []
     assert rows(session.sql("SHOW STREAMS LIKE 'x%'")) == []
     assert len(rows(session.sql("SHOW STREAMS LIKE 'FLIGHT_'"))) == 1

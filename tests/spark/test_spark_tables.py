@@ -288,7 +288,7 @@ def test_computed_columns_are_kept_with_the_table(spark: Any) -> None:
         assert query.to_arrow()["n"].to_pylist() == [1, 2]
         assert session.sql("SELECT * FROM timed").to_arrow().column_names == ["raw", "ts", "k"]
         roles = [row["role"] for row in session.sql("DESCRIBE timed").to_arrow().to_pylist()]
-        assert "progresses (ORDERED BY ts WITHIN 1 MINUTE)" in roles[1]
+        assert "watermark (ORDERED BY ts WITHIN 1 MINUTE)" in roles[1]
     finally:
         spark.sql("DROP TABLE texts")
 

@@ -198,7 +198,7 @@ def test_a_stream_that_is_a_query(session: Session, clause: str) -> None:
         expected = outcome(session.sql(asked("stored AS s", window, "")))
         assert outcome(session.sql(asked("timed", window, ""))) == expected
     shown = {row["stream"]: row for row in session.sql("SHOW STREAMS").to_arrow().to_pylist()}
-    assert shown["timed"]["progress"].startswith(f"ts {clause.split()[0]}")
+    assert shown["timed"]["watermark"].startswith(f"ts {clause.split()[0]}")
 
 
 def test_max_advance_of_a_stream_that_is_a_query(session: Session) -> None:
@@ -355,13 +355,13 @@ def test_how_a_computed_column_may_be_declared_and_used(session: Session, tmp_pa
     }
     assert list(told) == ["k", "w", "ts", "v"]
     computed = "computed AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss')"
-    assert told["ts"] == f"{computed}, progresses (WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
+    assert told["ts"] == f"{computed}, watermark (WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
     shown = {row["stream"]: row for row in session.sql("SHOW STREAMS").to_arrow().to_pylist()}
     assert (
         "w string, ts AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss'), v bigint"
         in shown["made"]["columns"]
     )
-    assert shown["made"]["progress"].startswith("ts WATERMARK FOR ts")
+    assert shown["made"]["watermark"].startswith("ts WATERMARK FOR ts")
     session.sql("CREATE STREAM again AS SELECT ts, k, v FROM made")
     assert outcome(session.sql(asked("again", "range", ""))) == expected["range"]
 
