@@ -13,6 +13,8 @@ from cql.dialect import to_sql
 from tests.support import dialect_corpus, goldens
 from tests.support.query_files import RUNNING, declare
 
+pytestmark = pytest.mark.auto_runtime
+
 QUERIES = goldens.FOLDER / "queries"
 
 
