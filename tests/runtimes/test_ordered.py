@@ -22,6 +22,7 @@ from tests.support.runtime_queries import (
     QUERIES,
     compare,
     left_over,
+    open_session,
     outcome,
     pairwise,
     stream,
@@ -30,13 +31,7 @@ from tests.support.runtime_queries import (
 
 @pytest.fixture(scope="module")
 def session(seed: int) -> Session:
-    session = Session(False)
-    keys = {"a": [None, 0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}
-    for i, name in enumerate(keys):
-        table = stream(seed + i, keys[name])
-        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
-    session.set("on_bad_row", "keep")
-    return session
+    return open_session(seed)
 
 
 ALL = {**QUERIES, **JOINED}

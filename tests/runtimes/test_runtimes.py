@@ -14,7 +14,7 @@ import pytest
 
 import cql
 from cql.session.session import Session
-from tests.support.runtime_queries import QUERIES, ROWS, stream
+from tests.support.runtime_queries import QUERIES, ROWS, open_session
 from tests.support.runtimes import (
     ONE_THREAD,
     OPERATORS,
@@ -29,13 +29,7 @@ from tests.support.runtimes import (
 
 @pytest.fixture(scope="module")
 def session(seed: int) -> Session:
-    session = Session(False)
-    keys = {"a": [None, 0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}
-    for i, name in enumerate(keys):
-        table = stream(seed + i, keys[name])
-        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
-    session.set("on_bad_row", "keep")
-    return session
+    return open_session(seed)
 
 
 @pytest.mark.slow

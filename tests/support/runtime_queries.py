@@ -77,6 +77,17 @@ def stream(seed: int, keys: list[int | None]) -> pa.Table:
     )
 
 
+def open_session(seed: int) -> Session:
+    """A session with three streams ``a``, ``b`` and ``c`` that the queries read."""
+    session = Session(False)
+    keys: dict[str, list[int | None]] = {"a": [None, 0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}
+    for i, name in enumerate(keys):
+        table = stream(seed + i, keys[name])
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+    session.set("on_bad_row", "keep")
+    return session
+
+
 JOINED = {
     "joined": """
         SELECT a.ts AS t, a.k, a.v, b.v AS w, b.name FROM a JOIN b ON a.k = b.k
