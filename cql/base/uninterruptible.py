@@ -21,6 +21,10 @@ from cql.base.reentrancy import inherited
 
 T = TypeVar("T")
 
+#: Seconds until a wait looks for interrupts again. Python misses a signal that comes just before
+#: the main thread blocks: only the next signal, or the end of the wait, would wake it.
+_TICK = 0.1
+
 #: Held while a thread does uninterruptible work. The exit of the process waits for the lock: Python
 #: would end a thread at LLVM's next callback, in the middle of the compiler.
 _at_work = threading.Lock()
@@ -62,7 +66,8 @@ def uninterruptible(work: Callable[[], T]) -> T:
             done.release()
 
     _thread.start_new_thread(inherited(run), ())
-    done.acquire()
+    while not done.acquire(timeout=_TICK):
+        pass
     if raised:
         raise raised.pop()
     return made.pop()

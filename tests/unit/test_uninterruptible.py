@@ -3,6 +3,7 @@ whole process."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -40,11 +41,17 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_an_interrupt_leaves_the_work_alone(interrupts: Callable[[], None]) -> None:
+@pytest.mark.parametrize("wakes", [True, False])
+def test_an_interrupt_leaves_the_work_alone(wakes: bool, interrupts: Callable[[], None]) -> None:
+    """With ``wakes`` false, the signal does not wake the main thread, as one that comes just before
+    the main thread blocks."""
     go_on, done = threading.Event(), []
 
     def work() -> int:
-        interrupts()
+        if wakes:
+            interrupts()
+        else:
+            signal.raise_signal(signal.SIGINT)  # in this thread
         go_on.wait()
         done.append(1)
         return 1
