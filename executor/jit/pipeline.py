@@ -12,12 +12,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from numba.core import ir_utils, postproc, typed_passes, untyped_passes
+from numba.core import ir_utils, postproc, transforms, typed_passes, untyped_passes
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
 
 from cql.executor.jit.compile_speed import live_variables, static_single_assignment, with_globals
+from cql.executor.jit.inlining import Inliner
+from cql.executor.jit.lowering import Lower
+from cql.executor.jit.type_inference import type_inference_stage
 
 _NOT_NEEDED = frozenset(
     (
@@ -50,7 +53,18 @@ class _Lifetimes(postproc.VariableLifetime):
 
 
 class _PostProcessor(postproc.PostProcessor):
-    run = with_globals(postproc.PostProcessor.run, VariableLifetime=_Lifetimes)
+    def run(self, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+        """numba's steps, but for the variables that live at the entry of each block, which only
+        generators need."""
+        function = self.func_ir
+        if function.is_generator:
+            super().run(emit_dels, extend_lifetimes)
+            return
+        function.blocks = transforms.canonicalize_cfg(function.blocks)
+        function.variable_lifetime = _Lifetimes(function.blocks)
+        function.generator_info = None
+        if emit_dels:
+            self._insert_var_dels(extend_lifetimes=extend_lifetimes)
 
 
 class _Passes(PassManager):
@@ -79,6 +93,7 @@ def _inline(
     self: Any, state: Any, work_list: Any, block: Any, i: int, call: Any, worker: Any
 ) -> Any:
     """Inlines a function; its code goes through our quick passes, too."""
+    worker.__class__ = Inliner
     worker._compiler_pipeline = _untyped_passes
     inline = untyped_passes.InlineInlinables._do_work
     return inline(self, state, work_list, block, i, call, worker)
@@ -100,6 +115,12 @@ _QUICK: dict[Any, Any] = {
         untyped_passes.ReconstructSSA,
         postproc=_POSTPROC,
         reconstruct_ssa=static_single_assignment,
+    ),
+    typed_passes.NopythonTypeInference: _quick(
+        typed_passes.NopythonTypeInference, type_inference_stage=type_inference_stage
+    ),
+    typed_passes.NativeLowering: _registered(
+        typed_passes.NativeLowering, {"lowering_class": Lower}
     ),
     typed_passes.PreLowerStripPhis: _quick(typed_passes.PreLowerStripPhis, postproc=_POSTPROC),
     typed_passes.NopythonRewrites: _quick(typed_passes.NopythonRewrites, postproc=_POSTPROC),

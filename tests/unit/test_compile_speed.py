@@ -35,7 +35,25 @@ def rows(address: Any, n: Any) -> Any:
     return view[0] + view.size
 
 
+def listed(n: Any) -> Any:
+    values, pairs = [], [(1, 2.0)]
+    for i in range(n):
+        values.append(i * 0.5)
+        pairs.append((i, values[-1]))
+    return values[0] + len(values) + pairs[n][1]
+
+
+def refused(a: Any, n: Any) -> Any:
+    kept = a[1:]
+    if n < 0:
+        raise ValueError("n must not be negative")
+    kept[0] += n**2
+    return kept.sum() // n
+
+
 KINDS = [
+    (listed, (types.int64,)),
+    (refused, (types.int64[::1], types.int64)),
     (mixed, (types.int64[::1], types.int64, types.float64)),
     (mixed, (types.int32[::1], types.uint64, types.float32)),
     (mixed, (types.uint8[::1], types.int32, types.int64)),
