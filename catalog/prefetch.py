@@ -10,6 +10,8 @@ from collections.abc import Generator
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from cql.base.waiting import get
+
 T = TypeVar("T")
 
 #: Most items that wait for the reader.
@@ -34,7 +36,7 @@ class Prefetch(Generic[T]):
     def __next__(self) -> T:
         if self._thread.ident is None:
             self._thread.start()
-        item = self._made.get()
+        item = get(self._made)
         if isinstance(item, _Over):
             self._made.put(_Over())  # after an error there is nothing more
             raise StopIteration if item.error is None else item.error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from cql.base.foreign import error_text, object_text, type_name
 from cql.base.model import Field, Punctuation, Schema
 from cql.base.reentrancy import inherited
 from cql.base.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
+from cql.base.waiting import interruptible
 from cql.catalog.blocks import END, BlockReader, End, Feed, IteratorFeed, Piece, row_of
 from cql.catalog.convert import (
     Column,
@@ -572,7 +574,8 @@ class _LiveFeed:
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
         while not self._pieces:
             with self._change:
-                self._change.wait_for(lambda: self._ready or self._ended, timeout)
+                come = partial(self._change.wait_for, lambda: self._ready or self._ended)
+                interruptible(come, timeout)
                 taken = self._taken(limit)
                 over, error = self._ended and not self._ready, self._error
                 self._change.notify_all()

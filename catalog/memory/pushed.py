@@ -13,12 +13,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
 
 from cql.base.model import Schema
+from cql.base.waiting import interruptible
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, empty_batch, empty_columns, pick
 from cql.catalog.memory.iterables import whole_rows
@@ -125,8 +127,8 @@ class PushedSource:
 
     def _append(self, rows: Rows, timeout: float | None) -> int:
         with self._change:
-            room = self._change.wait_for(
-                lambda: self._ended or self._has_room(rows.count),
+            room = interruptible(
+                partial(self._change.wait_for, lambda: self._ended or self._has_room(rows.count)),
                 WAIT if timeout is None else timeout,
             )
             self._check_open()
@@ -228,7 +230,7 @@ class PushedSource:
             return feed.closed or self._ended or feed.row < self._next or feed.marked < self._marked
 
         with self._change:
-            self._change.wait_for(anything, timeout)
+            interruptible(partial(self._change.wait_for, anything), timeout)
             if feed.closed:
                 return END
             first = feed.row

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import ParamSpec, TypeVar
 
+from cql.base.waiting import acquire
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -69,7 +71,7 @@ class OneAtATime:
         the turn of the next outer call."""
         while True:
             turn = self._within(_thread.calls)
-            turn.lock.acquire()
+            acquire(turn.lock)
             if not turn.over:
                 return turn
             turn.lock.release()

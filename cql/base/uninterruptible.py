@@ -18,12 +18,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cql.base.reentrancy import inherited
+from cql.base.waiting import acquire
 
 T = TypeVar("T")
-
-#: Seconds until a wait looks for interrupts again. Python misses a signal that comes just before
-#: the main thread blocks: only the next signal, or the end of the wait, would wake it.
-_TICK = 0.1
 
 #: Held while a thread does uninterruptible work. The exit of the process waits for the lock: Python
 #: would end a thread at LLVM's next callback, in the middle of the compiler.
@@ -66,8 +63,7 @@ def uninterruptible(work: Callable[[], T]) -> T:
             done.release()
 
     _thread.start_new_thread(inherited(run), ())
-    while not done.acquire(timeout=_TICK):
-        pass
+    acquire(done)
     if raised:
         raise raised.pop()
     return made.pop()

@@ -9,6 +9,7 @@ from typing import Self
 
 from cql.base.reentrancy import is_inside
 from cql.base.settings import find_setting
+from cql.base.waiting import join
 from cql.errors import CqlError, RunError
 from cql.query.run import Run
 from cql.session.pyspark_names import pyspark_names
@@ -141,7 +142,7 @@ class LifeCycle:
             run.request_stop()
         thread = self._thread
         if thread is not None and not self._is_inside:
-            thread.join(timeout)
+            join(thread, timeout)
             return not thread.is_alive()
         return not self.is_active
 
@@ -210,7 +211,7 @@ class LifeCycle:
                 hint="await it where it was started; stop() ends it after this call",
             )
         if self._thread is not None:
-            self._thread.join(timeout)
+            join(self._thread, timeout)
             if self._thread.is_alive():
                 return False
         if self._exception is not None:

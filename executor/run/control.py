@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from cql.base.waiting import get
 from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.run.input_scheduler import InputScheduler
@@ -127,7 +128,7 @@ class Control:
             began, self._halted = self._clock(), False
             runtime.rest()
             while self._paused and not self._stop:
-                self._bell.get()
+                get(self._bell)
             self._idle += self._clock() - began
         if (scaling := self._scaling) is not None and self._scheduler is not None:
             self.workers = scaling.note(self._scheduler.sequence, self._clock() - self._idle)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from cql.query.query import Query
 from cql.session.session import Session
 from tests.support.fuzz import random_windows
 from tests.support.fuzz.random_shapes import Shape, _numbered, _Writer
+from tests.support.results import rows
 
 WINDOW = "[RANGE 10 SLIDE 10]"
 
@@ -19,9 +19,7 @@ COUNT = f"SELECT p, count(*) AS n, window_end AS e FROM s {WINDOW} GROUP BY p"
 
 
 def results(session: Session, text: str = COUNT) -> list[tuple[Any, ...]]:
-    query = session.sql(text)
-    assert isinstance(query, Query)
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
+    return rows(session.sql(text))
 
 
 def table(rows: list[tuple[Any, ...]], *names: str) -> pa.Table:

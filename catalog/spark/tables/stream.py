@@ -17,12 +17,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 
 from cql.base.model import Field
+from cql.base.waiting import interruptible
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.memory.rows import Rows
@@ -209,9 +211,8 @@ class _StreamFeed:
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
         while True:
             with self._change:
-                self._change.wait_for(
-                    lambda: self._ready or self._error, _LOOK if timeout is None else timeout
-                )
+                come = partial(self._change.wait_for, lambda: self._ready or self._error)
+                interruptible(come, _LOOK if timeout is None else timeout)
                 if self._ready:
                     batch = self._ready.popleft()
                     self._change.notify_all()

@@ -20,6 +20,7 @@ from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_asof_joins import SHAPES, asof_case
 from tests.support.fuzz.random_cases import check
 from tests.support.live import STEADY, Live, late
+from tests.support.results import results
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -52,10 +53,6 @@ def session() -> Iterator[cql.Session]:
         yield made
 
 
-def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in session.sql(text).to_arrow().to_pylist()]
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -86,24 +83,24 @@ def test_left_rows_leave_in_their_order(
     session: cql.Session, source: str, expected: list[Any]
 ) -> None:
     """The trades at 5 and 4 arrive out of order; of two quotes at 1, the last one counts."""
-    assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == expected
+    assert results(session, f"SELECT t.v, q.w FROM trades t {source}") == expected
 
 
 def test_a_condition_is_asked_of_the_version_that_holds(session: cql.Session) -> None:
     """If the version fails the condition, no older version replaces it."""
     source = "JOIN quotes FOR SYSTEM_TIME AS OF t.ts q ON t.k = q.k AND q.w <> 40 AND t.v + q.w > 0"
-    assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == [(2, 20), (5, 60)]
+    assert results(session, f"SELECT t.v, q.w FROM trades t {source}") == [(2, 20), (5, 60)]
     found = [(1, None), (2, 20), (4, None), (3, None), (5, 60)]
-    assert rows(session, f"SELECT t.v, q.w FROM trades t LEFT {source}") == found
+    assert results(session, f"SELECT t.v, q.w FROM trades t LEFT {source}") == found
     near = f"{source.split(' AND ')[0]} AND t.ts - q.ts <= INTERVAL 1 SECOND"
     found = [(1, 40), (2, 20), (4, None), (3, None), (5, 60)]
-    assert rows(session, f"SELECT t.v, q.w FROM trades t LEFT {near}") == found
+    assert results(session, f"SELECT t.v, q.w FROM trades t LEFT {near}") == found
 
 
 def test_a_table_has_one_version(session: cql.Session) -> None:
     text = "SELECT v, name FROM trades t LEFT JOIN names FOR SYSTEM_TIME AS OF t.ts n USING (k)"
     found = [(1, "one"), (2, "two"), (2, "zwei"), (3, None), (4, "one"), (5, "one")]
-    assert rows(session, text) == found
+    assert results(session, text) == found
 
 
 def test_windows_above_close_by_the_left_time(session: cql.Session) -> None:
@@ -111,7 +108,7 @@ def test_windows_above_close_by_the_left_time(session: cql.Session) -> None:
         "SELECT count(*) AS n, sum(w) AS w, window_end [RANGE 4 SECONDS SLIDE 4 SECONDS, WA t.ts]"
         " FROM trades t ASOF LEFT JOIN quotes q ON t.k = q.k AND t.ts >= q.ts"
     )
-    found = [(n, w, end.second) for n, w, end in rows(session, text)]
+    found = [(n, w, end.second) for n, w, end in results(session, text)]
     assert found == [(2, 60, 4), (2, 40, 8), (1, 60, 12)]
 
 
@@ -141,12 +138,12 @@ def test_the_same_as_duckdb(op: str, kind: str) -> None:
         session.create_stream("q", quotes.to_batches, "ts")
         expected = connection.sql(text).fetchall()
         assert len(expected) > n // 2
-        assert sorted(rows(session, text), key=str) == sorted(expected, key=str)
+        assert sorted(results(session, text), key=str) == sorted(expected, key=str)
         if kind == "ASOF":  # either the nearest quote is within the tolerance, or no quote is
             far = text.replace("SELECT t.v, q.w", "SELECT t.v, q.w, t.ts - q.ts AS apart")
             inside = f"SELECT v, w FROM ({far}) WHERE abs(epoch(apart)) <= 1800"
             expected = connection.sql(inside).fetchall()
-            assert sorted(rows(session, text + near)) == sorted(expected)
+            assert sorted(results(session, text + near)) == sorted(expected)
 
 
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
@@ -196,7 +193,7 @@ def test_texts_outlive_the_block_that_they_came_with(monkeypatch: pytest.MonkeyP
             session.create_stream(name, table.to_batches, "ts")
         text = "SELECT a.x AS ax, b.x AS bx FROM a ASOF JOIN b ON a.k = b.k AND a.ts > b.ts"
         expected = [(f"a {k}", f"b {k - 100}") for k in range(100, n, 100)]
-        assert rows(session, text) == expected
+        assert results(session, text) == expected
 
 
 def test_an_idle_input_holds_nothing_back() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import cql
 from cql.errors import BindError, CqlError
+from tests.support.results import rows
 from tests.support.runtimes import RUNTIMES
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -40,11 +41,6 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 def same(a: Any, b: Any) -> bool:
     return a is b or a == b or (a != a and b != b)
-
-
-def rows(query: Any) -> list[tuple[Any, ...]]:
-    found = query.to_arrow()
-    return [tuple(row.values()) for row in found.to_pylist()]
 
 
 def bag(found: list[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:

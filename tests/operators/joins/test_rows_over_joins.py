@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from cql.errors import BindError
-from cql.query.query import Query
 from cql.session.session import Session
+from tests.support.results import results
 from tests.support.runtimes import Settings, apply
 
 ON = "a.k = b.k AND b.t BETWEEN a.t - 2 AND a.t + 1"
@@ -39,12 +38,6 @@ def session() -> Iterator[Session]:
             made.create_stream(name, pa.table(columns), ordered_by="t")
         made.register_table("d", pa.table({"k": [1, 2, 2], "x": [10, 20, 21]}))
         yield made
-
-
-def results(session: Session, text: str) -> list[tuple[Any, ...]]:
-    query = session.sql(text)
-    assert isinstance(query, Query)
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
 
 
 def pairs() -> list[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from cql.executor.strings import compaction
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_table_joins import SHAPES, table_case
+from tests.support.results import results
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -54,21 +55,17 @@ def session() -> Iterator[cql.Session]:
         yield made
 
 
-def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in session.sql(text).to_arrow().to_pylist()]
-
-
 def test_rows_pass_in_their_order_late_ones_too(session: cql.Session) -> None:
     """The row at 3 comes after the row at 5: it is late, and passes."""
-    found = rows(session, "SELECT ms, name FROM clicks LEFT JOIN pages USING (page)")
+    found = results(session, "SELECT ms, name FROM clicks LEFT JOIN pages USING (page)")
     pairs = [(20, "two"), (20, "zwei"), (30, None), (40, "two"), (40, "zwei"), (50, None)]
     assert found == [(10, "one"), *pairs]
-    assert rows(session, "SELECT ms FROM clicks SEMI JOIN pages USING (page)") == [
+    assert results(session, "SELECT ms FROM clicks SEMI JOIN pages USING (page)") == [
         (10,),
         (20,),
         (40,),
     ]
-    assert rows(session, "SELECT ms FROM clicks ANTI JOIN pages USING (page)") == [(30,), (50,)]
+    assert results(session, "SELECT ms FROM clicks ANTI JOIN pages USING (page)") == [(30,), (50,)]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +77,7 @@ def test_rows_pass_in_their_order_late_ones_too(session: cql.Session) -> None:
     ],
 )
 def test_stars(session: cql.Session, source: str) -> None:
-    found = sorted(rows(session, f"SELECT ms, name, owner FROM {source}"))
+    found = sorted(results(session, f"SELECT ms, name, owner FROM {source}"))
     many = [(20, "two", "Ann"), (20, "zwei", "Bob"), (40, "two", "Ann"), (40, "zwei", "Bob")]
     assert found == [(10, "one", "Ann"), *many]
 
@@ -107,7 +104,7 @@ def test_windows_above_close_while_rows_come(session: cql.Session) -> None:
 
 
 def test_groups_close_by_a_key_that_rises(session: cql.Session) -> None:
-    found = rows(
+    found = results(
         session,
         "SELECT date_trunc('minute', ts) AS m, count(*) AS n FROM clicks JOIN pages USING (page)"
         " GROUP BY date_trunc('minute', ts)",
@@ -123,10 +120,10 @@ def test_rows_of_a_table_without_a_partner_wait_for_the_end(
     text = f"SELECT c.ms, p.name FROM clicks c {kind} JOIN pages p ON c.page = p.page"
     found = {(10, "one"), (20, "two"), (20, "zwei"), (None, "none")}
     lonely = {(30, None), (50, None)} if kind == "FULL" else set()
-    assert set(rows(session, text)) == found | lonely
+    assert set(results(session, text)) == found | lonely
     text = f"SELECT p.name, s.owner FROM sites s {kind} JOIN pages p USING (site)"
     named = {("one", "Ann"), ("two", "Ann"), ("zwei", "Bob"), ("none", None)}
-    assert set(rows(session, text)) == named
+    assert set(results(session, text)) == named
 
 
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"])
@@ -151,7 +148,7 @@ def test_the_same_as_duckdb(kind: str) -> None:
     with cql.connect(spark=False, morsel_rows=1_000) as session:
         session.create_stream("f", facts, "ts")
         session.create_stream("t", things)
-        assert Counter(rows(session, text)) == Counter(expected)
+        assert Counter(results(session, text)) == Counter(expected)
 
 
 def test_a_table_that_does_not_fit(session: cql.Session) -> None:
@@ -209,4 +206,4 @@ def test_texts_of_a_table_outlive_those_of_the_stream(
     session.create_stream("s", stream(ts=list(range(n)), name=texts).to_batches, "ts")
     text = "SELECT pages.name FROM s JOIN pages ON s.name = pages.name AND pages.name <> 'fresh 9'"
     with blocks_of_eight():
-        assert rows(session, text) == [("one",)] * (n // 10)
+        assert results(session, text) == [("one",)] * (n // 10)

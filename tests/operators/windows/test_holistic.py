@@ -18,6 +18,7 @@ from cql.errors import BindError, CqlError, NotSupportedError, RunError
 from cql.show import render
 from tests.reference.naive_compare import difference, storage_rows
 from tests.support.fuzz.random_data import Stream, random_stream, to_table
+from tests.support.results import results
 
 ROWS = pa.table(
     {
@@ -35,10 +36,6 @@ def session() -> Iterator[cql.Session]:
     with cql.connect(False) as session:
         session.create_stream("s", ROWS, ordered_by="ts", unit="seconds")
         yield session
-
-
-def rows(session: cql.Session, text: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in session.sql(text).to_arrow().to_pylist()]
 
 
 # DuckDB -------------------------------------------------------------------------------------------
@@ -129,19 +126,20 @@ def test_duckdb_says_the_same(operator: str, seed: int) -> None:
     ],
 )
 def test_values(session: cql.Session, call: str, value: object) -> None:
-    assert rows(session, f"SELECT {call} FROM s") == [(value,)]
+    assert results(session, f"SELECT {call} FROM s") == [(value,)]
 
 
 def test_a_share_is_exact() -> None:
     """0.07 * 100 is more than 7 in floats."""
     with cql.connect(False) as session:
         session.create_stream("s", pa.table({"ts": range(100), "v": range(1, 101)}), "ts")
-        assert rows(session, "SELECT quantile(v, 0.07), percentile(v, 0.07) FROM s") == [(7, 7.93)]
+        found = results(session, "SELECT quantile(v, 0.07), percentile(v, 0.07) FROM s")
+        assert found == [(7, 7.93)]
 
 
 def test_no_rows(session: cql.Session) -> None:
     text = "SELECT median(v), array_agg(x), mode(x), string_agg(x) FROM s WHERE ts > 99"
-    assert rows(session, text) == [(None, [], None, None)]
+    assert results(session, text) == [(None, [], None, None)]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +194,7 @@ LISTS = "(SELECT k, array_agg(x) AS a FROM s GROUP BY k)"
 def test_arrays_go_on(session: cql.Session, text: str, answer: object) -> None:
     for fuse in (True, False):
         session.set("fuse", fuse)
-        found = rows(session, text)
+        found = results(session, text)
         assert len(found) == answer if isinstance(answer, int) else found == answer
 
 

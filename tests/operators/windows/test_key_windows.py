@@ -13,6 +13,7 @@ import pytest
 from cql.errors import BindError, CqlError, NotSupportedError
 from cql.query.query import Query
 from cql.session.session import CqlWarning, Session
+from tests.support.results import results
 from tests.support.runtimes import RUNTIMES, apply, named
 
 
@@ -20,12 +21,6 @@ from tests.support.runtimes import RUNTIMES, apply, named
 def session() -> Iterator[Session]:
     with Session(False) as made:
         yield made
-
-
-def results(session: Session, text: str) -> list[tuple[Any, ...]]:
-    query = session.sql(text)
-    assert isinstance(query, Query)
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
 
 
 def by_definition(

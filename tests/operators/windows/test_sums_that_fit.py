@@ -16,6 +16,7 @@ import pytest
 import cql
 from cql.errors import RunError
 from cql.executor.kernels.lib.scalar import mean_half_up
+from tests.support.results import rows
 
 TOP, LOW = (1 << 63) - 1, -(1 << 63)
 OPERATORS = ("wid", "panes", "two_stacks", "subtract", "buffered", "two_level")
@@ -23,10 +24,6 @@ WIDE = 10**18 - 1  # the largest unscaled DECIMAL
 #: A sum of a few of these values overflows 64 bits, and further values bring it back.
 VALUES = (TOP, TOP, LOW, LOW, TOP - 5, LOW + 3, 1, -1, 17)
 RANGE, SLIDE = 4, 2
-
-
-def rows(query: Any) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
 
 
 def outcome(query: Any) -> Any:

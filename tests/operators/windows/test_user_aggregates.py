@@ -29,6 +29,7 @@ from tests.support.own_aggregates import (
     in_python,
     own_sum,
 )
+from tests.support.results import rows
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -50,10 +51,6 @@ def session_of(*functions: Any, **settings: Any) -> cql.Session:
     session = cql.connect(spark=False, functions=functions, **settings)
     session.create_stream("s", STREAM, ordered_by="ts")
     return session
-
-
-def rows(query: Any) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
 
 
 # -- declaring ---------------------------------------------------------------------------------
