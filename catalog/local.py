@@ -596,7 +596,8 @@ def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
     for by in pick(schema, [spec.by] if spec.by else [], what):
         if not is_value(by.type):
             raise CatalogError(
-                f"{what}: column {by.name} is {by.type}; progress by its values is not supported",
+                f"{what}: column {by.name} is {by.type}; a watermark for each of its values is"
+                " not supported",
                 hint="a text, an integer, a date, a timestamp, a boolean or a decimal can be",
             )
     pick(schema, spec.update_key or (), what)

@@ -305,7 +305,7 @@ def _physical_line(node: Node) -> Line:
             time = node.schema[node.order].name
             more = _sort_text(node.keys, None, 0).removeprefix("by ")
             text = ", ".join(t for t in (f"by {time}", more) if t)
-            state = "state: the rows that progress has not passed"
+            state = "state: the rows that the watermark has not passed"
             return Line("PunctuatedSort", text, (node.why, state, _left_out(node)))
         case ph.LimitExec():
             text = _sort_text((), node.limit, node.offset)
@@ -488,7 +488,7 @@ def _progress_text(node: ph.Physical) -> str:
     live = progressing(node)
     if not live:
         return ""
-    return ", progress on " + ", ".join(node.schema[c].name for c in live)
+    return ", watermark on " + ", ".join(node.schema[c].name for c in live)
 
 
 # -- shared --------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ def _asof_line(node: AsofJoinExec) -> Line:
     shift = f" {'+' if node.shift > 0 else '-'} {duration(abs(node.shift), a.type)}"
     sign, word = (">=", "latest") if node.backward else ("<=", "earliest")
     parts.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
-    state = "state: rows that progress has not passed"
+    state = "state: rows that the watermark has not passed"
     if node.backward:
         state += f"; of each key the {word} row of the right"
         if node.tolerance is None:

@@ -71,7 +71,7 @@ def row_punctuation_of(
         if not schema[at].type.can_progress:
             raise CatalogError(
                 f"{where}: punctuation on {name}, which is {article(schema[at].type)}",
-                hint="a timestamp, a date or an integer can progress",
+                hint="a timestamp, a date or an integer can have a watermark",
             )
         given = [mark.value for _, mark in found if mark.column == name]
         column = convert(given, schema[at], f"{where}, punctuation", 0)

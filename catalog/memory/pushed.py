@@ -121,7 +121,8 @@ class PushedSource:
         for column in (column for part in parts for _, column, _ in part.row_punctuation):
             if column.lower() not in self._progressing:
                 raise CatalogError(
-                    f"{self._what}: punctuation on {column}, which is not declared to progress",
+                    f"{self._what}: punctuation on {column}, which is not declared to have a"
+                    " watermark",
                     hint=f"ORDERED BY {column}, or PUNCTUATE ON {column}, in CREATE STREAM",
                 )
 

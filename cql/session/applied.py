@@ -187,7 +187,7 @@ def _union_operator(planned: Planned, value: Any) -> str | None:
     wanted = ph.MergeUnionExec if value == "merge" else ph.UnionExec
     if planned.of(wanted):
         return None
-    return "no column progresses in all inputs of the union, or it unites what changes"
+    return "no column has a watermark in all inputs of the union, or it unites what changes"
 
 
 def _no_join(planned: Planned) -> str:

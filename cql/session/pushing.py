@@ -59,7 +59,7 @@ class Pushing(ABC):
                 )
             if len(columns) != 1:
                 raise BindError(
-                    f"stream {name} has {len(columns) or 'no'} columns that progress",
+                    f"stream {name} has {len(columns) or 'no'} columns with a watermark",
                     hint="name one: session.punctuate(name, value, column)"
                     if columns
                     else "ORDERED BY ts, or PUNCTUATE ON ts, in CREATE STREAM",

@@ -40,7 +40,7 @@ subqueries and unions; each may carry a window in brackets.
   SELECT [DISTINCT] columns FROM source [window] [AS name] [WHERE …]
   [GROUP BY …] [HAVING …] [ORDER BY … LIMIT n]
 
-ORDER BY and LIMIT work within each window. Without one, ORDER BY a time that progresses orders an
+ORDER BY and LIMIT work within each window. Without one, ORDER BY a time with a watermark orders an
 endless stream, too; other orders need an end. See also WINDOW, FUNCTIONS, TYPES.""",
         (
             "SELECT origin, dep_delay FROM flights WHERE dep_delay > 60",

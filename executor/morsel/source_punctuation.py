@@ -167,7 +167,8 @@ def _check(node: SourceExec, block: Block) -> None:
     for column in dict.fromkeys(column for _, column, _ in block.row_punctuation):
         if column.lower() not in declared:
             raise CatalogError(
-                f"stream {node.name} punctuates {column}, which is not declared to progress",
+                f"stream {node.name} punctuates {column}, which is not declared to have a"
+                " watermark",
                 hint=f"PUNCTUATE ON {column}, or ORDERED BY {column}, in CREATE STREAM",
             )
 

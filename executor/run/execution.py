@@ -262,7 +262,7 @@ class Execution:
             )
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:
-                what = f"the progress of each {feed.values.column.name}"
+                what = f"the watermark of each {feed.values.column.name}"
                 feed.values.account = partial(self.workspace.resize, what=what)
             self.feeds.append(feed)
         return found
@@ -556,8 +556,9 @@ class Execution:
                 self._reported.add(feed.source.name)
                 most = duration(int(attribute.words[cutter.ADVANCE]), attribute.field.type)
                 self.queries[0].on_notice(
-                    f"{feed.source.name}.{attribute.name} jumped by more than {most}: progress"
-                    " waits until three further rows confirm it (MAX ADVANCE of CREATE STREAM)"
+                    f"{feed.source.name}.{attribute.name} jumped by more than {most}: its"
+                    " watermark waits until three further rows confirm it (MAX ADVANCE of CREATE"
+                    " STREAM)"
                 )
 
     def _next_feed(self, alive: set[int]) -> int | None:

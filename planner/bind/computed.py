@@ -113,7 +113,7 @@ def separate(
         return tuple(progress), None
     if len(progress) > 1:
         raise binder.unsupported(
-            f"a second time that progresses beside {own[0].column}, which is computed,",
+            f"a second time with a watermark beside {own[0].column}, which is computed,",
             _another(node, own[0]),
             f"keep {own[0].declared}",
         )
@@ -121,7 +121,7 @@ def separate(
         found = node.args.get(key)
         if found:
             raise binder.unsupported(
-                f"{clause} where {own[0].column}, the time that progresses, is computed",
+                f"{clause} where {own[0].column}, the time with the watermark, is computed",
                 found[0] if isinstance(found, list) else found,
                 "leave it out, or store the time",
             )

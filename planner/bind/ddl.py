@@ -290,7 +290,7 @@ def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progres
     clauses = [*(node.args.get("ordered_by") or ()), *(node.args.get("watermark") or ())]
     if len(found) > 1:
         raise binder.unsupported(
-            "a second time that progresses on a stream that is a query",
+            "a second time with a watermark on a stream that is a query",
             clauses[1],
             f"keep {found[0].declared}",
         )

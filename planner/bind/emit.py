@@ -80,7 +80,7 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
     time = time_of(plan)
     if time is None:
         raise binder.error(
-            f"{CLAUSE} waits until event time has passed a row, and no time progresses here",
+            f"{CLAUSE} waits until event time has passed a row, and no time has a watermark here",
             emit,
             hint="declare ORDERED BY or WATERMARK on the streams of the query, or leave it out",
         )

@@ -52,7 +52,7 @@ def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | No
 def why_source(scan: Scan) -> str:
     spec = scan.relation.stream
     if spec is None or not spec.progress:
-        return "a table: nothing progresses before its end"
+        return "a table: no watermark before its end"
     parts = []
     for p in spec.progress:
         column = scan.relation.schema.find(p.column)
@@ -71,9 +71,9 @@ def why_source(scan: Scan) -> str:
 def why_union(union: UnionExec) -> str:
     live = progressing(union)
     if not live:
-        return "pass-through: no tuple state; no column progresses in every input"
+        return "pass-through: no tuple state; no column has a watermark in every input"
     names = ", ".join(union.schema[c].name for c in live)
-    return f"pass-through: no tuple state; progress on {names} is the minimum of the inputs"
+    return f"pass-through: no tuple state; watermark on {names} is the minimum of the inputs"
 
 
 def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:

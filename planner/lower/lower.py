@@ -248,7 +248,7 @@ def _refuse_window(node: Windowed) -> None:
         raise _refuse_kind(window, node.pos)
     if window.wa is None:
         raise PlanError(
-            "a relation needs a clock, and no column of the window's input progresses",
+            "a relation needs a clock, and no column of the window's input has a watermark",
             position=node.pos,
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
@@ -365,9 +365,9 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
             raise _never_ends(node, child)
     elif node.window.wa not in progressing(child):
         raise PlanError(
-            "the window attribute does not progress in this plan: no window would ever close",
+            "the window attribute has no watermark in this plan: no window would ever close",
             position=node.pos,
-            hint="SET join_operator = 'oop_join' has progress on the least of two times"
+            hint="SET join_operator = 'oop_join' has a watermark on the least of two times"
             if any(isinstance(n, WindowJoinExec) for n in walk(child))
             else "declare ORDERED BY or WATERMARK on every input of the query",
         )
@@ -410,7 +410,7 @@ def _closed_by_pair(
         live = [t for t in times if t in progressing(child)]
         if not live:
             raise PlanError(
-                "neither time of the join progresses: no group would ever be complete",
+                "neither time of the join has a watermark: no group would ever be complete",
                 position=node.pos,
                 hint="declare ORDERED BY or WATERMARK on both inputs of the join",
             )
@@ -588,7 +588,7 @@ def _ordered(
             return ordering.with_limit(released, node.limit, node.offset)
     if node.holds and not bounded(child):
         raise NotSupportedError(
-            f"{node.clause} over a join without a time that progresses as the later of its members'"
+            f"{node.clause} over a join without a time whose watermark is the later of its members'"
             " is not supported",
             position=node.pos,
             hint="join two streams within a distance of time (a.ts BETWEEN b.ts - INTERVAL 1 MINUTE"
@@ -601,7 +601,7 @@ def _ordered(
         raise PlanError(
             "ORDER BY over unbounded input has no end to wait for",
             position=node.pos,
-            hint=f"order by a time that progresses first (… ORDER BY ts, …), or {within}",
+            hint=f"order by a time with a watermark first (… ORDER BY ts, …), or {within}",
         )
     why = (
         "rows of a window leave in order when punctuation closes it"

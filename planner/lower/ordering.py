@@ -124,7 +124,7 @@ def with_slack(
     field = child.schema[column]
     forced = f"(SET slack = '{text}')"
     if slack.rows is not None:
-        why = f"progress on {field.name} from arrival: late is what more than {text} overtook"
+        why = f"watermark on {field.name} from arrival: late is what more than {text} overtook"
         return SlackExec(child, column, None, slack.rows, f"{why} {forced}")
     step = Fraction(1) if field.type.is_timestamp else None
     if field.type.kind is Kind.DATE:
@@ -144,7 +144,7 @@ def with_slack(
             f" ORDERED BY {field.name} IN SECONDS",
         )
     length = duration(units.numerator, field.type)
-    why = f"progress on {field.name} from arrival: its highest value so far less {length} {forced}"
+    why = f"watermark on {field.name} from arrival: its highest value so far less {length} {forced}"
     most = _believed(child, column, Progress(field.name, units.numerator, unit=unit))
     return SlackExec(child, column, units.numerator, None, why, most)
 
@@ -153,7 +153,7 @@ def declared(child: Physical, node: Watermark) -> SlackExec:
     """``child`` with the watermark that the query itself declares on a column."""
     progress, field = node.progress, child.schema[node.column]
     length = duration(progress.slack, field.type)
-    why = f"progress on {field.name} from arrival: its highest value so far less {length}"
+    why = f"watermark on {field.name} from arrival: its highest value so far less {length}"
     most = max_advance_of(field.type, progress)
     return SlackExec(child, node.column, progress.slack, None, f"{why} ({progress.declared})", most)
 

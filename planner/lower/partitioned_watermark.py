@@ -73,7 +73,9 @@ _WINDOWS = {
     WindowKind.CUMULATE: "windows with CUMULATE",
 }
 #: An operator that makes its watermark from the order of arrival ignores that of its input.
-_ARRIVAL = "no one: progress is made of the order of arrival (SET slack, WATERMARK behind a query)"
+_ARRIVAL = (
+    "no one: the watermark is made of the order of arrival (SET slack, WATERMARK behind a query)"
+)
 #: Operators between a window and the stream that keep the window from using the values' watermarks.
 _BETWEEN = {
     LateRowsExec: "a window with LATE OUTPUT",
@@ -164,10 +166,10 @@ def _together(source: SourceExec, consumer: str) -> SourceExec:
     column, progress = source.progress[0]
     most = max_skew(source.relation, progress)
     if progress.by_rows and most is None:
-        why += ": no progress before the end, without WITHIN"
+        why += ": no watermark before the end, without WITHIN"
     elif progress.by_rows:
         far = duration((most or 0) + progress.slack, source.schema[column].type)
-        why += f": progress is {far} behind the row furthest ahead"
+        why += f": the watermark is {far} behind the row furthest ahead"
     return replace(source, why=why)
 
 
@@ -299,7 +301,7 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
     """A phrase with the origin of a value's watermark."""
     first = reached[min(own)]
     if len(reached) == 1:
-        return f"each {column_of(first)} has progress of its own{behind[0]}"
+        return f"each {column_of(first)} has a watermark of its own{behind[0]}"
     single = [
         f"{reached[n].name}{behind[n].replace(', ', ' (', 1)}{')' * bool(behind[n])}"
         for n in sorted(own)
@@ -307,7 +309,7 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
     whole = [s.name for n, s in enumerate(reached) if n not in own]
     of_all = f" and {', '.join(dict.fromkeys(whole))} of all rows" if whole else ""
     least = f"the least of what {', '.join(dict.fromkeys(single))} promise of it{of_all}"
-    return f"each {column_of(first)} has progress of its own, {least} (A.2.1)"
+    return f"each {column_of(first)} has a watermark of its own, {least} (A.2.1)"
 
 
 def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:

@@ -148,7 +148,7 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
     assert window.wa is not None
     if window.wa not in progressing(child):
         raise PlanError(
-            "the window attribute does not progress in this plan: no instant would ever be over",
+            "the window attribute has no watermark in this plan: no instant would ever be over",
             position=node.pos,
             hint="declare ORDERED BY or WATERMARK on every input of the query, and say in its joins"
             " how far apart rows may lie",
@@ -171,8 +171,7 @@ def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
 def _from_the_beginning(child: Physical, time: DataType, node: Logical) -> Physical:
     if not bounded(child):
         raise PlanError(
-            "an unbounded input in which nothing progresses is no relation: no instant would ever"
-            " be over",
+            "an unbounded input without a watermark is no relation: no instant would ever be over",
             position=getattr(node, "pos", None),
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )

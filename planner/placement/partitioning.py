@@ -135,7 +135,7 @@ def _whole(node: Split) -> tuple[str, str] | None:
     if not node.keys:
         return "an aggregate without keys beside the one that closes its groups", whole
     if node.by is not None:
-        return "an aggregate with progress of each value (PUNCTUATE BY)", whole
+        return "an aggregate with a watermark of each value (PUNCTUATE BY)", whole
     if node.adaptive:
         return "windows of SET adaptive_windows = on", "SET adaptive_windows = off"
     kind = node.window.kind if node.window is not None else None

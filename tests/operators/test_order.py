@@ -263,7 +263,7 @@ def test_explain_tells_why_a_union_merges() -> None:
     assert "(SET union_operator = 'merge')" in session.sql(counted).explain()
     session.create_stream("t", empty)
     told = session.sql("SELECT k FROM a UNION t").explain()
-    assert "not applied here: union_operator = merge: no column progresses in all" in told
+    assert "not applied here: union_operator = merge: no column has a watermark in all" in told
 
 
 def test_order_by_needs_a_time_that_progresses_first() -> None:
@@ -272,7 +272,7 @@ def test_order_by_needs_a_time_that_progresses_first() -> None:
         for order in ("key, ts", "ts DESC", "key"):
             with pytest.raises(PlanError, match="has no end to wait for") as error:
                 session.sql(f"SELECT ts, key FROM r ORDER BY {order}")
-            assert "order by a time that progresses first" in str(error.value.hint)
+            assert "order by a time with a watermark first" in str(error.value.hint)
 
 
 def test_slack_in_the_units_of_the_event_time() -> None:

@@ -109,7 +109,7 @@ def _without_told(lines: list[str]) -> list[str]:
         ("sessions", {"window_operator": "wid"}, "sessions have one operator"),
         ("whole", {"window_operator": "panes"}, "without a window keeps one set of groups"),
         ("band", {"join_punctuation": "individual"}, "no groups of both times"),
-        ("union of tables", {"union_operator": "merge"}, "no column progresses in all inputs"),
+        ("union of tables", {"union_operator": "merge"}, "no column has a watermark in all inputs"),
         ("sliding", {"flush_windows": 3}, "no aggregate has two levels"),
         ("band", {"join_alpha": 0.5}, "no join gives its rows in the order of time"),
         ("table", {"table_refresh": "1 hour"}, "no stream without an end is joined"),

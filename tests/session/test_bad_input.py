@@ -63,7 +63,7 @@ CASES = [
     ("SELECT sum(^ts) FROM t", "timestamp", "sum(number)"),
     ("SELECT ^ts + 1 FROM t", "timestamp", ""),
     ("SELECT ^n FROM (SELECT n, n + 1 AS n FROM t) x", "n is ambiguous", "their own"),
-    ("SELECT count(*) FROM t [RANGE 10 SLIDE 10 WA ^n]", "n does not progress", "WA ts"),
+    ("SELECT count(*) FROM t [RANGE 10 SLIDE 10 WA ^n]", "n has no watermark", "WA ts"),
     ("SELECT count(*) FROM t [RANGE 1 minute SLIDE ^0 minutes]", "longer than zero", ""),
     ("SELECT count(*) FROM t [RANGE ^0 minutes SLIDE 1 minute]", "longer than zero", ""),
     ("INSERT INTO ^nowhere SELECT n FROM t", "there is no stream or table nowhere",

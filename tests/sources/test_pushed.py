@@ -385,9 +385,9 @@ def test_names_that_cannot_be_pushed_into(session: cql.Session) -> None:
         session.push("z", [])
     with pytest.raises(BindError, match="stream other takes no pushed rows"):
         session.end("other")
-    with pytest.raises(BindError, match="bare has no columns that progress"):
+    with pytest.raises(BindError, match="bare has no columns with a watermark"):
         session.punctuate("bare", 1)
-    with pytest.raises(BindError, match="two has 2 columns that progress"):
+    with pytest.raises(BindError, match="two has 2 columns with a watermark"):
         session.punctuate("two", 1)
     session.punctuate("two", 1, "b")
     session.sql("CREATE STREAM made (x STRING, ts AS to_timestamp(x)) ORDERED BY ts")

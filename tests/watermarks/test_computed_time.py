@@ -277,7 +277,7 @@ def test_explain_says_where_progress_comes_from(session: Session) -> None:
     source = f"(SELECT {COMPUTED['text']} AS ts, k, v FROM raw) AS r"
     text = session.sql(asked(source, "range")).explain()
     assert (
-        "progress on ts from arrival: its highest value so far less 5 seconds"
+        "watermark on ts from arrival: its highest value so far less 5 seconds"
         " (WATERMARK ts DELAY OF 5 SECOND)"
     ) in text
 
@@ -288,7 +288,7 @@ def test_explain_says_where_progress_comes_from(session: Session) -> None:
         ("SELECT * FROM (SELECT k FROM raw) AS r WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
          "this query has no column ts"),
         ("SELECT * FROM (SELECT w AS ts FROM raw) AS r WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
-         "ts is a string; a progressing column is a timestamp, a date or an integer"),
+         "ts is a string; a column with a watermark is a timestamp, a date or an integer"),
         ("SELECT * FROM (SELECT * FROM stored [RANGE 5 SECONDS]) AS r"
          " WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
          "WATERMARK ts DELAY OF 5 SECOND needs a stream, and this query is a relation: its rows"
@@ -374,7 +374,7 @@ def test_watermark_of_a_query_over_computed_and_stored_columns(session: Session)
     expected = outcome(session.sql(asked("stored AS s", "range", "")))
     assert outcome(session.sql(asked("made", "range"))) == expected
     assert outcome(session.sql(asked("made", "range", ""))) != expected
-    with pytest.raises(BindError, match="ts does not progress"):
+    with pytest.raises(BindError, match="ts has no watermark"):
         session.sql("SELECT count(*) AS n FROM made [RANGE 1 MINUTE SLIDE 1 MINUTE WA ts]"
                     " WATERMARK us DELAY OF 5 GROUP BY k")  # fmt: skip
 
@@ -408,11 +408,11 @@ REFUSED = {
     "k AS us + 1": "the source has a column k itself",
     "a AS w || 'x') FROM TABLE raw ORDERED BY a --": "a is a string and cannot order a stream",
     "a AS us) FROM TABLE raw ORDERED BY a HEARTBEAT EVERY 1 SECOND SLACK 1 SECOND --":
-    "HEARTBEAT where a, the time that progresses, is computed is not supported",
+    "HEARTBEAT where a, the time with the watermark, is computed is not supported",
     "a AS us) FROM TABLE raw PUNCTUATE ON a --":
     "a is computed, and this clause takes a stored column",
     "a AS us) FROM TABLE raw ORDERED BY a ORDERED BY us --":
-    "a second time that progresses beside a, which is computed, is not supported",
+    "a second time with a watermark beside a, which is computed, is not supported",
     "a AS us) USING csv OPTIONS (path 'x') --": "a is computed of columns that are not listed",
 }  # fmt: skip
 

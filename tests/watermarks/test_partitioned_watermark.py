@@ -307,9 +307,9 @@ def test_what_needs_no_progress_runs(session: Session) -> None:
 @pytest.mark.parametrize(
     ("clauses", "what"),
     [
-        ("PUNCTUATE BY p", "needs a column that progresses"),
+        ("PUNCTUATE BY p", "needs a column with a watermark"),
         ("ORDERED BY t PUNCTUATE BY x", "x is a double"),
-        ("ORDERED BY t PUNCTUATE BY t", "t progresses"),
+        ("ORDERED BY t PUNCTUATE BY t", "t has a watermark"),
         ("ORDERED BY t PUNCTUATE BY p PUNCTUATE BY x", "twice"),
         ("ORDERED BY t PUNCTUATE BY nothing", "no column nothing"),
         ("ORDERED BY t PUNCTUATE BY p WITHIN 5 SECONDS", "unit is not declared"),
@@ -341,6 +341,6 @@ def test_explain(session: Session) -> None:
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by=("p", 90))
     plan = str(session.sql(f"EXPLAIN {COUNT}"))
     assert "each p for itself (PUNCTUATE BY)" in plan
-    assert "each p has progress of its own, at most 90 behind" in plan
+    assert "each p has a watermark of its own, at most 90 behind" in plan
     ran = str(session.sql(f"EXPLAIN ANALYZE {COUNT}"))
     assert "time was held back in s by rows whose p is NULL: 24 behind at the end" in ran

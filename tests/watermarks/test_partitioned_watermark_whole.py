@@ -316,7 +316,9 @@ def test_promises_of_the_source_need_no_distance(session: Session) -> None:
 )
 def test_explain_says_who_takes_all_values_together(session: Session, text: str, who: str) -> None:
     streams(session, by=True)
-    said = f"each p for itself (PUNCTUATE BY), but all together for {who}: progress is 40 behind"
+    said = (
+        f"each p for itself (PUNCTUATE BY), but all together for {who}: the watermark is 40 behind"
+    )
     assert said in str(session.sql(f"EXPLAIN {text}"))
 
 
@@ -337,13 +339,13 @@ def test_explain_names_settings(session: Session, setting: str, who: str) -> Non
     item = "u UNION s AS x" if "union" in setting else "s"
     plan = str(session.sql(f"EXPLAIN SELECT p, count(*) FROM {item} {WINDOW} GROUP BY p"))
     assert who in plan
-    assert "has progress of its own" not in plan
+    assert "has a watermark of its own" not in plan
 
 
 def test_without_within_nothing_has_passed_before_the_end(session: Session) -> None:
     session.create_stream("s", table(disordered(1), *NAMES), ordered_by="t", punctuated_by="p")
     text = "SELECT t, i FROM s ORDER BY t, i"
-    assert "no progress before the end, without WITHIN" in str(session.sql(f"EXPLAIN {text}"))
+    assert "no watermark before the end, without WITHIN" in str(session.sql(f"EXPLAIN {text}"))
     rows = sorted((t, i) for t, _, _, i in disordered(1))
     assert results(session, text) == rows
 

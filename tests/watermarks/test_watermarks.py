@@ -55,7 +55,7 @@ def test_one_row_of_the_far_future_moves_nothing(live: Live) -> None:
     assert query.progress().late == 0
     assert query.metrics()[0]["far_ahead"] == 1
     assert live.notices == [
-        "s.ts jumped by more than 1 hour: progress waits until three further rows confirm it"
+        "s.ts jumped by more than 1 hour: its watermark waits until three further rows confirm it"
         " (MAX ADVANCE of CREATE STREAM)"
     ]
 
@@ -98,7 +98,7 @@ def test_bounded_input_is_guarded(session: Session, clause: str, guarded: bool) 
     ("clause", "error"),
     [
         ("ORDERED BY k MAX ADVANCE 1 HOUR", "k"),
-        ("MAX ADVANCE 1 HOUR", "needs a column that progresses"),
+        ("MAX ADVANCE 1 HOUR", "needs a column with a watermark"),
         ("ORDERED BY ts MAX ADVANCE 0 SECONDS", "must be above zero"),
         ("ORDERED BY ts IDLE AFTER 5", "has no unit"),
         ("ORDERED BY ts IDLE AFTER 0 SECONDS", "must be above zero"),
@@ -371,7 +371,7 @@ def test_order_and_marks_together(session: Session) -> None:
         (Punctuation("v", 1.5), "punctuation on v, which is a double"),
         (Punctuation("ts", 5), "punctuation, row 0, column ts: 5"),
         (Punctuation("ts", None), "punctuation on ts has no value"),
-        (Punctuation("k", 5), "punctuates k, which is not declared to progress"),
+        (Punctuation("k", 5), "punctuates k, which is not declared to have a watermark"),
     ],
 )
 def test_punctuation_that_cannot_be(session: Session, mark: Punctuation, error: str) -> None:

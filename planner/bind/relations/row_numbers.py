@@ -70,7 +70,7 @@ def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
                 return _distinguished(sort)
             raise binder.error(
                 f"{CLAUSE} counts rows in their order, and the rows of this join have none: no time"
-                " of theirs progresses",
+                " of theirs has a watermark",
                 node,
                 hint="end a subquery with ORDER BY; or declare ORDERED BY or WATERMARK on the"
                 " inputs of the join, and select their times",
@@ -79,7 +79,7 @@ def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
             raise binder.error(
                 f"{CLAUSE} counts rows in their order, and the rows of this query have none",
                 node,
-                hint="end the subquery with ORDER BY ts, a time that progresses",
+                hint="end the subquery with ORDER BY ts, a time with a watermark",
             )
 
 

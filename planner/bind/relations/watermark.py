@@ -112,7 +112,7 @@ def _measured(
     ``length`` fits. Raises BindError if it fits no column."""
     if not found:
         raise binder.error(
-            f"{'PUNCTUATE BY' if what == 'WITHIN' else what} needs a column that progresses",
+            f"{'PUNCTUATE BY' if what == 'WITHIN' else what} needs a column with a watermark",
             clause,
             hint="add ORDERED BY column, or leave it out",
         )
@@ -156,7 +156,7 @@ def punctuated_by(
     columns = progress(binder, node, schema, find)
     if not columns:
         raise binder.error(
-            "PUNCTUATE BY needs a column that progresses",
+            "PUNCTUATE BY needs a column with a watermark",
             clause,
             hint="add ORDERED BY column, or PUNCTUATE ON column",
         )
@@ -164,12 +164,14 @@ def punctuated_by(
     name = clause.this.name if field is None else field.name
     if field is not None and not is_value(field.type):
         raise binder.error(
-            f"{name} is a {field.type}; progress by its values is not supported",
+            f"{name} is a {field.type}; a watermark for each of its values is not supported",
             clause.this,
             hint="a text, an integer, a date, a timestamp, a boolean or a decimal can be",
         )
     if any(p.column.lower() == name.lower() for p in columns):
-        raise binder.error(f"{name} progresses: PUNCTUATE BY takes a column of groups", clause.this)
+        raise binder.error(
+            f"{name} has a watermark: PUNCTUATE BY takes a column of groups", clause.this
+        )
     return name
 
 
@@ -191,7 +193,7 @@ def heartbeat(
     if not columns or (schema is not None and not any(f.type.is_timestamp for f in fields)):
         what = f"; {fields[0].name} is a {fields[0].type}" if fields else ""
         raise binder.error(
-            f"HEARTBEAT needs a timestamp that progresses{what}",
+            f"HEARTBEAT needs a timestamp with a watermark{what}",
             clause,
             hint="a clock cannot tell how far other columns are: leave it out",
         )

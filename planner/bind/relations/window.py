@@ -214,13 +214,13 @@ def attribute(binder: Binder, plan: Logical, index: int, node: exp.Expr) -> Attr
 
 
 def not_progressing(binder: Binder, plan: Logical, field: Field, node: exp.Expr) -> BindError:
-    what = f"column {field.name} does not progress: no window over it would ever close"
+    what = f"column {field.name} has no watermark: no window over it would ever close"
     return binder.error(what, node, hint=_others(plan) or _remedy(plan, field.name))
 
 
 def _others(plan: Logical) -> str | None:
     names = [plan.schema[i].name for i in progressing(plan)]
-    return f"WA {' or WA '.join(dict.fromkeys(names))} progresses" if names else None
+    return f"WA {' or WA '.join(dict.fromkeys(names))} has a watermark" if names else None
 
 
 def _remedy(plan: Logical, column: str) -> str:
@@ -242,7 +242,7 @@ def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribut
     if found:
         names = [schema[i].name for i in found]
         raise binder.error(
-            "the window names no attribute, and several columns progress",
+            "the window names no attribute, and several columns have a watermark",
             node,
             hint="add WA " + " or WA ".join(dict.fromkeys(names)),
         )
@@ -250,7 +250,7 @@ def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribut
     if hint is None:
         candidates = [f.name for f in schema if f.type.is_timestamp] or ["ts"]
         hint = _remedy(plan, candidates[0])
-    raise binder.error("no column of the window's input progresses", node, hint=hint)
+    raise binder.error("no column of the window's input has a watermark", node, hint=hint)
 
 
 def _lost(plan: Logical) -> str | None:
@@ -536,8 +536,8 @@ def slack(binder: Binder, field: Field, unit: TimeUnit | None, node: exp.Expr, w
     negative slack."""
     if not field.type.can_progress:
         raise binder.error(
-            f"{field.name} is a {field.type}; a progressing column is a timestamp, a date or an"
-            " integer",
+            f"{field.name} is a {field.type}; a column with a watermark is a timestamp, a date"
+            " or an integer",
             node,
         )
     length = amount(binder, None, node)

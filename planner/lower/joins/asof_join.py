@@ -56,7 +56,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     for side, column, expr in ((left, a, terms.band.left), (right, b, terms.band.right)):
         if column not in progressing(side) and not bounded(side):
             raise PlanError(
-                f"{show(expr)} does not progress: no row of an ASOF JOIN over the endless input"
+                f"{show(expr)} has no watermark: no row of an ASOF JOIN over the endless input"
                 f" {_names(side)} would ever be the nearest for certain",
                 position=node.pos,
                 hint="declare ORDERED BY or WATERMARK on it",

@@ -247,7 +247,7 @@ class _Taken:
         live = progressing(child)
         if not live:
             name = _name_of(self.leaves[number])
-            raise NotInOrderError(f"takes inputs in order, and no column of {name} progresses")
+            raise NotInOrderError(f"takes inputs in order, and no column of {name} has a watermark")
         field_ = child.schema[live[0]]
         return Column(live[0], field_.name, field_.type, field_.nullable)
 

@@ -259,7 +259,7 @@ def _how_far(node: Join, left: int, right: int, band: Band | None) -> str:
 
 
 def _why(terms: Terms, names: Sequence[Sequence[str]]) -> str:
-    found = "any order of arrival: state leaves by the other side's progress (out-of-order 5.3)"
+    found = "any order of arrival: state leaves by the other side's watermark (out-of-order 5.3)"
     if terms.band is None:
         return "no band between times: rows stay until the other input has ended"
     kind = terms.band.left.type

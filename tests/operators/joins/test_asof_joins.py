@@ -280,7 +280,7 @@ def test_the_hint_says_what_the_query_can_say(
         ("SELECT v FROM trades t JOIN now FOR SYSTEM_TIME AS OF t.ts q USING (k)",
          "a relation whose rows leave"),
         ("SELECT p.k FROM p ASOF JOIN q ON p.k = q.k AND p.ts <= q.ts", "wait for ever"),
-        ("SELECT p.k FROM p ASOF JOIN r ON p.k = r.k AND p.ts >= r.ts", "ts does not progress"),
+        ("SELECT p.k FROM p ASOF JOIN r ON p.k = r.k AND p.ts >= r.ts", "ts has no watermark"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_named(session: cql.Session, text: str, said: str) -> None:

@@ -106,13 +106,13 @@ def test_computed_columns_under_the_numbers(session: Session, window: str) -> No
         ("SELECT count(*) [ROWS 2 SLIDE 1] FROM d JOIN d AS e ON d.k = e.k", "no time of theirs"),
         (
             COUNT.format(f"SELECT a.v, b.v AS w FROM a JOIN b ON {ON}", "[ROWS 2 SLIDE 1]"),
-            "no time of theirs progresses",
+            "no time of theirs has a watermark",
         ),
         (
             COUNT.format(
                 f"SELECT a.t, a.v, b.v AS w FROM a FULL JOIN b ON {ON}", "[ROWS 2 SLIDE 1]"
             ),
-            "no time of theirs progresses",
+            "no time of theirs has a watermark",
         ),
     ],
 )
