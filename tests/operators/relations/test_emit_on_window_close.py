@@ -12,7 +12,6 @@ import cql
 from cql import Query
 from cql.errors import BindError, NotSupportedError
 from cql.session.session import Session
-from tests.support.results import results
 
 CLOSE = " EMIT ON WINDOW CLOSE"
 A = [(1, 1), (5, 1), (3, 2), (9, 1), (30, 2), (2, 1)]  # the last one is late
@@ -34,6 +33,12 @@ def session() -> Iterator[Session]:
                 max_advance=1000,
             )
         yield made
+
+
+def rows(session: Session, text: str) -> list[tuple[Any, ...]]:
+    query = session.sql(text)
+    assert isinstance(query, Query)
+    return [tuple(r.values()) for batch in query for r in batch.to_pylist()]
 
 
 def plan(session: Session, text: str) -> str:
@@ -79,7 +84,7 @@ def test_pairs_wait_for_the_later_of_their_times(
     text = (
         f"SELECT x.t, y.t AS u FROM {live}a x JOIN {live}b y ON x.k = y.k AND abs(x.t - y.t) <= 3"
     )
-    found = results(session, text + CLOSE)
+    found = rows(session, text + CLOSE)
     assert sorted(found) == [(1, 2), (3, 4), (5, 2), (5, 8), (9, 8)]
     later = [max(pair) for pair in found]
     assert later == sorted(later)
@@ -117,12 +122,12 @@ def test_nothing_leaves_before_progress_has_passed_it() -> None:
 )
 def test_what_closes_by_itself_is_as_it_was(session: Session, text: str) -> None:
     assert plan(session, text) == plan(session, text + CLOSE)
-    assert results(session, text) == results(session, text + CLOSE)
+    assert rows(session, text) == rows(session, text + CLOSE)
 
 
 def test_rows_of_a_window_function_wait_for_its_end(session: Session) -> None:
     text = "SELECT t, window_end AS e FROM TABLE(TUMBLE(TABLE live_a, DESCRIPTOR(t), 10)) AS w"
-    found = results(session, text + CLOSE)
+    found = rows(session, text + CLOSE)
     assert sorted(found) == [(1, 10), (3, 10), (5, 10), (9, 10), (30, 40)]
     assert "PunctuatedSort by window_end" in plan(session, text + CLOSE)
 
@@ -137,13 +142,13 @@ def test_rows_of_a_window_function_wait_for_its_end(session: Session) -> None:
 )
 def test_views_streams_and_tables(session: Session, made: str) -> None:
     session.sql(made)
-    assert results(session, "SELECT t FROM v") == [(1,), (5,), (9,)]
+    assert rows(session, "SELECT t FROM v") == [(1,), (5,), (9,)]
 
 
 def test_subqueries(session: Session) -> None:
     text = f"SELECT count(*) AS n, window_end AS e FROM (SELECT t FROM a WHERE k = 1{CLOSE}) AS x"
-    assert results(session, text + " [RANGE 10 SLIDE 10]") == [(3, 10)]
-    assert results(session, f"WITH c AS (SELECT t FROM a WHERE k = 2{CLOSE}) SELECT t FROM c") == [
+    assert rows(session, text + " [RANGE 10 SLIDE 10]") == [(3, 10)]
+    assert rows(session, f"WITH c AS (SELECT t FROM a WHERE k = 2{CLOSE}) SELECT t FROM c") == [
         (3,),
         (30,),
     ]
