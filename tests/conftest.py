@@ -22,6 +22,9 @@ __all__ = ["spark"]
 #: For this process and its children: the output must not depend on which kernels are cached.
 os.environ["CQL_COMPILE_NOTICE"] = "off"
 
+#: A shell ignores SIGINT for its background jobs, and their children inherit that; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _FULL = "--full"
 _SEED = "--seed"
 _REWRITE = "--rewrite"
