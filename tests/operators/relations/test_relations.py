@@ -233,7 +233,7 @@ def test_a_table_of_changes_takes_them(session: cql.Session) -> None:
     [
         ("SELECT count(*) FROM s [SESSION 2] EMIT CHANGES", "EMIT CHANGES"),
         ("SELECT count(*) FROM s [PARTITION BY k ROWS 2, RANGE 4]", "ROWS together with RANGE"),
-        ("SELECT count(*) FROM (SELECT count(*) AS c FROM s [NOW]) [RANGE 4 SLIDE 2]", "progress"),
+        ("SELECT count(*) FROM (SELECT count(*) AS c FROM s [NOW]) [RANGE 4 SLIDE 2]", "watermark"),
     ],
 )
 def test_refused(session: cql.Session, text: str, clause: str) -> None:
@@ -244,7 +244,7 @@ def test_refused(session: cql.Session, text: str, clause: str) -> None:
 
 
 def test_refused_without_a_clock(session: cql.Session) -> None:
-    with pytest.raises(cql.CqlError, match="progress"):
+    with pytest.raises(cql.CqlError, match="has a watermark"):
         session.sql("SELECT count(*) FROM plain [ROWS 3]")
 
 
