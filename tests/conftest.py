@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ``auto`` makes. With several processes (``-n 2 --dist loadgroup``), one process runs all Spark
     tests. The other tests of a file run in one process, which compiles each kernel once."""
     if config.getoption(_RUNTIME):
-        skip = pytest.mark.skip(reason="is about the runtime that auto takes")
+        skip = pytest.mark.skip(reason="is about the runtime that auto takes, or depends on it")
         for item in items:
             if item.get_closest_marker("auto_runtime"):
                 item.add_marker(skip)

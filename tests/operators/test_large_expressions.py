@@ -302,6 +302,7 @@ def _functions(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> 
     return [part.count("\n") for part in written_.split("\ndef ")[1:]]
 
 
+@pytest.mark.auto_runtime
 def test_no_function_computes_many_expressions(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

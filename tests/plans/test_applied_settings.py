@@ -97,6 +97,7 @@ def _without_told(lines: list[str]) -> list[str]:
     return [line for line in lines if not line.startswith(TOLD)]
 
 
+@pytest.mark.auto_runtime
 @pytest.mark.parametrize(
     ("query", "settings", "why"),
     [
@@ -136,6 +137,7 @@ def test_the_reason(shared: cql.Session, query: str, settings: dict[str, Any], w
     assert why in told[0]
 
 
+@pytest.mark.auto_runtime
 def test_an_endless_insert_has_epochs(shared: cql.Session) -> None:
     shared.sql("RESET")
     shared.register_table("kept", pa.table({"ts": [1], "name": ["x"]}), replace=True)
@@ -152,6 +154,7 @@ def test_partition_by_says_how_many(shared: cql.Session) -> None:
     assert f"{TOLD}partitions = 5: PARTITION BY says it" in lines
 
 
+@pytest.mark.auto_runtime
 def test_queries_that_start_together_are_told_once(shared: cql.Session) -> None:
     shared.sql("RESET")
     for name, value in {"shared_windows": "off", "scheduler": "lp", "flush": "lazy"}.items():
@@ -162,6 +165,7 @@ def test_queries_that_start_together_are_told_once(shared: cql.Session) -> None:
     assert f"{TOLD}shared_windows" not in text
 
 
+@pytest.mark.auto_runtime
 def test_defaults_are_told_of_nothing(shared: cql.Session) -> None:
     for query in QUERIES.values():
         assert TOLD not in "\n".join(explained(shared, query, {}))

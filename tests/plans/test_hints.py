@@ -53,6 +53,7 @@ def test_a_hint_is_refused_where_the_setting_is_told(
             assert raised.value.hint
 
 
+@pytest.mark.auto_runtime
 def test_a_hint_for_a_mechanism_that_is_not_there_is_refused_by_default_too(
     shared: cql.Session,
 ) -> None:

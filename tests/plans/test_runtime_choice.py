@@ -22,6 +22,8 @@ from cql.query import prepared
 from cql.session.session import Session
 from tests.support.runtime_queries import stream
 
+pytestmark = pytest.mark.auto_runtime
+
 #: 21 calls of functions of doubles: expensive per row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))
 PLANS = {

@@ -300,6 +300,7 @@ def test_a_row_that_cannot_be_read_behind_the_last_one_is_not_come_to(
             assert rows(kept) == [(v,) for v in range(1, 22) if v != 20]
 
 
+@pytest.mark.auto_runtime
 def test_what_fails_in_morsels_behind_the_last_row_is_not_counted() -> None:
     """Rows of later morsels are not even computed: a morsel has 64 rows, the block has all."""
     calls: list[int] = []

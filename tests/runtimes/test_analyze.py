@@ -169,6 +169,7 @@ def counts(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- queries by name
 
 
+@pytest.mark.auto_runtime
 def test_the_ledgers_and_the_plan_of_a_query_by_its_name() -> None:
     with cql.connect(spark=False) as session:
         rows = pa.table({"ts": [0, 1, 30, 2], "v": [1, 0, 1, 1]})

@@ -197,6 +197,7 @@ def test_workers_that_nobody_has_counted(
     assert told is None if cores == 1 else f"of {cores} cores" in str(told)
 
 
+@pytest.mark.auto_runtime
 def test_what_is_refused(session: Session) -> None:
     query = session.sql(SHAPES["joined"])
     with pytest.raises(RunError, match="is not running: it is ready"):

@@ -155,6 +155,7 @@ def test_a_wide_query_compiles(session: Session) -> None:
         assert row["b"] == (2 * row["v"] if row["v"] < 90 else -1)
 
 
+@pytest.mark.auto_runtime
 def test_small_results_of_a_bounded_query_leave_together() -> None:
     """Small results of bounded input are collected until they fill half a morsel. Results of
     unbounded input leave at once, and so do rows that pass by reference."""

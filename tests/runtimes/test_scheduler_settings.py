@@ -68,6 +68,7 @@ def _run(session: cql.Session, settings: dict[str, Any]) -> tuple[dict[str, Any]
     return named, sizes.found
 
 
+@pytest.mark.auto_runtime
 def test_lp_waits_for_as_many_inputs(session: cql.Session) -> None:
     one, _ = _run(session, {"scheduler": "lp", "lp_threshold": 1, "reorder_buffer": 16})
     many, _ = _run(session, {"scheduler": "lp", "lp_threshold": 8, "reorder_buffer": 16})
@@ -76,6 +77,7 @@ def test_lp_waits_for_as_many_inputs(session: cql.Session) -> None:
         assert one[operator]["queue"] < 2 < many[operator]["queue"]
 
 
+@pytest.mark.auto_runtime
 def test_qst_lets_as_many_outputs_wait(session: cql.Session) -> None:
     few, _ = _run(session, {"scheduler": "qst", "qst_capacity": 1, "reorder_buffer": 16})
     many, _ = _run(session, {"scheduler": "qst", "qst_capacity": 1_000_000, "reorder_buffer": 16})
@@ -84,6 +86,7 @@ def test_qst_lets_as_many_outputs_wait(session: cql.Session) -> None:
         assert many[operator]["longest"] == 16
 
 
+@pytest.mark.auto_runtime
 def test_ct_compares_over_its_window(session: cql.Session) -> None:
     """In a window that is always over no task has done any work, so CT takes the first schedulable
     task."""
@@ -113,6 +116,7 @@ def test_more_workers_than_the_buffer_has_room_for(session: cql.Session, schedul
     _run(session, {**settings, "lp_threshold": 7, "qst_capacity": 1, "ct_window_us": 1})
 
 
+@pytest.mark.auto_runtime
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

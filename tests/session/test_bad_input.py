@@ -378,6 +378,7 @@ def test_a_time_of_a_type_that_no_column_has(session: Session) -> None:
             session.create_stream("u", table, **clause)
 
 
+@pytest.mark.auto_runtime
 def test_a_plan_deeper_than_the_stack(session: Session) -> None:
     """Twenty nested views of nested subqueries: 180 levels with two operators each."""
     below = "t"

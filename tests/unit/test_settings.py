@@ -18,6 +18,7 @@ from cql.errors import NotSupportedError, Position, SettingError
 from tests.support.paths import ROOT
 
 
+@pytest.mark.auto_runtime
 def test_defaults_are_valid_and_typed() -> None:
     settings = Settings()
     for name, setting in SETTINGS.items():
@@ -45,6 +46,7 @@ def test_with_leaves_the_original_alone() -> None:
     assert hash(two.reset("morsel_rows")) == hash(one)
 
 
+@pytest.mark.auto_runtime
 def test_is_a_mapping() -> None:
     settings = Settings()
     assert list(settings) == list(SETTINGS)

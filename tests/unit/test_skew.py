@@ -34,6 +34,7 @@ def test_the_fewest_that_are_even(
     assert found.rows == sum(counts)
 
 
+@pytest.mark.auto_runtime
 @pytest.mark.parametrize("skew", ["even", "one key", "few keys"])
 def test_a_run_is_split_by_what_its_keys_say(
     seed: int, skew: str, monkeypatch: pytest.MonkeyPatch

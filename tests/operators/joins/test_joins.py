@@ -98,6 +98,7 @@ def test_windows_over_either_time(session: cql.Session) -> None:
         assert [(r["n"], r["window_end"].second) for r in found.to_pylist()] == [(2, 2), (1, 4)]
 
 
+@pytest.mark.auto_runtime
 @pytest.mark.parametrize("band", [10, 80])
 def test_joint_punctuation_does_not_wait_for_the_band(
     session: cql.Session, band: int, monkeypatch: pytest.MonkeyPatch
@@ -344,6 +345,7 @@ def test_pairs_pass_though_they_are_many(what: str) -> None:
     assert what == "count" or read in (n * n, 2 * n * n)
 
 
+@pytest.mark.auto_runtime
 def test_the_second_links_of_rows_lead_no_further_than_the_ring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

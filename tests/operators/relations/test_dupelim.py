@@ -247,6 +247,7 @@ def test_emit_on_window_close_holds_rows() -> None:
             assert sorted(given(got)) == sorted(in_order(table, "t", "k"))
 
 
+@pytest.mark.auto_runtime
 def test_explain_says_what_lets_rows_be_forgotten() -> None:
     with cql.connect() as session:
         session.create_stream("s", disordered(9, 1), ordered_by="t", slack=SLACK)
