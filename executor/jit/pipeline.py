@@ -18,7 +18,6 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
 
 from cql.executor.jit.compile_speed import live_variables, static_single_assignment, with_globals
-from cql.executor.jit.inlining import Inliner
 from cql.executor.jit.lowering import Lower
 from cql.executor.jit.type_inference import type_inference_stage
 
@@ -93,6 +92,8 @@ def _inline(
     self: Any, state: Any, work_list: Any, block: Any, i: int, call: Any, worker: Any
 ) -> Any:
     """Inlines a function; its code goes through our quick passes, too."""
+    from cql.executor.jit.inlining import Inliner  # loads modules that only a compilation needs
+
     worker.__class__ = Inliner
     worker._compiler_pipeline = _untyped_passes
     inline = untyped_passes.InlineInlinables._do_work
