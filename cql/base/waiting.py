@@ -35,7 +35,8 @@ def interruptible(wait: Callable[[float | None], object], timeout: float | None 
 
 def acquire(lock: threading.Lock) -> None:
     """Acquires ``lock``."""
-    interruptible(lambda left: lock.acquire(timeout=-1 if left is None else left))
+    if not lock.acquire(blocking=False):  # mostly free, and taken at each call of a function
+        interruptible(lambda left: lock.acquire(timeout=-1 if left is None else left))
 
 
 def get(items: SimpleQueue[T]) -> T:
@@ -53,11 +54,11 @@ def get(items: SimpleQueue[T]) -> T:
     return taken.pop()
 
 
-def join(thread: threading.Thread, timeout: float | None = None) -> None:
-    """Waits for the end of ``thread``, up to ``timeout`` seconds."""
+def join(thread: threading.Thread, timeout: float | None = None) -> bool:
+    """Whether ``thread`` ended within ``timeout`` seconds."""
 
     def over(left: float | None) -> bool:
         thread.join(left)
         return not thread.is_alive()
 
-    interruptible(over, timeout)
+    return interruptible(over, timeout)

@@ -142,8 +142,7 @@ class LifeCycle:
             run.request_stop()
         thread = self._thread
         if thread is not None and not self._is_inside:
-            join(thread, timeout)
-            return not thread.is_alive()
+            return join(thread, timeout)
         return not self.is_active
 
     def pause(self) -> Self:
@@ -210,10 +209,8 @@ class LifeCycle:
                 " call",
                 hint="await it where it was started; stop() ends it after this call",
             )
-        if self._thread is not None:
-            join(self._thread, timeout)
-            if self._thread.is_alive():
-                return False
+        if self._thread is not None and not join(self._thread, timeout):
+            return False
         if self._exception is not None:
             raise self._exception
         return not self.is_active

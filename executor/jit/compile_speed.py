@@ -218,7 +218,7 @@ def static_single_assignment(function: Any) -> Any:
     return function
 
 
-#: Statements (which keeps their ids) with the names of their variables, by their id.
+#: By the id of a statement: the statement, so that no other gets its id, and its variables' names.
 _Statements = dict[int, tuple[Any, set[str]]]
 
 

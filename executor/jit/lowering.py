@@ -11,7 +11,8 @@ from numba.core.errors import LoweringError, new_error_context  # type: ignore[a
 
 from cql.executor.jit.compile_speed import with_globals
 
-_PLAIN = types.Number, types.Boolean
+#: Types of most variables; looking their data model up costs more than this test.
+_UNCOUNTED = types.Number, types.Boolean
 
 
 def _literal(value: Any) -> Any:
@@ -51,6 +52,6 @@ class Lower(lowering.Lower):
             super().decref(typ, val)
 
     def _is_counted(self, typ: Any) -> bool:
-        return not isinstance(typ, _PLAIN) and bool(
+        return not isinstance(typ, _UNCOUNTED) and bool(
             self.context.data_model_manager[typ].contains_nrt_meminfo()
         )

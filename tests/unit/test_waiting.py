@@ -61,20 +61,28 @@ def test_what_comes_in_time_is_taken() -> None:
     items: SimpleQueue[int] = SimpleQueue()
     threading.Timer(0.15, items.put, [7]).start()  # longer than a turn
     assert get(items) == 7
-    assert interruptible(lambda left: left is not None)
-    assert acquire(threading.Lock()) is None  # type: ignore[func-returns-value]
+    lock = threading.Lock()
+    acquire(lock)
+    threading.Timer(0.15, lock.release).start()
+    acquire(lock)
+    assert lock.locked()
 
 
 def test_the_time_is_over() -> None:
-    asked: list[float | None] = []
-    assert not interruptible(asked.append, 0)
-    assert asked == [0]
+    timeouts: list[float | None] = []
+    assert not interruptible(timeouts.append, 0)
+    assert timeouts == [0]
     assert not interruptible(lambda left: threading.Event().wait(left), 0.25)
+    END.clear()
+    thread = _waiting()
+    assert not join(thread, 0)
+    END.set()
+    assert join(thread)
 
 
 def test_other_threads_wait_once() -> None:
-    asked: list[float | None] = []
-    thread = threading.Thread(target=lambda: interruptible(asked.append, 5))
+    timeouts: list[float | None] = []
+    thread = threading.Thread(target=lambda: interruptible(timeouts.append, 5))
     thread.start()
     thread.join()
-    assert asked == [5]
+    assert timeouts == [5]
