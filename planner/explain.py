@@ -388,7 +388,7 @@ def _physical_line(node: Node) -> Line:
 
 
 def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:
-    return f"leaves out stragglers, append-only{_progress_text(node)}, in its order"
+    return f"leaves out late rows, append-only{_progress_text(node)}, in its order"
 
 
 def _wid_line(node: ph.WidAggregateExec) -> Line:

@@ -58,7 +58,8 @@ from cql.planner.nodes.physical import (
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
 
-#: The longest wait for an unbounded source, and so the longest delay of a stop request (seconds).
+#: The longest wait for an unbounded source, and so the longest delay of a stop request, and the
+#: longest time for which collected results of a live run stay inside between two blocks (seconds).
 _POLL = 0.05
 #: Blocks of an input that are readable at once under the ordered runtime.
 _BLOCKS_INSIDE = 3
@@ -421,7 +422,12 @@ class Execution:
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
         scheduler.among(alive)
+        delivered = self._clock()
         while not self.control.must_stop:
+            if self._is_live and self._clock() - delivered >= _POLL:
+                runtime.drain()  # an input that is never silent may give no more results
+                delivered = self._clock()
+                yield
             if self._limits:
                 self._limits.judge(runtime.quiesce)
                 if self._limits.reached:

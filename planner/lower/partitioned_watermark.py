@@ -301,15 +301,15 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
     """A phrase with the origin of a value's watermark."""
     first = reached[min(own)]
     if len(reached) == 1:
-        return f"each {column_of(first)} has a watermark of its own{behind[0]}"
+        return f"each {column_of(first)} has its own watermark{behind[0]}"
     single = [
         f"{reached[n].name}{behind[n].replace(', ', ' (', 1)}{')' * bool(behind[n])}"
         for n in sorted(own)
     ]
     whole = [s.name for n, s in enumerate(reached) if n not in own]
     of_all = f" and {', '.join(dict.fromkeys(whole))} of all rows" if whole else ""
-    least = f"the least of what {', '.join(dict.fromkeys(single))} promise of it{of_all}"
-    return f"each {column_of(first)} has a watermark of its own, {least} (A.2.1)"
+    least = f"the least of what {', '.join(dict.fromkeys(single))} say of it{of_all}"
+    return f"each {column_of(first)} has its own watermark, {least} (A.2.1)"
 
 
 def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:

@@ -155,10 +155,10 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
         )
     if window.kind is WindowKind.EARLY:
         assert window.end is not None
-        why = "a straggler enters at its own watermark: no instant that is over changes"
+        why = "a late row enters at its own watermark: no instant that is over changes"
         return ArrivalExec(child, window.wa, window.end, why)
     child = late_rows(child, node)
-    kept = OnTimeExec(child, window.wa, "stragglers are left out: their instant may be over")
+    kept = OnTimeExec(child, window.wa, "late rows are left out: their instant may be over")
     return RelationExec(kept, window, _WHY_WINDOW[window.kind])
 
 

@@ -382,7 +382,7 @@ def test_watermark_on_an_item() -> None:
     assert plan.relation.kind == "stream"
 
 
-def test_what_progresses() -> None:
+def test_what_has_a_watermark() -> None:
     def names(text: str) -> list[str]:
         plan = W.plan(text)
         return [plan.schema[i].name for i in progressing(plan)]
@@ -534,7 +534,7 @@ def test_other_statements() -> None:
     assert (table.format, table.schema.names) == ("parquet", ("k", "n"))
 
 
-def test_intermediate_streams_keep_progress() -> None:
+def test_intermediate_streams_keep_watermarks() -> None:
     w = world().run(
         "CREATE STREAM counts AS SELECT k, count(*) AS n FROM s [RANGE 1 s, SLIDE 1 s] GROUP BY k"
     )

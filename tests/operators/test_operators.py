@@ -67,7 +67,7 @@ def test_project_maps_promises_of_monotone_columns() -> None:
     s.push("3 y 2").expect("late 8 -3 0 y").end().expect("end")
 
 
-def test_project_without_its_progressing_column_promises_nothing() -> None:
+def test_project_without_the_column_of_its_watermark_has_none() -> None:
     Script("SELECT v FROM a").push("1 x 7").punctuate(9).end().expect("row 7 \n end")
 
 
@@ -93,7 +93,7 @@ def test_a_table_asked_for_in_mid_morsel() -> None:
     s.expect("row 1 a - \n row 2 b - \n row 3 c 1 \n row 4 d 0 \n row 5 e 1 \n end")
 
 
-def test_every_copy_of_a_progressing_column_carries_late_rows() -> None:
+def test_every_copy_of_a_column_with_a_watermark_carries_late_rows() -> None:
     """A full morsel has room for three late-row records per row."""
     s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).punctuate(50)
     s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")

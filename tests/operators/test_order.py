@@ -68,7 +68,7 @@ def test_limit_and_offset_hold_for_the_whole_stream() -> None:
     s.push("5 e 1 \n 4 d 1").punctuate(9).expect("").end().expect("")
 
 
-def test_rows_leave_when_progress_has_come_to_them() -> None:
+def test_rows_leave_when_the_watermark_has_come_to_them() -> None:
     """At watermark t, no row can precede the rows at t. With further sort keys, a row at t still
     can, so that these rows wait."""
     s = Script("SELECT ts, k FROM a ORDER BY ts")
@@ -266,7 +266,7 @@ def test_explain_tells_why_a_union_merges() -> None:
     assert "not applied here: union_operator = merge: no column has a watermark in all" in told
 
 
-def test_order_by_needs_a_time_that_progresses_first() -> None:
+def test_order_by_needs_a_time_with_a_watermark_first() -> None:
     with cql.connect(False) as session:
         session.sql("CREATE STREAM r ORDERED BY ts USING rate")
         for order in ("key, ts", "ts DESC", "key"):

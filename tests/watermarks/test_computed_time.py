@@ -170,7 +170,7 @@ def test_behind_a_view_a_name_of_with_and_a_union(session: Session) -> None:
     assert outcome(session.sql(f"WITH c AS ({query}) {asked('c', 'range')}")) == expected
 
 
-def test_each_member_of_a_union_has_progress_of_its_own(session: Session) -> None:
+def test_each_member_of_a_union_has_its_own_watermark(session: Session) -> None:
     """No row is late although the inputs are read one block after the other."""
     rows = {"us": [(1_704_189_600 + k) * 1_000_000 for k in range(5_000)]}
     for name in "ab":
@@ -217,7 +217,7 @@ def test_max_advance_of_a_stream_that_is_a_query(session: Session) -> None:
     assert counts == [6, 3]
 
 
-def test_a_filter_above_lets_the_rows_it_drops_count_for_progress(session: Session) -> None:
+def test_a_filter_above_lets_the_rows_it_drops_count_for_the_watermark(session: Session) -> None:
     """The rows that a filter drops advance the watermark, as above a source: lateness does not
     depend on the query."""
     source = f"(SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw) AS r"
@@ -273,7 +273,7 @@ def test_two_computed_times_join(session: Session) -> None:
     assert found.sort_by(order) == expected.sort_by(order)
 
 
-def test_explain_says_where_progress_comes_from(session: Session) -> None:
+def test_explain_says_where_a_watermark_comes_from(session: Session) -> None:
     source = f"(SELECT {COMPUTED['text']} AS ts, k, v FROM raw) AS r"
     text = session.sql(asked(source, "range")).explain()
     assert (

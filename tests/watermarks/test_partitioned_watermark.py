@@ -44,7 +44,7 @@ ROWS = [(1, "a"), (2, "b"), (25, "a"), (3, "b"), (31, "a"), (14, "a"), (26, "b")
 
 
 @pytest.mark.parametrize("morsel_rows", [1, 3, 65_536])
-def test_a_row_is_late_by_the_progress_of_its_own_value(session: Session, morsel_rows: int) -> None:
+def test_a_row_is_late_by_the_watermark_of_its_own_value(session: Session, morsel_rows: int) -> None:
     session.set("morsel_rows", morsel_rows)
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by="p")
     # b and NULL come after 25 of a and are on time; 14 of a comes after 25 of a and is late
@@ -57,7 +57,7 @@ def test_a_row_is_late_by_the_progress_of_its_own_value(session: Session, morsel
     assert late == {("s", "rows"): 1, ("aggregate#0", "pairs"): 1}
 
 
-def test_groups_leave_by_their_own_progress(session: Session) -> None:
+def test_groups_leave_by_their_own_watermark(session: Session) -> None:
     """a's windows close as a advances, while b's stay open."""
     rows = [(1, "b"), (1, "a"), (11, "a"), (21, "a"), (31, "a"), (12, "b"), (32, "a")]
     session.create_stream("s", table(rows, "t", "p"), ordered_by="t", punctuated_by="p")
@@ -295,7 +295,7 @@ def test_queries_that_start_together(session: Session) -> None:
 # Queries that await no watermark, and refusals ----------------------------------------------------
 
 
-def test_what_needs_no_progress_runs(session: Session) -> None:
+def test_what_needs_no_watermark_runs(session: Session) -> None:
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by="p")
     assert results(session, "SELECT t, p FROM s WHERE t > 0") == ROWS
     assert results(session, "SELECT t FROM s") == [(t,) for t, _ in ROWS]
@@ -341,6 +341,6 @@ def test_explain(session: Session) -> None:
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by=("p", 90))
     plan = str(session.sql(f"EXPLAIN {COUNT}"))
     assert "each p for itself (PUNCTUATE BY)" in plan
-    assert "each p has a watermark of its own, at most 90 behind" in plan
+    assert "each p has its own watermark, at most 90 behind" in plan
     ran = str(session.sql(f"EXPLAIN ANALYZE {COUNT}"))
     assert "time was held back in s by rows whose p is NULL: 24 behind at the end" in ran

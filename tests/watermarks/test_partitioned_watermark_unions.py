@@ -92,7 +92,7 @@ def test_spellings_of_unions(session: Session, spelling: str) -> None:
     found = results(session, text)
     assert Counter(found) == Counter(UNITED_GROUPS)
     assert found[0] == ("c", 2, 10)
-    assert "the least of what s, u promise of it" in str(session.sql(f"EXPLAIN {text}"))
+    assert "the least of what s, u say of it" in str(session.sql(f"EXPLAIN {text}"))
 
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
@@ -130,7 +130,7 @@ def test_unions_in_every_runtime(session: Session, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("way", ["whole", "computed"])
-def test_a_member_may_have_one_progress_for_all(session: Session, way: str) -> None:
+def test_a_member_may_have_one_watermark_for_all(session: Session, way: str) -> None:
     """A member's single watermark bounds every value: no window closes before that watermark passes
     the window's end."""
     united(session, **({"punctuated_by": None} if way == "whole" else {}))
@@ -143,7 +143,7 @@ def test_a_member_may_have_one_progress_for_all(session: Session, way: str) -> N
     assert Counter(found) == Counter(g for g in groups if g is not None)
     assert found[0] == ("b", 3, 10)
     assert found.index(("a", 1, 20)) < found.index(("c", 2, 20))
-    assert "promise of it and u of all rows (A.2.1)" in str(session.sql(f"EXPLAIN {text}"))
+    assert "say of it and u of all rows (A.2.1)" in str(session.sql(f"EXPLAIN {text}"))
 
 
 def test_a_wider_integer_has_the_values_of_a_narrow_one(session: Session) -> None:

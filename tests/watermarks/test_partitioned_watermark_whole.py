@@ -273,7 +273,7 @@ def test_endless_input_says_how_far_values_may_be_apart(session: Session, text: 
         "SELECT max(p) AS p FROM s [ROWS 1 SLIDE 1]",
     ],
 )
-def test_what_awaits_no_progress_of_the_stream_runs(session: Session, text: str) -> None:
+def test_what_awaits_no_watermark_of_the_stream_runs(session: Session, text: str) -> None:
     session.create_stream("s", endless, ordered_by="t", bounded=False, punctuated_by="p")
     query = session.sql(text)
     assert isinstance(query, Query)
@@ -339,7 +339,7 @@ def test_explain_names_settings(session: Session, setting: str, who: str) -> Non
     item = "u UNION s AS x" if "union" in setting else "s"
     plan = str(session.sql(f"EXPLAIN SELECT p, count(*) FROM {item} {WINDOW} GROUP BY p"))
     assert who in plan
-    assert "has a watermark of its own" not in plan
+    assert "has its own watermark" not in plan
 
 
 def test_without_within_nothing_has_passed_before_the_end(session: Session) -> None:

@@ -90,7 +90,7 @@ def test_pairs_wait_for_the_later_of_their_times(
     assert later == sorted(later)
 
 
-def test_nothing_leaves_before_progress_has_passed_it() -> None:
+def test_nothing_leaves_before_the_watermark_has_passed_it() -> None:
     """When a row comes, only rows at least 5 behind the newest have left."""
     seen: list[tuple[int, int]] = []
     given: list[int] = []
@@ -154,7 +154,7 @@ def test_subqueries(session: Session) -> None:
     ]
 
 
-def test_where_no_time_progresses_it_is_refused(session: Session) -> None:
+def test_where_no_time_has_a_watermark_it_is_refused(session: Session) -> None:
     session.register_table("rows", pa.table({"x": [1, 2]}))
     with pytest.raises(BindError, match="EMIT ON WINDOW CLOSE waits until event time") as refusal:
         session.sql("SELECT x FROM rows" + CLOSE)

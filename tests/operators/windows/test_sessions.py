@@ -94,7 +94,7 @@ def random_rows(rng: random.Random, count: int) -> Rows:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("asked", [QUERY, VALUES], ids=["sums", "values"])
-def test_unions_of_uneven_progress_equal_the_reference(
+def test_unions_of_uneven_watermarks_equal_the_reference(
     asked: str, count: int, seed: int, full: bool
 ) -> None:
     rng = random.Random(f"sessions {count} {seed}")
