@@ -44,7 +44,7 @@ ROWS = [(1, "a"), (2, "b"), (25, "a"), (3, "b"), (31, "a"), (14, "a"), (26, "b")
 
 
 @pytest.mark.parametrize("morsel_rows", [1, 3, 65_536])
-def test_a_row_is_late_by_the_watermark_of_its_own_value(session: Session, morsel_rows: int) -> None:
+def test_the_watermark_of_its_value_makes_a_row_late(session: Session, morsel_rows: int) -> None:
     session.set("morsel_rows", morsel_rows)
     session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by="p")
     # b and NULL come after 25 of a and are on time; 14 of a comes after 25 of a and is late
