@@ -26,6 +26,7 @@ from cql.catalog.memory.generator import RateSource
 from cql.catalog.memory.iterables import IterableSource
 from cql.catalog.memory.pushed import PushedSource
 from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
+from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.options import Options
 from cql.catalog.sinks import MemorySink
 from cql.catalog.sources import (
@@ -540,6 +541,8 @@ def source_of(
     """The source over Python data of any kind that LocalCatalog.register takes, except paths."""
     if isinstance(data, pa.RecordBatchReader):
         return ReaderSource(data, what=what, declared=declared)
+    if isinstance(data, RowWatermarks):
+        return data
     table = as_table(data, what)
     if table is not None or is_dataset(data):
         if not bounded:

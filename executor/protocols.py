@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cql.base.model import Schema
@@ -44,14 +46,17 @@ class Block:
     ``offset`` is the position after the last row. ``punctuation`` comes from the source itself:
     (column, value in storage units), valid after the last row. ``row_punctuation`` is the
     punctuation between the rows, in order. ``bad`` are the unreadable rows, in order; offsets count
-    them, ``batch`` lacks them. A block without rows, punctuation, marks or bad rows means "nothing
-    yet" on an unbounded source."""
+    them, ``batch`` lacks them. ``row_watermarks`` has, by column, the watermark before each row of
+    ``batch`` (storage units, not descending; the least int64 stands for none): a part of a larger
+    stream brings the watermarks of the whole, and its rows advance none. A block without rows,
+    punctuation, marks or bad rows means "nothing yet" on an unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
     punctuation: tuple[tuple[str, int], ...] = ()
     bad: tuple[BadInput, ...] = ()
     row_punctuation: tuple[Mark, ...] = ()
+    row_watermarks: tuple[tuple[str, npt.NDArray[np.int64]], ...] = ()
 
     @property
     def is_empty(self) -> bool:

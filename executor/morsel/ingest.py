@@ -54,6 +54,7 @@ class Loaded:
     data: list[Array]
     masks: list[Array | None]
     times: list[npt.NDArray[np.int64]]
+    row_watermarks: list[npt.NDArray[np.int64] | None]  # by attribute, where the block brings them
     numbers: Numbers | None = None  # value numbers of PUNCTUATE BY, one per row
     offset: int = 0  # rows of the input before this block, bad rows included
     addresses: list[int] = field(default_factory=list)  # of ``data``
@@ -206,7 +207,22 @@ class Feed:
                     )
                 self.nulls.add(i)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
-        return Loaded(block, separated, data, masks, times, numbers)
+        brought = self._brought(block, separated)
+        return Loaded(block, separated, data, masks, times, brought, numbers)
+
+    def _brought(self, block: Block, separated: Separated) -> list[npt.NDArray[np.int64] | None]:
+        """By attribute, the watermarks before the rows that the block brings. Raises CatalogError
+        for a stream with PUNCTUATE BY, whose rows have a watermark for each value."""
+        if not block.row_watermarks:
+            return [None] * len(self.attributes)
+        found = {name.lower(): marks for name, marks in block.row_watermarks}
+        if self.values is not None:
+            raise CatalogError(
+                f"stream {self.source.name} has PUNCTUATE BY: rows that bring watermarks are not"
+                " supported"
+            )
+        named = (found.get(a.name.lower()) for a in self.attributes)
+        return [None if marks is None else separated.data(marks) for marks in named]
 
     def _is_carried(self, i: int) -> bool:
         """Whether the texts stay in the block, represented by their row numbers."""
@@ -251,10 +267,12 @@ class Feed:
             c[cut.NUMBERS] = address_of(loaded.numbers)
             c[cut.VALUES_AT] = address_of(self.values.records)
         self.give_columns(loaded)
-        for attribute, times in zip(self.attributes, loaded.times, strict=True):
+        columns = zip(self.attributes, loaded.times, loaded.row_watermarks, strict=True)
+        for attribute, times, brought in columns:
             mask = loaded.masks[attribute.column]
             attribute.words[cut.TIMES] = address_of(times)
             attribute.words[cut.VALID] = 0 if mask is None else address_of(mask)
+            attribute.words[cut.ROW_WATERMARKS] = 0 if brought is None else address_of(brought)
         return loaded
 
     def give_columns(self, loaded: Loaded) -> None:

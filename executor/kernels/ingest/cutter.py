@@ -9,6 +9,9 @@ and the floor, the highest punctuation from the source or a timer. Punctuation f
 as marks. A mark is a record (number of rows of the block before the mark, attribute, value, number
 of the value of PUNCTUATE BY or -1) and takes effect at the next row.
 
+A block that is a part of a larger stream may bring the watermark before each of its rows. Rows then
+advance nothing: each brought watermark acts as a mark before its row.
+
 With PUNCTUATE BY (group-wise punctuation, paper A.1.1) each value of a column has its own watermark
 on each attribute; the watermark of the attribute itself holds for all values.
 """
@@ -95,7 +98,8 @@ SINCE = 29  # accepted advances since then; -1: none so far
 JUMP = 30  # the largest advance that made rows late
 JUMP_AT = 31  # the end of that advance
 JUMPED = 32  # late rows that would not be late without that advance
-ATTRIBUTE = 33
+ROW_WATERMARKS = 33  # address of the watermark before each row of the block; 0: none is brought
+ATTRIBUTE = 34
 
 # Words of a value: KEY and NULL, then OF_VALUE words per attribute from VALUE on.
 KEY = 0
@@ -155,6 +159,12 @@ def rolled(attribute: int, value: int) -> int:
         step, offset = pairs[2 * k], pairs[2 * k + 1]
         best = max(best, (value - offset) // step * step + offset)
     return best
+
+
+@njit(inline="always")
+def _highest(mark: int, slack: int) -> int:
+    """The highest time that gives watermark ``mark``; NEVER if there is no watermark."""
+    return NEVER if mark < -_FAR_OFF else mark + slack
 
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
@@ -233,6 +243,19 @@ def _advance(attribute: int, t: int) -> None:
         _note(a, base, a[HIGHEST])
 
 
+@njit("boolean(int64, int64, int64)", nogil=True, cache=True)
+def _none_behind(attribute: int, start: int, end: int) -> bool:
+    """Whether no row lies below the highest time before it, by the watermarks that the block
+    brings."""
+    a = words(attribute, ATTRIBUTE)
+    times, brought = words(a[TIMES], end), words(a[ROW_WATERMARKS], end)
+    slack = a[SLACK] if a[BY_ROWS] != 0 else 0
+    floor, behind = a[FLOOR], False
+    for i in range(start, end):
+        behind |= times[i] < _highest(max(floor, brought[i]), slack)
+    return not behind
+
+
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def _go_on(attribute: int, from_: int, end: int) -> None:
     """Takes rows that satisfy ``_is_calm``."""
@@ -241,6 +264,9 @@ def _go_on(attribute: int, from_: int, end: int) -> None:
     times = words(a[TIMES] + 8 * from_, n)
     last = times[n - 1]
     before = max(a[HIGHEST], a[FLOOR])
+    if a[ROW_WATERMARKS] != 0:
+        a[FLOOR] = max(a[FLOOR], words(a[ROW_WATERMARKS], end)[end - 1])
+        return
     if a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], times[0]):
         limit, kept = a[FURTHEST] - a[SLACK], n
         if last >= limit:
@@ -267,6 +293,8 @@ def _is_calm(attribute: int, start: int, end: int) -> bool:
     a = words(attribute, ATTRIBUTE)
     if a[VALID] != 0:
         return False
+    if a[ROW_WATERMARKS] != 0:
+        return _none_behind(attribute, start, end)
     if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and (a[PENDING] > 0 or end - start < 2):
         return False
     times = words(a[TIMES] + 8 * start, end - start)
@@ -300,7 +328,10 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
                 continue
             t = words(a[TIMES], end)[i]
             attribute = first + 8 * ATTRIBUTE * k
-            if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t):
+            brought = a[ROW_WATERMARKS] != 0
+            if brought:
+                a[FLOOR] = max(a[FLOOR], words(a[ROW_WATERMARKS], end)[i])
+            elif a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t):
                 continue
             own = watermark(a)
             if t < own:
@@ -315,11 +346,14 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
                     _blame(a)
             elif a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t):
                 _keep(attribute, a[FURTHEST])
-            if t > a[HIGHEST]:
+            highest = a[HIGHEST]
+            if brought:
+                highest = max(t, _highest(own, a[SLACK] if a[BY_ROWS] != 0 else 0))
+            if t > highest:
                 _advance(attribute, t)
-            elif t < a[HIGHEST]:
-                words(a[BEHIND], BUCKETS)[bucket_of(a[HIGHEST] - t)] += 1
-            else:
+            elif t < highest:
+                words(a[BEHIND], BUCKETS)[bucket_of(highest - t)] += 1
+            elif not brought:
                 a[PENDING] = 0
         c[LATE] += late > before
     return late

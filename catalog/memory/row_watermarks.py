@@ -1,0 +1,79 @@
+"""A part of a larger stream, whose rows bring the watermarks of the whole stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cql.base.model import Schema
+from cql.catalog.sources import DataSource
+from cql.errors import CatalogError
+from cql.executor.kernels.morsel_layout import NEVER
+from cql.executor.protocols import Block, Offset, Reader
+from cql.planner.nodes.catalog import Statistics
+
+
+class RowWatermarks:
+    """``inner``, of whose columns some are no columns of the stream: ``columns`` names, for each
+    time column, the BIGINT column with the watermark before each row (storage units of the time
+    column; NULL: there is none yet). Rows come in the order of the whole stream, so that the
+    watermarks do not descend.
+
+    The results for a part of a stream are exact only with the watermarks of the whole: between the
+    rows of a part other rows have advanced them."""
+
+    def __init__(self, inner: DataSource, columns: Mapping[str, str], *, what: str) -> None:
+        self._inner = inner
+        self._columns = {time.lower(): brought for time, brought in columns.items()}
+        self._what = what
+        hidden = {name.lower() for name in columns.values()}
+        self.schema = Schema(tuple(f for f in inner.schema if f.name.lower() not in hidden))
+
+    @property
+    def bounded(self) -> bool:
+        return self._inner.bounded
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return self._inner.unsupported
+
+    def statistics(self) -> Statistics:
+        return self._inner.statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        brought = [(c, self._columns[c.lower()]) for c in columns if c.lower() in self._columns]
+        inner = self._inner.open([*columns, *(name for _, name in brought)], offset)
+        return _Reader(inner, [time for time, _ in brought], self._what)
+
+
+class _Reader:
+    """Turns the last columns of each batch into the watermarks of ``times``."""
+
+    def __init__(self, inner: Reader, times: Sequence[str], what: str) -> None:
+        self._inner = inner
+        self._times = times
+        self._what = what
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        block = self._inner.next(timeout)
+        if block is None:
+            return None
+        batch = block.batch
+        width = batch.num_columns - len(self._times)
+        brought = [
+            (time, batch.column(width + k).fill_null(NEVER).to_numpy())
+            for k, time in enumerate(self._times)
+        ]
+        for time, marks in brought:
+            if np.any(marks[1:] < marks[:-1]):
+                raise CatalogError(
+                    f"{self._what}: the watermarks of {time} descend",
+                    hint="the rows of a part must come in the order of the whole stream",
+                )
+        rows = batch.select(range(width))
+        return replace(block, batch=rows, row_watermarks=tuple(brought))
+
+    def close(self) -> None:
+        self._inner.close()
