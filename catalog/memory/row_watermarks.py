@@ -55,6 +55,7 @@ class _Reader:
         self._inner = inner
         self._times = times
         self._what = what
+        self._last = [NEVER] * len(times)  # the watermark before the last row so far, by time
 
     def next(self, timeout: float | None = None) -> Block | None:
         block = self._inner.next(timeout)
@@ -66,8 +67,9 @@ class _Reader:
             (time, batch.column(width + k).fill_null(NEVER).to_numpy())
             for k, time in enumerate(self._times)
         ]
-        for time, marks in brought:
-            if np.any(marks[1:] < marks[:-1]):
+        for k, (time, marks) in enumerate(brought):
+            before, self._last[k] = self._last[k], max(self._last[k], *marks[-1:].tolist())
+            if np.any(marks[:1] < before) or np.any(marks[1:] < marks[:-1]):
                 raise CatalogError(
                     f"{self._what}: the watermarks of {time} descend",
                     hint="the rows of a part must come in the order of the whole stream",

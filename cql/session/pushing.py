@@ -54,7 +54,7 @@ class Pushing(ABC):
             computed = None if spec is None else spec.computed_progress
             if computed is not None and not columns:
                 raise BindError(
-                    f"stream {name} computes {computed.column}, and stored ones take punctuation",
+                    f"{computed.column} of stream {name} is computed: it takes no punctuation",
                     hint=f"declare {computed.column} as a stored column, and push its values",
                 )
             if len(columns) != 1:

@@ -18,6 +18,7 @@ from cql.base.types import BIGINT
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.sources import TableSource
 from cql.errors import CatalogError
+from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.catalog import Progress
 from cql.session.session import Session
 from tests.reference.naive_progress import NEVER, Column, believed
@@ -228,8 +229,11 @@ def test_a_whole_stream_has_the_ledger_of_its_rows() -> None:
         assert [e for e in found.late().to_pylist() if e["kind"] in ("rows", "pairs")] == kept
 
 
-def test_descending_watermarks_are_refused() -> None:
-    table = pa.table({"t": [5, 6, 7], "before": pa.array([None, 5, 4], pa.int64())})
+@pytest.mark.parametrize("row", [2, BLOCK_ROWS])
+def test_descending_watermarks_are_refused(row: int) -> None:
+    """``row`` is the first that descends: within a block, or at its start."""
+    before = [None, *range(5, row + 4), 4]
+    table = pa.table({"t": range(5, row + 6), "before": pa.array(before, pa.int64())})
     source = RowWatermarks(TableSource(table, what="stream s"), {"t": "before"}, what="stream s")
     assert source.schema.names == ("t",)
     assert source.schema[0].type == BIGINT
