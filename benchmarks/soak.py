@@ -124,7 +124,7 @@ class Samples:
         parts = np.array_split(np.arange(count), min(POINTS, count))
 
         def means(values: Sequence[float]) -> list[float]:
-            return [float(np.mean([values[i] for i in part])) for part in parts]
+            return [float(np.mean(np.asarray(values)[part])) for part in parts]
 
         minutes = [round(s / 60, 2) for s in means(self.seconds)]
         total = [sum(values) for values in zip(*self.state.values(), strict=True)]
