@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cql.base import types
-from cql.base.model import Field, Schema
+from cql.base.model import Schema
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
@@ -36,15 +35,12 @@ from cql.catalog.spark.tables.types import usable_columns
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.planner.nodes.catalog import (
-    Computed,
-    Heartbeat,
-    Progress,
-    Queue,
-    Statistics,
-    StreamDefinition,
-    StreamSpec,
-    TimeUnit,
+from cql.planner.nodes.catalog import Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.declaration_json import (
+    schema_from_json,
+    schema_to_json,
+    spec_from_json,
+    spec_to_json,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +109,10 @@ class SparkCatalog:
         relation = self._relation(session, name, table, definition.spec, definition.schema, follow)
         check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
         key = STREAM + name[-1].lower()
-        text = json.dumps({"follow": follow, **_to_json(definition)}, sort_keys=True)
+        described = {"follow": follow, **spec_to_json(definition.spec)}
+        if definition.schema is not None:
+            described["columns"] = schema_to_json(definition.schema)
+        text = json.dumps(described, sort_keys=True)
         for old in {t for t, _ in self._declared(session, name)} - {over}:
             metadata.set_properties(session, old, {key: None})
         metadata.set_properties(session, table, {key: text})
@@ -142,7 +141,8 @@ class SparkCatalog:
         for table, text in self._declared(session, name):
             try:
                 stored = json.loads(text)
-                spec, schema = _from_json(stored)
+                spec, columns = spec_from_json(stored), stored.get("columns")
+                schema = None if columns is None else schema_from_json(columns)
                 follow = stored.get("follow")
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CatalogError(
@@ -425,79 +425,3 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
             )
         fields.append(dataclasses.replace(f, type=held.type))  # which has the length of a CHAR
     return Schema(tuple(fields))
-
-
-def _progress_to_json(progress: Progress | None) -> dict[str, Any] | None:
-    if progress is None:
-        return None
-    unit = progress.unit.value if progress.unit else None
-    described = {**dataclasses.asdict(progress), "unit": unit}
-    described["apart"] = described.pop("max_skew")  # the key in tables that exist
-    return described
-
-
-def _progress_from_json(data: Mapping[str, Any]) -> Progress:
-    given = {**data, "unit": TimeUnit(data["unit"]) if data["unit"] else None}
-    given["max_skew"] = given.pop("apart", None)
-    return Progress(**given)
-
-
-def _to_json(definition: StreamDefinition) -> dict[str, Any]:
-    spec = definition.spec
-    described: dict[str, Any] = {
-        "progress": [_progress_to_json(p) for p in spec.progress],
-        "update_key": spec.update_key,
-        "queue": spec.queue.value,
-        "lazy_windows": spec.lazy_windows,
-        "rate_hz": spec.rate_hz,
-        "keep_bad_rows": spec.keep_bad_rows,
-        "idle_after": spec.idle_after,
-        "heartbeat": dataclasses.asdict(spec.heartbeat) if spec.heartbeat else None,
-        "deferred": spec.deferred,
-        "by": spec.by,
-        "computed": [dataclasses.asdict(c) for c in spec.computed],
-        "computed_progress": _progress_to_json(spec.computed_progress),
-    }
-    if definition.schema is not None:
-        described["columns"] = [
-            [
-                f.name,
-                f.type.kind.value,
-                f.type.declared or f.type.precision,
-                f.type.scale,
-                f.nullable,
-                f.comment,
-            ]
-            for f in definition.schema
-        ]
-    return described
-
-
-def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
-    heartbeat, computed_progress = data.get("heartbeat"), data.get("computed_progress")
-    spec = StreamSpec(
-        tuple(_progress_from_json(p) for p in data["progress"]),
-        tuple(data["update_key"]) if data["update_key"] is not None else None,
-        Queue(data["queue"]),
-        data["lazy_windows"],
-        data["rate_hz"],
-        data["keep_bad_rows"],
-        data.get("idle_after"),
-        Heartbeat(**heartbeat) if heartbeat else None,
-        tuple((clause, text) for clause, text in data["deferred"]),
-        data.get("by"),
-        tuple(Computed(**c) for c in data.get("computed") or ()),
-        _progress_from_json(computed_progress) if computed_progress else None,
-    )
-    if "columns" not in data:
-        return spec, None
-    fields = (
-        Field(name, _type_of(types.Kind(kind), precision, scale), nullable, comment)
-        for name, kind, precision, scale, nullable, comment in data["columns"]
-    )
-    return spec, Schema(tuple(fields))
-
-
-def _type_of(kind: types.Kind, precision: int, scale: int) -> types.DataType:
-    decimal = kind is types.Kind.DECIMAL
-    return types.decimal(precision, scale) if decimal else types.DataType(kind)

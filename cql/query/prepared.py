@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from cql.base.model import Schema
     from cql.base.types import DataType
     from cql.executor.protocols import Sink
+    from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.catalog import TableFiles
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.session.names import SessionCatalog
+    from cql.spark.job import Job
 
 Name: TypeAlias = tuple[str, ...]
 RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
@@ -27,25 +29,32 @@ RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a statement: its text, the whole text, and its settings.
+    """The origin of a statement: its text, the whole text, where it begins in the whole text, and
+    the names with which it was bound.
 
     ``member``: the query belongs to a query set."""
 
     text: str
     source: str
-    settings: Settings
+    context: Context
+    start: int = 0
     member: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        return self.context.settings
 
 
 def prepare(
     bound: st.Query,
     origin: Origin,
-    catalog: SessionCatalog,
+    catalog: SessionCatalog | None,
     run_plan: RunPlan,
     *,
     inserts: bool = False,
 ) -> PreparedQuery:
-    """Optimizes and plans a bound query. ``inserts``: the rows go into a table.
+    """Optimizes and plans a bound query. ``inserts``: the rows go into a table. ``catalog`` None:
+    late rows are counted, and LATE OUTPUT has no table here.
 
     Raises the planner's refusals; PlanError for a hint that the plan cannot obey."""
     from cql.planner.lower import lower
@@ -74,12 +83,19 @@ def prepare(
     )
     own = [name for name in RULES if not (origin.member and name in OF_ALL)]
     plan = replace(plan, notes=not_applied(planned, own, bound.hints))
-    if late is not None and rows is not None:
+    if late is not None and rows is not None and catalog is not None:
         epoch = origin.settings.epoch_ms / 1000 if live else None
         kept = target(catalog, late.name, rows.schema, epoch, late.pos)
 
     def run() -> Run:
         return run_plan(plan, origin.settings)
+
+    def job() -> Job:
+        from cql.planner.nodes.plan_hash import plan_hash
+        from cql.spark.job import in_place, job_of
+
+        text = in_place(origin.source, origin.start, origin.start + len(origin.text))
+        return job_of(text, origin.context, plan_hash(plan.root))
 
     return PreparedQuery(
         text=origin.text,
@@ -89,6 +105,7 @@ def prepare(
         bounded=physical.bounded(plan.root),
         windowed=physical.windowed(plan.root),
         run=run,
+        job=job,
         explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
         event_time_type=_event_time_type(plan),
         changelog=plan.changelog and not plan.emits_changes,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink
     from cql.planner.nodes.logical import SortKey
     from cql.planner.nodes.physical import PhysicalPlan
+    from cql.spark.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class PreparedQuery:
     the type of the first window attribute among the inputs. ``changelog``: the rows are the changes
     of a relation; ``order`` is the order of the relation itself. ``late`` is the target of LATE
     OUTPUT. ``bounded``: the query ends by itself. ``live``: some input has no end, so the query
-    waits for new rows; None means the opposite of ``bounded``."""
+    waits for new rows; None means the opposite of ``bounded``. ``job`` is the query for another
+    process."""
 
     text: str
     source: str
@@ -71,6 +73,7 @@ class PreparedQuery:
     bounded: bool
     windowed: bool
     run: Callable[[], Run]
+    job: Callable[[], Job]
     explain: Callable[[str, Run | None], str]
     event_time_type: DataType | None = None
     changelog: bool = False

@@ -239,18 +239,18 @@ class Session(Registering, Pushing):
         settings = hinted(tree, self._settings) if HINT in text else self._settings
         context = Context(
             parameters=parameters,
-            constants=self._definitions.constants,
-            views=self._definitions.views,
-            streams=self._definitions.streams,
+            constants=dict(self._definitions.constants),
+            views=dict(self._definitions.views),
+            streams=dict(self._definitions.streams),
             settings=settings,
-            functions=self._functions,
+            functions=dict(self._functions),
         )
         bound = bind(tree, self._catalog, context)
-        meta = tree.meta
-        own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
+        start = tree.meta.get("text_start", 0)
+        own = text[start : tree.meta.get("text_end", len(text))].strip()
         self._notify(context)
         try:
-            return self._execute(bound, Origin(own, text, settings, member))
+            return self._execute(bound, Origin(own, text, context, start, member))
         except CqlError as error:
             # The catalog does not know the text; its errors belong to the name in the statement.
             error.position = error.position or bound.pos

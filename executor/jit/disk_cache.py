@@ -10,50 +10,38 @@ and functions of other files are compiled into it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import hashlib
 import os
-import shutil
-import tempfile
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from numba.core import caching
 
 from cql.base.compile_notice import WATCH
+from cql.executor.jit.cache_folder import cache_folder, kernels_digest, temporary_folder
 
 KERNELS = "cql.executor.kernels"
-#: The files of this folder that affect machine code.
-COMPILERS = ("compile_speed.py", "decorators.py", "pipeline.py")
 
 
-@cache
-def kernels_digest() -> str:
-    """Hash of every kernel file and of the compiler's files. Kernel files import constants and
-    functions only from each other."""
-    here = Path(__file__).parent
-    files = [
-        *sorted((here.parent / "kernels").rglob("*.py")),
-        *(here / name for name in COMPILERS),
-    ]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+class _PackedLocator(caching._CacheLocator):
+    """Locates the cache of modules in a .zip: by their names, since each application of Spark
+    unpacks the .zip in another place."""
 
+    def __init__(self, py_func: Any) -> None:
+        self._py_func = py_func
 
-def temporary_folder() -> Path:
-    """A folder that the process removes at its exit; forked processes can use it until then."""
-    folder, process = Path(tempfile.mkdtemp(prefix="cql-kernels-")), os.getpid()
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _PackedLocator | None:
+        packed = not os.path.exists(py_file) and ".zip" in py_file
+        return cls(py_func) if packed and py_func.__module__.startswith(KERNELS) else None
 
-    def remove() -> None:
-        if os.getpid() == process:
-            shutil.rmtree(folder, ignore_errors=True)
+    def get_cache_path(self) -> str:
+        return str(cache_folder() / "library" / self._py_func.__module__)
 
-    atexit.register(remove)
-    return folder
+    def get_source_stamp(self) -> Any:
+        return (kernels_digest(),)
 
-
-_folder_without_any = cache(temporary_folder)
+    def get_disambiguator(self) -> str:
+        return str(self._py_func.__code__.co_firstlineno)
 
 
 class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
@@ -63,11 +51,15 @@ class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
-        return str(_folder_without_any() / self.get_suitable_cache_subpath(self._py_file))
+        return str(temporary_folder() / self.get_suitable_cache_subpath(self._py_file))
 
 
 class _Files(caching.CompileResultCacheImpl):
-    _locator_classes = (*caching.CompileResultCacheImpl._locator_classes, _TemporaryLocator)
+    _locator_classes = (
+        _PackedLocator,
+        *caching.CompileResultCacheImpl._locator_classes,
+        _TemporaryLocator,
+    )
 
 
 class KernelCache(caching.FunctionCache):

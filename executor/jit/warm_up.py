@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable
 
 from cql.executor import kernels
-from cql.executor.codegen.module import cache_folder, library_version
+from cql.executor.jit.cache_folder import cache_folder, library_version
 
 _MARK = "library-is-warm"
 

@@ -17,7 +17,7 @@ from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Positi
 from cql.planner.functions.signature import Signature
 from cql.planner.functions.user_aggregates import UserAggregate
 from cql.planner.functions.user_functions import UserFunction
-from cql.planner.nodes.catalog import Catalog
+from cql.planner.nodes.catalog import Relation, Relations
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.expr_size import Sizes
 from cql.planner.nodes.logical import Logical, Project
@@ -42,7 +42,8 @@ class Notice:
 
 @dataclass(slots=True)
 class Context:
-    """The names that a statement may refer to besides the catalog; ``bind`` fills ``warnings``.
+    """The names that a statement may refer to besides the catalog; ``bind`` fills ``warnings``, and
+    ``relations`` with what the catalog has under each name that the statement refers to.
 
     ``parameters`` are Python values for ``:name`` (int, float, str, bool, None, datetime, date,
     Decimal, timedelta); ``constants`` come from CREATE CONSTANT; ``views`` and ``streams`` from
@@ -56,6 +57,7 @@ class Context:
     settings: Settings = field(default_factory=Settings)
     functions: Mapping[str, UserFunction | UserAggregate] = field(default_factory=dict)
     warnings: list[Notice] = field(default_factory=list)
+    relations: dict[Name, Relation | None] = field(default_factory=dict)
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
@@ -153,7 +155,7 @@ class Binder:
     ``query`` is the function that binds a (sub)query. It is a parameter because expressions contain
     queries and queries contain expressions: a direct import would be circular."""
 
-    def __init__(self, catalog: Catalog, context: Context, query: QueryBinder) -> None:
+    def __init__(self, catalog: Relations, context: Context, query: QueryBinder) -> None:
         self.catalog = catalog
         self.context = context
         self._query = query
@@ -178,6 +180,12 @@ class Binder:
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)
+
+    def find(self, name: Name) -> Relation | None:
+        """The relation called ``name``, or None."""
+        found = self.catalog.find(name)
+        self.context.relations[name] = found
+        return found
 
     def pos(self, node: exp.Expr) -> Position | None:
         """The place of ``node`` in the statement; inside an expanded view, the place of its use."""

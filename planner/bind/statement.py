@@ -24,7 +24,7 @@ from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_
 from cql.planner.bind.late_output import late_output, late_target
 from cql.planner.bind.query import bind_outermost, bind_query
 from cql.planner.bind.relations.from_clause import name_of, unknown_relation
-from cql.planner.nodes.catalog import Catalog
+from cql.planner.nodes.catalog import Relations
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
 from cql.planner.nodes.statements import (
     Describe,
@@ -52,7 +52,7 @@ from cql.planner.optimize.changelog import (
 __all__ = ["Context", "Notice", "bind"]
 
 
-def bind(tree: exp.Expr, catalog: Catalog, context: Context) -> Statement:
+def bind(tree: exp.Expr, catalog: Relations, context: Context) -> Statement:
     """Binds ``tree`` (a result of ``cql.dialect.parse``).
 
     Raises BindError for wrong names and types, NotSupportedError for clauses without a logical
@@ -180,7 +180,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         raise binder.error(
             f"{'.'.join(name)} is a query; rows go into a table", node.this, "CREATE TABLE … AS"
         )
-    target = binder.catalog.find(name)
+    target = binder.find(name)
     if target is None:
         error = unknown_relation(binder, node.this, ())
         meant = f"{error.hint} " if (error.hint or "").startswith("did you mean") else ""

@@ -163,7 +163,7 @@ def refuse_computed(relation: Relation, what: str, position: Position | None = N
         )
 
 
-class Catalog(Protocol):
+class Relations(Protocol):
     """Maps names to relations. Every lookup raises CatalogError for a damaged table, and returns
     None for a table that does not exist."""
 
@@ -171,6 +171,10 @@ class Catalog(Protocol):
     def names(self) -> Sequence[tuple[str, ...]]:
         """All names, for candidates and completion; does not start a JVM."""
         ...
+
+
+class Catalog(Relations, Protocol):
+    """Relations that come and go, and the tables that take rows."""
 
     def create_stream(
         self, name: tuple[str, ...], definition: StreamDefinition, *, replace: bool

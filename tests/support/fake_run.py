@@ -152,6 +152,7 @@ def make_query(
         bounded=bounded,
         windowed=True,
         run=run if not isinstance(run, FakeRun) else lambda: run,
+        job=cast(Any, None),
         explain=lambda mode, _: f"plan: {mode}",
         event_time_type=TIMESTAMP,
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
+import zipfile
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from importlib.resources import files
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
+from cql.base.code_hash import _modules
 from cql.executor.codegen import module
 
 
@@ -33,7 +37,7 @@ def test_queries_that_begin_together_share_whole_kernels(
 def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
     """A stamp of the function's own file, which numba uses, does not suffice: constants of other
     files are compiled in."""
-    from cql.executor.jit.disk_cache import kernels_digest
+    from cql.executor.jit.cache_folder import kernels_digest
     from cql.executor.kernels.lib import key_index
 
     assert key_index.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
@@ -44,3 +48,36 @@ def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cql."):
                 inside = str(node.module).startswith("cql.executor.kernels")
                 assert inside or node.module in known, f"{path.name} imports {node.module}"
+
+
+SHOW_CACHE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from cql.executor.kernels.lib import key_index
+file = key_index.find_groups._cache
+assert key_index.__file__.startswith(sys.argv[1])
+print(file.cache_path, file._cache_file._source_stamp)
+"""
+
+
+@pytest.mark.slow
+def test_a_zip_has_one_cache_wherever_it_lies(tmp_path: Path) -> None:
+    """Spark copies a .zip into a new folder for each application."""
+    shown = []
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        packed = tmp_path / place / "cql.zip"
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, text in _modules(files("cql"), "cql"):
+                archive.writestr(name, text)
+        done = subprocess.run(
+            [sys.executable, "-c", SHOW_CACHE, str(packed)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        shown.append(done.stdout)
+    assert shown[0] == shown[1]
+    assert str(tmp_path) not in shown[0]
+    assert "library/cql.executor.kernels.lib.key_index" in shown[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import struct
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -112,7 +113,8 @@ def interval(node: exp.Expr, pos: Position | None) -> Literal:
 
 
 def from_python(value: object, what: str, pos: Position | None) -> Literal:
-    """The value of a parameter. A datetime without time zone is taken as UTC."""
+    """The value of a parameter, in Python or as a Literal of another process. A datetime without
+    time zone is taken as UTC."""
     try:
         return _from_python(value, pos)
     except CqlError as error:
@@ -141,6 +143,8 @@ def _in_64_bits(value: int, pos: Position | None) -> int:
 
 def _from_python(value: object, pos: Position | None) -> Literal:
     match value:
+        case Literal():
+            return replace(value, pos=pos)
         case None:
             return Literal(None, t.NULL, pos)
         case bool():

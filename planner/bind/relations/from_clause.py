@@ -71,7 +71,7 @@ def name_of(table: exp.Expr) -> Name:
 def find_relation(binder: Binder, table: exp.Expr) -> Relation:
     """The relation of that name. Raises BindError with candidates."""
     name = name_of(table)
-    relation = binder.catalog.find(name)
+    relation = binder.find(name)
     if relation is None:
         raise unknown_relation(binder, table, ())
     return relation
@@ -289,7 +289,7 @@ def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | Non
 
 
 def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
-    relation = binder.catalog.find(name)
+    relation = binder.find(name)
     if relation is None:
         raise unknown_relation(binder, node, [*env.ctes])
     watermark = node.args.get(nodes.FROM_WATERMARK)

@@ -1,0 +1,88 @@
+"""The part of a job that one task does: it plans the text anew, and runs the plan over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cql.base.settings import Settings
+from cql.base.uninterruptible import load_module
+from cql.dialect import parse_one
+from cql.errors import CqlError, PlanError
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
+from cql.planner.nodes import statements as st
+from cql.planner.nodes.plan_hash import plan_hash
+from cql.planner.nodes.statements import Name
+from cql.query.prepared import Origin, prepare
+from cql.query.query import Query
+from cql.query.run import Run
+from cql.spark.job import Job, TaskRelation
+
+if TYPE_CHECKING:
+    from cql.executor.protocols import Source
+    from cql.planner.nodes.physical import PhysicalPlan
+
+#: The runtime of a task: Spark gives each task one core.
+RUNTIME = "depth_first"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCatalog:
+    """The relations of a job."""
+
+    relations: Mapping[Name, TaskRelation | None]
+
+    def find(self, name: Name) -> TaskRelation | None:
+        return self.relations.get(name)
+
+    def names(self) -> Sequence[Name]:
+        return list(self.relations)
+
+
+def query_of(job: Job, sources: Mapping[Name, Source]) -> Query:
+    """The query of ``job`` over the rows of this task, by the names of the relations in the text.
+
+    Raises PlanError if this process plans the text in another way than the sender did."""
+    relations = {
+        name: r if r is None or name not in sources else replace(r, data=sources[name])
+        for name, r in job.relations.items()
+    }
+    settings = Settings.of(**{**job.settings, "runtime": RUNTIME})
+    context = Context(
+        job.parameters, job.constants, job.views, job.streams, settings, job.functions
+    )
+    catalog = TaskCatalog(relations)
+    try:
+        bound = _query_in(bind(parse_one(job.text), catalog, context))
+        prepared = prepare(bound, Origin(job.text, job.text, context), None, _run)
+    except CqlError as error:
+        raise error.with_text(job.text) from error.__cause__
+    if plan_hash(prepared.plan.root) != job.plan:
+        raise PlanError(
+            "this process plans the query in another way than the process that sent it",
+            hint="please report this query: it is a fault of the planner",
+        )
+    return Query(prepared)
+
+
+def _query_in(bound: st.Statement) -> st.Query:
+    """The query whose rows the statement shows or stores."""
+    match bound:
+        case st.Query():
+            return bound
+        case st.Insert():
+            return bound.query
+        case st.CreateTable() if bound.query is not None:
+            return bound.query
+        case st.Explain() if bound.statement is not None:
+            return _query_in(bound.statement)
+    raise PlanError("the text of a job is a SELECT or an INSERT")
+
+
+def _run(plan: PhysicalPlan, settings: Settings) -> Run:
+    load_module("cql.executor.run.execution")
+    from cql.executor.run.execution import Execution
+
+    return Execution(plan, settings).queries[0]
