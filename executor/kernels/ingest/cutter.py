@@ -197,6 +197,15 @@ def _blame(a: Any) -> None:
 
 
 @njit(inline="always")
+def _count_late(a: Any, own: int, t: int) -> None:
+    """Counts a row at ``t`` below its watermark ``own``."""
+    a[LATE_MARKED] += 1
+    a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
+    if a[SINCE] >= 0 and t >= a[JUMP_FROM] - a[SLACK]:
+        _blame(a)
+
+
+@njit(inline="always")
 def _is_kept(a: Any, furthest: int, slack: int, t: int) -> bool:
     """Whether a row at ``t`` that is not late would be late, had the row at ``furthest`` been
     accepted at once."""
@@ -261,12 +270,12 @@ def _go_on(attribute: int, from_: int, end: int) -> None:
     """Takes rows that satisfy ``_is_calm``."""
     a = words(attribute, ATTRIBUTE)
     n = end - from_
-    times = words(a[TIMES] + 8 * from_, n)
-    last = times[n - 1]
-    before = max(a[HIGHEST], a[FLOOR])
     if a[ROW_WATERMARKS] != 0:
         a[FLOOR] = max(a[FLOOR], words(a[ROW_WATERMARKS], end)[end - 1])
         return
+    times = words(a[TIMES] + 8 * from_, n)
+    last = times[n - 1]
+    before = max(a[HIGHEST], a[FLOOR])
     if a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], times[0]):
         limit, kept = a[FURTHEST] - a[SLACK], n
         if last >= limit:
@@ -340,10 +349,7 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
                 records[at + 1] = a[INDEX]
                 records[at + 2] = own
                 late += 1
-                a[LATE_MARKED] += 1
-                a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
-                if a[SINCE] >= 0 and t >= a[JUMP_FROM] - a[SLACK]:
-                    _blame(a)
+                _count_late(a, own, t)
             elif a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t):
                 _keep(attribute, a[FURTHEST])
             highest = a[HIGHEST]
@@ -353,10 +359,36 @@ def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int)
                 _advance(attribute, t)
             elif t < highest:
                 words(a[BEHIND], BUCKETS)[bucket_of(highest - t)] += 1
-            elif not brought:
+            else:
                 a[PENDING] = 0
         c[LATE] += late > before
     return late
+
+
+@njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def row_watermarks(attribute: int, times: int, valid: int, n: int, made: int) -> None:
+    """Takes ``n`` rows without cutting them, and writes the watermark before each row to ``made``.
+    ``valid`` is the address of the mask of ``times``, 0 if there are no NULLs. Counts like
+    ``cut``."""
+    a, t, marks = words(attribute, ATTRIBUTE), words(times, n), words(made, n)
+    for i in range(n):
+        marks[i] = watermark(a)
+        if valid != 0 and as_u8(valid, n)[i] == 0:
+            continue
+        if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t[i]):
+            marks[i] = watermark(a)
+            continue
+        own = marks[i] = watermark(a)
+        if t[i] < own:
+            _count_late(a, own, t[i])
+        elif a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t[i]):
+            _keep(attribute, a[FURTHEST])
+        if t[i] > a[HIGHEST]:
+            _advance(attribute, t[i])
+        elif t[i] < a[HIGHEST]:
+            words(a[BEHIND], BUCKETS)[bucket_of(a[HIGHEST] - t[i])] += 1
+        else:
+            a[PENDING] = 0
 
 
 @njit("boolean(int64)", nogil=True, cache=True)
