@@ -77,7 +77,7 @@ class ParquetFormat:
 
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
         with guarded(path):
-            groups = row_groups(path, nulls=True)
+            groups = row_groups(path, columns=True)
         nulls: dict[str, int | None] = {}
         for group in groups:
             for name, more in group.nulls.items():

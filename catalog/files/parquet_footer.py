@@ -24,8 +24,9 @@ _INTEGERS = (4, 5, 6)
 #: fields to keep of a struct, or of each struct in a list.
 _Fields: TypeAlias = "Mapping[int, _Fields | None]"
 
-_STATISTICS: Final[_Fields] = {3: None}  # null_count
-_COLUMN: Final[_Fields] = {3: {3: None, 12: _STATISTICS}}  # meta_data: path_in_schema, statistics
+_STATISTICS: Final[_Fields] = {3: None, 5: None, 6: None}  # null_count, max_value, min_value
+#: meta_data: type, path_in_schema, statistics
+_COLUMN: Final[_Fields] = {3: {1: None, 3: None, 12: _STATISTICS}}
 _GROUPS: Final[_Fields] = {3: None, 4: {3: None}}  # num_rows; row_groups: num_rows
 _ALL: Final[_Fields] = {3: None, 4: {1: _COLUMN, 3: None}}
 
@@ -33,16 +34,18 @@ _ALL: Final[_Fields] = {3: None, 4: {1: _COLUMN, 3: None}}
 @dataclass(frozen=True, slots=True)
 class RowGroup:
     """``nulls`` is the number of NULLs by column path (names joined by dots), None if the file does
-    not state it. It is empty unless it was requested."""
+    not state it. ``bounds`` has the least and the greatest value of columns of integers that have
+    one, as stored. Both are empty unless they were requested."""
 
     rows: int
     nulls: Mapping[str, int | None]
+    bounds: Mapping[str, tuple[int, int]]
 
 
-def row_groups(path: str, *, nulls: bool = False) -> list[RowGroup]:
-    """The row groups of the file, in order. Raises OSError, and ValueError for a footer that
+def row_groups(path: str, *, columns: bool = False) -> list[RowGroup]:
+    """The row groups of the file, in order; with the statistics of their ``columns``. Raises OSError, and ValueError for a footer that
     cannot be understood (a damaged or an encrypted one)."""
-    footer = _Decoder(_footer(path)).struct(_ALL if nulls else _GROUPS, 0)
+    footer = _Decoder(_footer(path)).struct(_ALL if columns else _GROUPS, 0)
     groups = [_group(group) for group in _structs(footer.get(4, []))]
     if sum(group.rows for group in groups) != _count(footer.get(3)):
         raise ValueError("the row groups do not have the rows that the file should have")
@@ -63,6 +66,7 @@ def _footer(path: str) -> bytes:
 
 def _group(group: dict[int, Any]) -> RowGroup:
     nulls: dict[str, int | None] = {}
+    bounds: dict[str, tuple[int, int]] = {}
     for column in _structs(group.get(1, [])):
         (chunk,) = _structs([column.get(3, {})])
         path = chunk.get(3, [])
@@ -70,8 +74,19 @@ def _group(group: dict[int, Any]) -> RowGroup:
             raise ValueError("a column has no path")
         (statistics,) = _structs([chunk.get(12, {})])
         known = statistics.get(3)
-        nulls[b".".join(path).decode()] = None if known is None else _count(known)
-    return RowGroup(_count(group.get(3)), nulls)
+        name = b".".join(path).decode()
+        nulls[name] = None if known is None else _count(known)
+        ends = [_integer(chunk.get(1), statistics.get(number)) for number in (6, 5)]
+        if ends[0] is not None and ends[1] is not None:
+            bounds[name] = ends[0], ends[1]
+    return RowGroup(_count(group.get(3)), nulls, bounds)
+
+
+def _integer(kind: Any, value: Any) -> int | None:
+    """A value of the types INT32 and INT64 in the plain encoding; None for another type."""
+    if not isinstance(value, bytes) or len(value) != {1: 4, 2: 8}.get(kind):
+        return None
+    return int.from_bytes(value, "little", signed=True)
 
 
 def _count(value: Any) -> int:

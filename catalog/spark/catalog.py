@@ -285,7 +285,7 @@ def _footers(files: Files) -> Statistics:
     nulls: dict[str, int] = {}
     for file in files.files:
         try:
-            groups = row_groups(file.path, nulls=True)
+            groups = row_groups(file.path, columns=True)
         except (OSError, ValueError):
             return Statistics()  # reading the rows will report the fault of the file
         for group in groups:

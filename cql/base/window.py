@@ -44,6 +44,7 @@ class Window:
     partition_by: tuple[int, ...] = ()
     end: int | None = None  # EARLY: index of the column with the end of the row's window
     zone: str | None = None  # lengths are whole days of this time zone
+    since: int | None = None  # windows that end at or before it get no rows: they lie elsewhere
 
     @property
     def has_bounds(self) -> bool:

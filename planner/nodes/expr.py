@@ -103,14 +103,15 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def rebuild(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
-    """``expr`` with ``fn`` applied to each child."""
+    """``expr`` with ``fn`` applied to each child. (Lists, not generators: these would take a frame
+    of C for each level of the expression.)"""
     match expr:
         case Column() | Literal():
             return expr
         case Call():
-            return replace(expr, args=tuple(fn(a) for a in expr.args))
+            return replace(expr, args=tuple([fn(a) for a in expr.args]))
         case Case():
-            branches = tuple((fn(c), fn(v)) for c, v in expr.branches)
+            branches = tuple([(fn(c), fn(v)) for c, v in expr.branches])
             return replace(
                 expr, branches=branches, otherwise=fn(expr.otherwise) if expr.otherwise else None
             )

@@ -37,7 +37,7 @@ def test_a_footer_says_what_arrow_says_of_it(tmp_path: Path, table: pa.Table) ->
     for options in ({}, {"version": "1.0", "write_statistics": ["a"]}, {"compression": "zstd"}):
         pq.write_table(table, path, row_group_size=70, **options)
         footer = pq.read_metadata(path)
-        found = row_groups(path.as_posix(), nulls=True)
+        found = row_groups(path.as_posix(), columns=True)
         assert len(found) == footer.num_row_groups == 5
         for i, group in enumerate(found):
             assert group.rows == footer.row_group(i).num_rows
@@ -70,7 +70,7 @@ def test_a_footer_that_lies(tmp_path: Path, table: pa.Table) -> None:
     ):
         path.write_bytes(good[:4] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
         with pytest.raises(ValueError, match=what):
-            row_groups(path.as_posix(), nulls=True)
+            row_groups(path.as_posix(), columns=True)
     for short in (b"", b"PAR1", good[:-1], (length + 99_999).to_bytes(4, "little") + b"PAR1"):
         path.write_bytes(short)
         with pytest.raises(ValueError, match="no Parquet footer"):

@@ -247,8 +247,7 @@ def _unreadable(files: Files, file: DataFile, error: Exception) -> CatalogError:
 def _open_parquet(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Batches]:
     # Not memory-mapped: a file that another process cuts short would kill this one with SIGBUS.
     with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
-        notes = opened.metadata.metadata or {}
-    legacy = b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes
+        legacy = is_legacy(opened)
     groups = [group.rows for group in row_groups(file.path)]
 
     def batches(skip: int, max_rows: int) -> Iterator[pa.RecordBatch]:
@@ -276,6 +275,44 @@ def _open_parquet(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int,
                 yield from _no_columns(files, file, schema, sum(groups[first:]) - skip, max_rows)
 
     return sum(groups), batches
+
+
+def read_groups(
+    files: Files, picked: Sequence[tuple[int, Sequence[int]]], columns: Sequence[str]
+) -> Generator[tuple[tuple[int, int], pa.RecordBatch], None, None]:
+    """The rows of some row groups of Parquet files: of each file (its index in ``files``) the
+    listed groups, in this order. Yields (file, group) with each batch of at most MAX_ROWS rows."""
+    names = _chosen(files.schema, columns, files.table, files.case_sensitive)
+    schema = pa.schema([files.schema.field(name) for name in names])
+    for index, groups in picked:
+        file = files.files[index]
+        _check_unchanged(files, file)
+        for group in groups:
+            for batch in _guarded(_group_batches(files, file, schema, group), files, file):
+                yield (index, group), batch
+        _check_unchanged(files, file)
+
+
+def _group_batches(
+    files: Files, file: DataFile, schema: pa.Schema, group: int
+) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as reader:
+        wanted = stored_columns(files, schema, reader.schema_arrow.names)
+        names = [name for name in wanted if name is not None]
+        if not names:
+            rows = row_groups(file.path)[group].rows
+            yield from _no_columns(files, file, schema, rows, MAX_ROWS)
+            return
+        legacy = is_legacy(reader)
+        for batch in reader.iter_batches(MAX_ROWS, row_groups=[group], columns=names):
+            found = [None if n is None else batch.column(n) for n in wanted]
+            yield shaped(files, file, schema, found, batch.num_rows, legacy)
+
+
+def is_legacy(file: pq.ParquetFile) -> bool:
+    """Whether Spark 2 wrote the file, in a calendar of its own."""
+    notes = file.metadata.metadata or {}
+    return b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes
 
 
 def _open_orc(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Batches]:

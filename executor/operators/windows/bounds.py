@@ -3,7 +3,7 @@ end of a window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cql.base.window import Window, WindowKind
@@ -63,10 +63,17 @@ class Spans:
         return f"({unit} + {self._constant('offset', self.window.offset)})"
 
     def first(self, t: str) -> str:
-        """The first window that ends after ``t``: the first one that holds ``t``, if any does."""
+        """The first window that ends after ``t`` (and after ``Window.since``): the first one that
+        holds ``t``, if any does."""
         if self.cumulates:
-            return f"{self.unit(t)} // {self.slide}"
-        return f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
+            first = f"{self.unit(t)} // {self.slide}"
+        else:
+            first = f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
+        if self.window.since is None:
+            return first
+        alike = replace(self.window, since=None)
+        bound = Spans(self.writer, alike).first(self._constant("since", self.window.since))
+        return f"max({first}, {bound})"
 
     def last(self, t: str) -> str:
         if self.cumulates:

@@ -1,0 +1,137 @@
+"""The row groups of a Parquet table with the bounds of a time column, from the footers of its
+files; and a table's files as JSON data, for tasks that read a part of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cql.catalog.files.parquet_footer import row_groups
+from cql.catalog.files.reading import guarded
+from cql.catalog.spark.tables.columns import find_column
+from cql.catalog.spark.tables.files import DataFile, Files, PartitionValue
+from cql.catalog.spark.tables.read import is_legacy
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group: the index of its file in the table, its own index in the file, the row number in
+    the table of its first row, and its number of rows.
+
+    ``low`` and ``high`` are the bounds of the time column, in units of the engine (timestamps in
+    microseconds), None if all times are NULL. ``known`` is False if the file does not state them.
+    ``nulls``: whether a time may be NULL."""
+
+    file: int
+    index: int
+    first: int
+    rows: int
+    low: int | None = None
+    high: int | None = None
+    known: bool = False
+    nulls: bool = True
+
+
+def groups_of(files: Files, time: str | None) -> list[Group]:
+    """The row groups of a Parquet table in reading order, with the bounds of column ``time``."""
+    found: list[Group] = []
+    first = 0
+    for index, file in enumerate(files.files):
+        with guarded(file.path):
+            held = row_groups(file.path, columns=time is not None)
+            name, factor = (None, None) if time is None else _time_column(files, file, time)
+        for number, group in enumerate(held):
+            made = Group(index, number, first, group.rows)
+            if name is not None and factor is not None:
+                made = _bounded(made, group.nulls.get(name), group.bounds.get(name), factor)
+            found.append(made)
+            first += group.rows
+    return found
+
+
+def _bounded(
+    group: Group, nulls: int | None, bounds: tuple[int, int] | None, factor: float
+) -> Group:
+    if bounds is not None:
+        low, high = (int(b * factor) if factor >= 1 else b // round(1 / factor) for b in bounds)
+        return replace(group, low=low, high=high, known=True, nulls=nulls != 0)
+    return replace(group, known=nulls == group.rows)
+
+
+def _time_column(files: Files, file: DataFile, time: str) -> tuple[str | None, float | None]:
+    """The file's name of column ``time``, and the factor from its unit to the engine's; None if its
+    statistics do not say what a query reads."""
+    with pq.ParquetFile(file.path) as opened:
+        schema, legacy = opened.schema_arrow, is_legacy(opened)
+    name = find_column(time, schema.names, files.case_sensitive)
+    if name is None or legacy or time in files.partition_columns:
+        return None, None
+    kind = schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return name, {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[kind.unit]
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind):
+        return name, 1.0
+    return None, None
+
+
+def files_to_json(files: Files) -> dict[str, Any]:
+    return {
+        "table": files.table,
+        "format": files.format,
+        "schema": base64.b64encode(files.schema.serialize()).decode(),
+        "partition_columns": files.partition_columns,
+        "files": [
+            {**asdict(f), "partition": list(map(_value_to_json, f.partition))} for f in files.files
+        ],
+        "case_sensitive": files.case_sensitive,
+        "direct": files.direct,
+    }
+
+
+def files_from_json(data: Mapping[str, Any]) -> Files:
+    return Files(
+        data["table"],
+        data["format"],
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["schema"]))),
+        tuple(data["partition_columns"]),
+        tuple(_files_from_json(data["files"])),
+        data["case_sensitive"],
+        data["direct"],
+    )
+
+
+def _files_from_json(data: list[dict[str, Any]]) -> Iterator[DataFile]:
+    for given in data:
+        partition = tuple(map(_value_from_json, given["partition"]))
+        yield DataFile(**{**given, "partition": partition})
+
+
+def _value_to_json(value: PartitionValue) -> Any:
+    """Decimals, bytes and fractions, which JSON does not have as such, become a pair with their
+    kind."""
+    match value:
+        case Decimal():
+            return ["decimal", str(value)]
+        case bytes():
+            return ["bytes", base64.b64encode(value).decode()]
+        case float():
+            return ["float", value.hex()]
+    return value
+
+
+def _value_from_json(data: Any) -> PartitionValue:
+    match data:
+        case ["decimal", str(text)]:
+            return Decimal(text)
+        case ["bytes", str(text)]:
+            return base64.b64decode(text)
+        case ["float", str(text)]:
+            return float.fromhex(text)
+    value: PartitionValue = data
+    return value

@@ -1,0 +1,180 @@
+"""The rows of one task: some row groups of a Parquet table, with the watermark before each row."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
+from cql.catalog.prefetch import Prefetch
+from cql.catalog.spark.tables.files import Files
+from cql.catalog.spark.tables.read import Slice, SliceReader, read_groups
+from cql.catalog.spark.tables.row_groups import Group, files_from_json
+from cql.errors import CatalogError
+from cql.executor.morsel.row_watermarks import WatermarkPass
+from cql.executor.protocols import Offset, Reader
+from cql.planner.nodes.catalog import Statistics
+from cql.spark.job import TaskRelation
+
+#: The column with the watermark before each row.
+BEFORE = "\0before"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """A row group that the task reads. ``state`` is the watermark state before its first row
+    (``WatermarkPass.state``). ``owned``: this task counts its late rows, and has its rows without a
+    time; other tasks may read the group, too."""
+
+    group: Group
+    state: tuple[int, ...]
+    owned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a table that one task reads: the rows of ``groups`` with a time from ``low`` on
+    and below ``high`` (None: no bound). Watermarks above ``high`` are of no use to the task."""
+
+    files: Files
+    groups: tuple[TaskGroup, ...]
+    low: int | None = None
+    high: int | None = None
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Part:
+        groups = [
+            TaskGroup(Group(*group), tuple(state), owned) for group, state, owned in data["groups"]
+        ]
+        return Part(files_from_json(data["files"]), tuple(groups), data["low"], data["high"])
+
+
+@dataclass(slots=True)
+class PartSource:
+    """The rows of a part. ``counted`` counts the late rows of the groups that the task owns; None
+    for a stream without a time."""
+
+    relation: TaskRelation
+    part: Part
+    counted: WatermarkPass | None = field(init=False)
+    _other: WatermarkPass | None = field(init=False)
+    bounded = True
+
+    def __post_init__(self) -> None:
+        self.counted, self._other = self._pass(), self._pass()
+
+    def _pass(self) -> WatermarkPass | None:
+        spec = self.relation.stream
+        return WatermarkPass(self.relation, spec.progress[0]) if spec and spec.progress else None
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.relation.schema, Field(BEFORE, BIGINT)))
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return {}
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        held = [c for c in columns if c != BEFORE]
+        schema = self.relation.schema
+        fields = [schema[i] for c in held if (i := schema.find(c)) is not None]
+        if len(held) < len(columns):
+            fields.append(Field(BEFORE, BIGINT))
+        slices = Prefetch(self._slices(held, len(held) < len(columns)), "cql reading a part")
+        return SliceReader(slices, Schema(tuple(fields)), f"table {self.part.files.table}")
+
+    def _slices(self, columns: list[str], timed: bool) -> Generator[Slice, None, None]:
+        time = columns.index(self._time) if timed else -1
+        picked = [
+            (file, [g.group.index for g in groups])
+            for file, groups in groupby(self.part.groups, key=lambda g: g.group.file)
+        ]
+        by_place = {(g.group.file, g.group.index): g for g in self.part.groups}
+        at, begun = 0, None
+        for place, batch in read_groups(self.part.files, picked, columns):
+            found = by_place[place]
+            if begun != place:
+                at, begun = found.group.first, place
+                self._begin(found)
+            rows = self._rows(batch, found, time) if timed else batch
+            yield Slice(at, rows)
+            at += batch.num_rows
+
+    @property
+    def _time(self) -> str:
+        assert self.counted is not None
+        return self.counted.progress.column
+
+    def _begin(self, found: TaskGroup) -> None:
+        for watermarks in (self.counted, self._other):
+            if watermarks is not None:
+                watermarks.state = list(found.state)
+
+    def _rows(self, batch: pa.RecordBatch, found: TaskGroup, time: int) -> pa.RecordBatch:
+        """The rows of the part, with their watermarks."""
+        watermarks = self.counted if found.owned else self._other
+        assert watermarks is not None
+        times, valid = storage_of(batch.column(time))
+        before = watermarks.take(times, valid)
+        _check(found.group, times, valid, self.part.files)
+        low, high = self.part.low, self.part.high
+        kept = np.ones(len(times), np.bool_)
+        if low is not None:
+            kept &= times >= low
+        if high is not None:
+            kept &= times < high
+            np.minimum(before, high, out=before)
+        if valid is not None:
+            kept[valid == 0] = found.owned
+        made = pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.array(before)], names=[*batch.schema.names, BEFORE]
+        )
+        return made if kept.all() else made.filter(pa.array(kept))
+
+
+def storage_of(
+    column: pa.Array[Any],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8] | None]:
+    """Times in units of the engine, and their mask (None: there are no NULLs)."""
+    valid = None
+    if column.null_count:
+        valid = column.is_valid().cast(pa.uint8()).to_numpy()
+    kind = column.type
+    flat = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
+    numbers = flat.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(numbers, np.int64), valid
+
+
+def _check(
+    group: Group,
+    times: npt.NDArray[np.int64],
+    valid: npt.NDArray[np.uint8] | None,
+    files: Files,
+) -> None:
+    """Raises CatalogError if the file's statistics do not hold for its rows."""
+    if not group.known:
+        return
+    held = times if valid is None else times[valid != 0]
+    right = not len(held) or (
+        group.low is not None
+        and group.high is not None
+        and group.low <= held.min()
+        and held.max() <= group.high
+    )
+    if not right:
+        raise CatalogError(
+            f"table {files.table}: the statistics in the footer of {files.files[group.file].path}"
+            " do not hold for its rows",
+            hint="write the file again, or SET runtime = 'auto'",
+        )
