@@ -43,8 +43,9 @@ class RowGroup:
 
 
 def row_groups(path: str, *, columns: bool = False) -> list[RowGroup]:
-    """The row groups of the file, in order; with the statistics of their ``columns``. Raises OSError, and ValueError for a footer that
-    cannot be understood (a damaged or an encrypted one)."""
+    """The row groups of the file, in order; with the statistics of their ``columns``. Raises
+    OSError, and ValueError for a footer that cannot be understood (a damaged or an encrypted
+    one)."""
     footer = _Decoder(_footer(path)).struct(_ALL if columns else _GROUPS, 0)
     groups = [_group(group) for group in _structs(footer.get(4, []))]
     if sum(group.rows for group in groups) != _count(footer.get(3)):

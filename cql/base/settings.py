@@ -249,14 +249,16 @@ class Settings(Mapping[str, Any]):
         "The runtime of the operators. depth_first sends a morsel through the whole plan before "
         "it admits the next one; fifo, fifo_slice and run_to_completion queue morsels between "
         "operators (the schedulers of the XStream paper); ordered runs the operators on several "
-        "workers, with the same output; auto takes ordered if its predicted gain is worth it, "
-        "else depth_first, and EXPLAIN gives the reason.",
+        "workers, with the same output; spark runs a query over Parquet tables of Spark's catalog "
+        "in tasks on Spark's executors, with the same output; auto takes ordered if its predicted "
+        "gain is worth it, else depth_first, and EXPLAIN gives the reason.",
         "depth_first",
         "fifo",
         "fifo_slice",
         "run_to_completion",
         "ordered",
-        later=("simulation", "spark"),
+        "spark",
+        later=("simulation",),
     )
     workers: int = _setting(
         SettingType.INTEGER,
@@ -341,7 +343,8 @@ class Settings(Mapping[str, Any]):
         "Number of partitions into which the ordered runtime splits operators with keys, unless "
         "PARTITION BY gives it. 0: the smallest number that spreads the keys of a sample evenly; "
         "without a sample two for each worker (if a plan has joins, one for each of up to four "
-        "workers); with one worker, none.",
+        "workers); with one worker, none. Under the spark runtime, the number of tasks (0: one for "
+        "every two million rows).",
         low=0,
         high=256,
     )

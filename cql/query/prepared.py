@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cql.spark.job import Job
 
 Name: TypeAlias = tuple[str, ...]
-RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
+RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings, Callable[[], Job]], Run]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def prepare(
         kept = target(catalog, late.name, rows.schema, epoch, late.pos)
 
     def run() -> Run:
-        return run_plan(plan, origin.settings)
+        return run_plan(plan, origin.settings, job)
 
     def job() -> Job:
         from cql.planner.nodes.plan_hash import plan_hash

@@ -26,6 +26,7 @@ from cql.base.uninterruptible import load_module
 from cql.errors import (
     BindError,
     CqlError,
+    NotSupportedError,
     ParseError,
     PlanError,
     Position,
@@ -34,7 +35,7 @@ from cql.errors import (
     unreachable,
 )
 from cql.executor.run.worker_scaling import cores
-from cql.query.prepared import Origin, RunPlan, prepare, target
+from cql.query.prepared import Origin, prepare, target
 from cql.query.query import PreparedQuery, Query
 from cql.query.query_set import QuerySet, RunOfAll
 from cql.query.result import Analysis, Result, done, explained
@@ -58,8 +59,11 @@ if TYPE_CHECKING:
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal
     from cql.planner.nodes.physical import PhysicalPlan, QuerySetPlan
+    from cql.spark.job import Job
 
 Name: TypeAlias = tuple[str, ...]
+#: Makes the run of a plan in this process.
+Engine: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
 
 
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -93,7 +97,7 @@ class Session(Registering, Pushing):
     """
 
     def __init__(
-        self, spark: Any = None, *, settings: Settings | None = None, run: RunPlan | None = None
+        self, spark: Any = None, *, settings: Settings | None = None, run: Engine | None = None
     ) -> None:
         from cql.session.definitions import Definitions
 
@@ -195,6 +199,11 @@ class Session(Registering, Pushing):
         if not queries:
             raise ParseError("there is no statement in this text", text=text)
         settings = self._settings
+        if settings.runtime == "spark":
+            raise NotSupportedError(
+                "runtime = 'spark' is not supported for queries that start together",
+                hint="start each query by itself, or SET runtime = 'auto'",
+            )
         panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
         plan = plan_query_set([q._plan for q in queries], settings, panes=panes, cores=cores())
         plan = replace(plan, notes=not_applied(Planned((), plan.plans, settings), OF_ALL))
@@ -347,9 +356,14 @@ class Session(Registering, Pushing):
     def _prepared(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> PreparedQuery:
         return prepare(bound, origin, self._catalog, self._make_run, inserts=inserts)
 
-    def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
+    def _make_run(self, plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
         WATCH.report_to(self._notice_compiling)
-        run = self._run(plan, settings)
+        if plan.runtime.name == "spark":
+            from cql.spark.driver import SparkRun
+
+            run: Run = SparkRun(plan, job(), settings.partitions)
+        else:
+            run = self._run(plan, settings)
         run.on_notice = self._notice
         return run
 

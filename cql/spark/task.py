@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,9 @@ from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.statements import Name
+from cql.planner.placement.scale_out import restricted
 from cql.query.prepared import Origin, prepare
-from cql.query.query import Query
+from cql.query.query import PreparedQuery, Query
 from cql.query.run import Run
 from cql.spark.job import Job, TaskRelation
 
@@ -45,11 +46,26 @@ def query_of(job: Job, sources: Mapping[Name, Source]) -> Query:
     """The query of ``job`` over the rows of this task, by the names of the relations in the text.
 
     Raises PlanError if this process plans the text in another way than the sender did."""
+    return Query(_prepared(job, sources))
+
+
+def run_of(job: Job, sources: Mapping[Name, Source], low: int | None, high: int | None) -> Run:
+    """A run over the rows of this task, with the windows that end above ``low`` and not above
+    ``high`` (``placement.scale_out.restricted``); without both, with all rows.
+
+    Raises PlanError as ``query_of`` does."""
+    plan = _prepared(job, sources).plan
+    if low is not None or high is not None:
+        plan = replace(plan, root=restricted(plan.root, low, high))
+    return _run(plan, _settings(job), lambda: job)
+
+
+def _prepared(job: Job, sources: Mapping[Name, Source]) -> PreparedQuery:
     relations = {
         name: r if r is None or name not in sources else replace(r, data=sources[name])
         for name, r in job.relations.items()
     }
-    settings = Settings.of(**{**job.settings, "runtime": RUNTIME})
+    settings = _settings(job)
     context = Context(
         job.parameters, job.constants, job.views, job.streams, settings, job.functions
     )
@@ -64,7 +80,11 @@ def query_of(job: Job, sources: Mapping[Name, Source]) -> Query:
             "this process plans the query in another way than the process that sent it",
             hint="please report this query: it is a fault of the planner",
         )
-    return Query(prepared)
+    return prepared
+
+
+def _settings(job: Job) -> Settings:
+    return Settings.of(**{**job.settings, "runtime": RUNTIME})
 
 
 def _query_in(bound: st.Statement) -> st.Query:
@@ -81,7 +101,7 @@ def _query_in(bound: st.Statement) -> st.Query:
     raise PlanError("the text of a job is a SELECT or an INSERT")
 
 
-def _run(plan: PhysicalPlan, settings: Settings) -> Run:
+def _run(plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
     load_module("cql.executor.run.execution")
     from cql.executor.run.execution import Execution
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +20,8 @@ from cql.catalog.spark.tables.row_groups import Group, files_from_json
 from cql.errors import CatalogError
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import Offset, Reader
-from cql.planner.nodes.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics, StreamSpec
+from cql.planner.nodes.declaration_json import spec_from_json
 from cql.spark.job import TaskRelation
 
 #: The column with the watermark before each row.
@@ -41,9 +42,11 @@ class TaskGroup:
 @dataclass(frozen=True, slots=True)
 class Part:
     """The part of a table that one task reads: the rows of ``groups`` with a time from ``low`` on
-    and below ``high`` (None: no bound). Watermarks above ``high`` are of no use to the task."""
+    and below ``high`` (None: no bound). Watermarks above ``high`` are of no use to the task.
+    ``stream`` has the clauses with which the query reads the table."""
 
     files: Files
+    stream: StreamSpec | None
     groups: tuple[TaskGroup, ...]
     low: int | None = None
     high: int | None = None
@@ -53,30 +56,22 @@ class Part:
         groups = [
             TaskGroup(Group(*group), tuple(state), owned) for group, state, owned in data["groups"]
         ]
-        return Part(files_from_json(data["files"]), tuple(groups), data["low"], data["high"])
+        stream = None if data["stream"] is None else spec_from_json(data["stream"])
+        files = files_from_json(data["files"])
+        return Part(files, stream, tuple(groups), data["low"], data["high"])
 
 
-@dataclass(slots=True)
 class PartSource:
-    """The rows of a part. ``counted`` counts the late rows of the groups that the task owns; None
-    for a stream without a time."""
+    """The rows of a part. ``counted`` has an entry for each time that the source was opened: it
+    counts the late rows of the groups that the task owns (None: without a time)."""
 
-    relation: TaskRelation
-    part: Part
-    counted: WatermarkPass | None = field(init=False)
-    _other: WatermarkPass | None = field(init=False)
     bounded = True
 
-    def __post_init__(self) -> None:
-        self.counted, self._other = self._pass(), self._pass()
-
-    def _pass(self) -> WatermarkPass | None:
-        spec = self.relation.stream
-        return WatermarkPass(self.relation, spec.progress[0]) if spec and spec.progress else None
-
-    @property
-    def schema(self) -> Schema:
-        return Schema((*self.relation.schema, Field(BEFORE, BIGINT)))
+    def __init__(self, relation: TaskRelation, part: Part) -> None:
+        self._relation = replace(relation, stream=part.stream)
+        self._part = part
+        self.counted: list[WatermarkPass | None] = []
+        self.schema = Schema((*relation.schema, Field(BEFORE, BIGINT)))
 
     @property
     def unsupported(self) -> Mapping[str, str]:
@@ -85,50 +80,64 @@ class PartSource:
     def statistics(self) -> Statistics:
         return Statistics()
 
+    @property
+    def time(self) -> str | None:
+        """The name of the time column."""
+        spec = self._part.stream
+        return spec.progress[0].column if spec is not None and spec.progress else None
+
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         held = [c for c in columns if c != BEFORE]
-        schema = self.relation.schema
+        schema = self._relation.schema
         fields = [schema[i] for c in held if (i := schema.find(c)) is not None]
+        rows = None
         if len(held) < len(columns):
             fields.append(Field(BEFORE, BIGINT))
-        slices = Prefetch(self._slices(held, len(held) < len(columns)), "cql reading a part")
-        return SliceReader(slices, Schema(tuple(fields)), f"table {self.part.files.table}")
+            rows = _TimedRows(self._relation, self._part, held)
+        self.counted.append(None if rows is None else rows.counted)
+        slices = Prefetch(self._slices(held, rows), "cql reading a part")
+        return SliceReader(slices, Schema(tuple(fields)), f"table {self._part.files.table}")
 
-    def _slices(self, columns: list[str], timed: bool) -> Generator[Slice, None, None]:
-        time = columns.index(self._time) if timed else -1
+    def _slices(self, columns: list[str], timed: _TimedRows | None) -> Generator[Slice, None, None]:
+        groups = self._part.groups
         picked = [
-            (file, [g.group.index for g in groups])
-            for file, groups in groupby(self.part.groups, key=lambda g: g.group.file)
+            (file, [g.group.index for g in found])
+            for file, found in groupby(groups, key=lambda g: g.group.file)
         ]
-        by_place = {(g.group.file, g.group.index): g for g in self.part.groups}
+        by_place = {(g.group.file, g.group.index): g for g in groups}
         at, begun = 0, None
-        for place, batch in read_groups(self.part.files, picked, columns):
+        for place, batch in read_groups(self._part.files, picked, columns):
             found = by_place[place]
             if begun != place:
                 at, begun = found.group.first, place
-                self._begin(found)
-            rows = self._rows(batch, found, time) if timed else batch
-            yield Slice(at, rows)
+                if timed is not None:
+                    timed.begin(found)
+            yield Slice(at, batch if timed is None else timed.rows(batch, found))
             at += batch.num_rows
 
-    @property
-    def _time(self) -> str:
-        assert self.counted is not None
-        return self.counted.progress.column
 
-    def _begin(self, found: TaskGroup) -> None:
+class _TimedRows:
+    """Takes the rows of a part's groups, one reading after the other."""
+
+    def __init__(self, relation: TaskRelation, part: Part, columns: Sequence[str]) -> None:
+        assert part.stream is not None
+        (progress,) = part.stream.progress
+        self.counted = WatermarkPass(relation, progress)
+        self._other = WatermarkPass(relation, progress)
+        self._part = part
+        self._time = [c.lower() for c in columns].index(progress.column.lower())
+
+    def begin(self, found: TaskGroup) -> None:
         for watermarks in (self.counted, self._other):
-            if watermarks is not None:
-                watermarks.state = list(found.state)
+            watermarks.state = list(found.state)
 
-    def _rows(self, batch: pa.RecordBatch, found: TaskGroup, time: int) -> pa.RecordBatch:
+    def rows(self, batch: pa.RecordBatch, found: TaskGroup) -> pa.RecordBatch:
         """The rows of the part, with their watermarks."""
         watermarks = self.counted if found.owned else self._other
-        assert watermarks is not None
-        times, valid = storage_of(batch.column(time))
+        times, valid = storage_of(batch.column(self._time))
         before = watermarks.take(times, valid)
-        _check(found.group, times, valid, self.part.files)
-        low, high = self.part.low, self.part.high
+        _check(found.group, times, valid, self._part.files)
+        low, high = self._part.low, self._part.high
         kept = np.ones(len(times), np.bool_)
         if low is not None:
             kept &= times >= low

@@ -92,19 +92,20 @@ def _suggested(feed: Feed, attribute: Attribute) -> int | None:
     if not attribute.late_rows or not attribute.progress.by_rows or _one_jump(attribute):
         return None
     slack = attribute.progress.slack
-    return _longer(attribute.behind, feed.rows, slack, attribute.max_lateness)
+    return suggested_slack(attribute.behind, feed.rows, slack, attribute.max_lateness)
 
 
 def _suggested_behind(operator: SlackOperator) -> int | None:
     slack = operator.interval
     if slack is None or not operator.counters()["behind_slack"]:
         return None
-    return _longer(operator.behind, operator.rows, slack, operator.max_lateness)
+    return suggested_slack(operator.behind, operator.rows, slack, operator.max_lateness)
 
 
-def _longer(behind: Words, rows: int, declared: int, most: int) -> int | None:
-    """A slack longer than ``declared``, if most of the late rows need one. ``slack_for`` rounds up,
-    so the lateness of the latest row bounds the result."""
+def suggested_slack(behind: Words, rows: int, declared: int, most: int) -> int | None:
+    """``Late.suggested``: a slack longer than ``declared``, if most of the late rows need one.
+    ``behind`` counts ``rows`` by distance below the highest time, ``most`` is their greatest
+    lateness: it bounds the result, since ``slack_for`` rounds up."""
     slack = min(slack_for(behind, rows, ACCEPTED), declared + most)
     return slack if slack > declared else None
 

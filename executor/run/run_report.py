@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.run.backpressure_report import value_behind
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.planner.lower.choose import duration
-from cql.planner.nodes.physical import sources
+from cql.planner.nodes.physical import SourceExec, sources
 from cql.planner.placement.shared_panes import own_windows
 
 if TYPE_CHECKING:
@@ -226,14 +226,7 @@ class QueryRun:
         """The ledger of lateness (``late_rows.entries`` lists its kinds). Lengths of time are
         durations, or integers in the unit of the event time if that is no timestamp."""
         found = self._late() if self._over is None else self._over.late
-        nodes = [(n.schema, n.relation.stream) for n in self._sources]
-        timed = all(
-            schema[column].type.is_timestamp
-            for schema, spec in nodes
-            for progress in (spec.progress if spec else ())
-            if (column := schema.find(progress.column)) is not None
-        )
-        return late_rows.table(found, timed=timed)
+        return late_rows.table(found, timed=has_timestamps(self._sources))
 
     def _late(self) -> list[late_rows.Late]:
         return late_rows.entries(list(self._feeds().values()), self._operators(), self._windows())
@@ -286,3 +279,10 @@ class QueryRun:
             return []
         users = zip(run.graph.operators, run.users, strict=True)
         return [(k, op) for k, (op, queries) in enumerate(users) if self._number in queries]
+
+
+def has_timestamps(inputs: Iterable[SourceExec]) -> bool:
+    """Whether all event times that the inputs read are timestamps."""
+    return all(
+        node.schema[column].type.is_timestamp for node in inputs for column, _ in node.progress
+    )

@@ -85,7 +85,7 @@ from cql.planner.optimize.changelog import changes as changing
 from cql.planner.optimize.changelog import clock, is_append_only, is_relation
 from cql.planner.optimize.progress import closing_key, closing_pair, is_bounded, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.placement import partitioning
+from cql.planner.placement import partitioning, scale_out
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.multi_query import join_once
 
@@ -131,7 +131,10 @@ def plan(
     partitioned_watermark.check(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     runtime = choose_runtime([root], settings, cores)
-    return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
+    plan = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
+    if runtime.name == scale_out.RUNTIME:
+        return replace(plan, runtime=scale_out.chosen(plan))
+    return plan
 
 
 #: The beginning of the reason for groups that joint punctuation closes.

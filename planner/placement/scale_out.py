@@ -12,17 +12,17 @@ from typing import TypeAlias
 
 from cql.base.types import BOOLEAN
 from cql.base.window import Window, WindowKind
-from cql.errors import Position
+from cql.errors import NotSupportedError, Position
 from cql.planner.nodes.expr import Call, Column, Literal, conjunction
 from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
+    RuntimeChoice,
     SortExec,
     SourceExec,
     UnionExec,
-    ValuesExec,
     WidAggregateExec,
     inputs,
     sources,
@@ -59,6 +59,9 @@ class Whole:
     hint: str | None = None
 
 
+#: The runtime of plans that tasks of Spark share.
+RUNTIME = "spark"
+
 Placement: TypeAlias = ByRows | ByTime | Whole
 
 
@@ -81,6 +84,20 @@ def placement(plan: PhysicalPlan) -> Placement:
     return _whole_for(node)
 
 
+def chosen(plan: PhysicalPlan) -> RuntimeChoice:
+    """The choice of the runtime spark. Raises NotSupportedError for a plan that tasks cannot
+    share."""
+    placed = placement(plan)
+    if isinstance(placed, Whole):
+        raise NotSupportedError(
+            f"runtime = 'spark' is not supported for this query: {placed.why}",
+            position=placed.pos,
+            hint=placed.hint or "SET runtime = 'auto' runs the query here",
+        )
+    how = "by time" if isinstance(placed, ByTime) else "by rows"
+    return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}, {placed.why}")
+
+
 def _refused(plan: PhysicalPlan) -> Whole | None:
     """A reason against any placement that lies in the inputs or in the whole query."""
     found = sources(plan.root)
@@ -92,6 +109,8 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
             continue
         if spec.by is not None:
             return Whole(f"{name} has PUNCTUATE BY", source.pos)
+        if len(spec.progress) > 1:
+            return Whole(f"{name} has several watermarks", source.pos)
         if any(p.marked_by is not None or not p.by_rows for p in spec.progress):
             return Whole(f"{name} has punctuation between its rows", source.pos)
     if not found:

@@ -1,0 +1,266 @@
+"""A run on Spark executors: one job of tasks, whose results come back in their order."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from cql import errors
+from cql.catalog.spark.catalog import SparkSource
+from cql.catalog.spark.session import spark_call
+from cql.errors import CqlError, NotSupportedError, Position, RunError
+from cql.executor.kernels.morsel_layout import INFINITY
+from cql.executor.ledgers import late_rows
+from cql.executor.ledgers.late_rows import Late, suggested_slack
+from cql.executor.run.run_report import Progress, Timing, has_timestamps
+from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
+from cql.planner.placement.scale_out import ByTime, placement
+from cql.spark.parts import TASK_ROWS, Input, by_rows, by_time, input_of
+from cql.spark.worker import ERROR, ROWS, run_tasks, unpacked
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.statements import Name
+    from cql.spark.job import Job
+
+#: Tasks of one wave, for each core of the executors: the driver holds the results of one wave.
+WAVE = 4
+
+
+class SparkRun:
+    """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows)."""
+
+    def __init__(self, plan: PhysicalPlan, job: Job, tasks: int = 0) -> None:
+        self.on_notice: Callable[[str], None] = lambda message: None
+        self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
+        self.timed = False
+        self._plan, self._job, self._tasks = plan, job, tasks
+        self._sources = sources(plan.root)
+        self._reports: list[dict[str, Any]] = []
+        self._inputs: list[Input] = []
+        self._session: Any = None
+        self._group = f"cql-{uuid.uuid4()}"
+        self._control = _Control()
+        self._stopped = False
+        self._rows_out = 0
+        self._started: float | None = None
+        self._finished: float | None = None
+
+    # ----------------------------------------------------------------- the run
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the results in the order of the tasks. Closing the iterator cancels the rest."""
+        self._started = time.monotonic()
+        try:
+            yield from self._results(self._described())
+        finally:
+            self._finished = time.monotonic()
+
+    def _results(self, tasks: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        context = self._session.sparkContext
+        wave = WAVE * context.defaultParallelism
+        job = self._job.to_json()
+        for begin in range(0, len(tasks), wave):
+            if self._stopped:
+                return
+            for sent in self._run_wave(context, job, tasks[begin : begin + wave]):
+                yield from self._received(*sent)
+
+    def _run_wave(
+        self, context: Any, job: str, tasks: Sequence[str]
+    ) -> Iterator[tuple[str, bytes]]:
+        with spark_call(self._session, "running tasks"):
+            context.setJobGroup(self._group, self._job.text.strip()[:200], interruptOnCancel=True)
+            try:
+                made = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
+                found: list[tuple[str, bytes]] = made.collect()
+            except BaseException:
+                context.cancelJobGroup(self._group)
+                raise
+            finally:
+                context.setLocalProperty("spark.jobGroup.id", None)
+                context.setLocalProperty("spark.job.description", None)
+        yield from found
+
+    def _received(self, kind: str, sent: bytes) -> Iterator[pa.RecordBatch]:
+        if kind == ROWS:
+            for batch in unpacked(sent):
+                self._rows_out += batch.num_rows
+                yield batch
+        elif kind == ERROR:
+            raise _error(json.loads(sent))
+        else:
+            report = json.loads(sent)
+            self._reports.append(report)
+            for notice in report["notices"]:
+                self.on_notice(notice)
+
+    def _described(self) -> list[str]:
+        """The tasks as JSON."""
+        placed = placement(self._plan)
+        named = {id(source): self._named(source) for source in self._sources}
+        self._inputs = [self._input(source, named[id(source)]) for source in self._first_uses()]
+        rows = sum(one.rows for one in self._inputs)
+        tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
+        if isinstance(placed, ByTime):
+            made = by_time(self._inputs, placed, tasks)
+        else:
+            made = by_rows(self._inputs, tasks)
+        return [json.dumps(task) for task in made]
+
+    def _first_uses(self) -> list[SourceExec]:
+        """The sources, of those with the same name the first one."""
+        found: dict[Name, SourceExec] = {}
+        for source in self._sources:
+            name = self._named(source)
+            first = found.setdefault(name, source)
+            if first.relation.stream != source.relation.stream:
+                raise NotSupportedError(
+                    f"runtime = 'spark': a query that reads {source.name} with two watermarks is"
+                    " not supported",
+                    position=source.pos,
+                    hint="SET runtime = 'auto'",
+                )
+        return list(found.values())
+
+    def _named(self, source: SourceExec) -> Name:
+        """The name of the source in the text."""
+        wanted = source.relation.name
+        return next(n for n, r in self._job.relations.items() if r is not None and r.name == wanted)
+
+    def _input(self, source: SourceExec, name: Name) -> Input:
+        """Lists the row groups of a table of Parquet files."""
+        found = source.relation.source()
+        files = found.relation.files() if isinstance(found, SparkSource) else None
+        if not isinstance(found, SparkSource) or files is None or files.format != "parquet":
+            raise NotSupportedError(
+                f"runtime = 'spark': reading {source.name} in parts is not supported, which is no"
+                " table of Parquet files in Spark's catalog",
+                position=source.pos,
+                hint="SET runtime = 'auto' runs the query here",
+            )
+        self._session = found.relation.catalog.session()
+        made = input_of(name, source.relation, files)
+        if made.scanned:
+            self.on_notice(
+                f"the footers of {source.name} do not tell the watermarks behind"
+                f" {made.scanned:,} of its {len(made.groups):,} row groups: their times are read"
+                " beforehand"
+            )
+        return made
+
+    def request_stop(self) -> None:
+        self._stopped = True
+        if self._session is not None and self._finished is None:
+            self._session.sparkContext.cancelJobGroup(self._group)
+
+    # ----------------------------------------------------------------- reports
+
+    @property
+    def control(self) -> _Control:
+        return self._control
+
+    @property
+    def last_instant(self) -> int | None:
+        return INFINITY
+
+    def progress(self) -> Progress:
+        """A snapshot; callable from any thread while the query runs."""
+        begun, ended = self._started, self._finished
+        elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
+        late = sum(entry.count for entry in self._late() if entry.kind == "rows")
+        total = sum(one.rows for one in self._inputs) if self._inputs else None
+        rows_in = sum(report["rows_in"] for report in self._reports)
+        return Progress(rows_in, self._rows_out, late, 0, None, total, elapsed)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """For each input, its rows and those of them that tasks read (some twice); for each
+        operator, what it left out."""
+        return [
+            {"operator": source.name, "rows_in": one.rows, "row_groups": len(one.groups)}
+            for source, one in zip(self._first_uses(), self._inputs, strict=False)
+        ]
+
+    def late(self) -> pa.Table:
+        return late_rows.table(self._late(), timed=has_timestamps(self._sources))
+
+    def _late(self) -> list[Late]:
+        """The ledgers of the tasks, summed."""
+        found: list[Late] = []
+        seen: dict[Name, Iterator[int]] = {}
+        for source in self._sources:
+            name = self._named(source)
+            use = next(seen.setdefault(name, count()))
+            for _, progress in source.progress:
+                found.append(self._of_input(source.name, name, use, progress.slack))
+        operators: dict[tuple[str, str], int] = {}
+        for report in self._reports:
+            for place, kind, rows in report["operators"]:
+                operators[place, kind] = operators.get((place, kind), 0) + rows
+        return [*found, *(Late(place, kind, n) for (place, kind), n in operators.items())]
+
+    def _of_input(self, place: str, name: Name, use: int, slack: int) -> Late:
+        counts = [
+            opened[use]
+            for report in self._reports
+            for held, opened in report["inputs"]
+            if tuple(held) == name
+        ]
+        rows = sum(c[0] for c in counts)
+        late, most = sum(c[1] for c in counts), max((c[2] for c in counts), default=0)
+        behind = np.array([c[3] for c in counts], np.int64)
+        suggested = suggested_slack(behind.sum(axis=0), rows, slack, most) if late else None
+        return Late(place, "rows", late, most, suggested)
+
+    def bad_rows(self) -> pa.Table:
+        names = ("source", "operator", "reason", "text")
+        empty: dict[str, Any] = {name: pa.array([], pa.string()) for name in names}
+        return pa.table({**empty, "offset": pa.array([], pa.int64())}).select(
+            ["source", "offset", "operator", "reason", "text"]
+        )
+
+    def timing(self) -> Timing | None:
+        return None
+
+    def held_back(self) -> str | None:
+        return None
+
+    def sharing(self) -> str | None:
+        return f"{len(self._reports):,} tasks on Spark"
+
+    def kernel_sources(self) -> Mapping[str, str]:
+        return {}
+
+
+class _Control:
+    """Tasks of Spark are not paused, and Spark gives them their cores."""
+
+    is_paused = False
+    workers = 0
+
+    def pause(self) -> None:
+        raise RunError("a query on Spark cannot be paused", hint="stop() ends it")
+
+    def resume(self) -> None:
+        raise RunError("a query on Spark cannot be paused", hint="stop() ends it")
+
+    def share(self, workers: int) -> None:
+        raise RunError("Spark gives a query its cores", hint="spark.cores.max sets their number")
+
+
+def _error(data: Mapping[str, Any]) -> CqlError:
+    kind = getattr(errors, data["kind"], CqlError)
+    place = data["position"]
+    made: CqlError = kind(
+        data["message"],
+        position=None if place is None else Position(**place),
+        hint=data["hint"],
+    )
+    return made

@@ -1,0 +1,159 @@
+"""Which row groups each task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from cql.catalog.spark.tables.files import Files
+from cql.catalog.spark.tables.read import read_groups
+from cql.catalog.spark.tables.row_groups import Group, files_to_json, groups_of
+from cql.executor.morsel.row_watermarks import WatermarkPass
+from cql.planner.nodes.catalog import Relation
+from cql.planner.nodes.declaration_json import spec_to_json
+from cql.planner.nodes.statements import Name
+from cql.planner.placement.scale_out import ByTime
+from cql.spark.task_rows import storage_of
+
+#: Rows of a task: it pays a fixed cost of some ten milliseconds for them.
+TASK_ROWS = 2_000_000
+#: Points per row group at which its rows are thought to lie.
+_POINTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A table that a query reads under ``name``: its row groups, and the watermark state before
+    each. ``scanned`` is the number of row groups whose times had to be read, because their
+    statistics do not tell the state behind them."""
+
+    name: Name
+    relation: Relation
+    files: Files
+    groups: tuple[Group, ...]
+    states: tuple[tuple[int, ...], ...]
+    scanned: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
+
+    def part(self, picked: Sequence[tuple[int, bool]], low: int | None, high: int | None) -> Any:
+        """The description of a part (``task_rows.Part.from_json``): groups by their index in
+        ``groups``, each with whether the task owns it."""
+        used = sorted({self.groups[k].file for k, _ in picked})
+        place = {file: n for n, file in enumerate(used)}
+        held = replace(self.files, files=tuple(self.files.files[file] for file in used))
+        groups = []
+        for k, owned in picked:
+            g = self.groups[k]
+            fields = [place[g.file], g.index, g.first, g.rows, g.low, g.high, g.known, g.nulls]
+            groups.append([fields, list(self.states[k]), owned])
+        stream = self.relation.stream
+        return {
+            "files": files_to_json(held),
+            "stream": None if stream is None else spec_to_json(stream),
+            "groups": groups,
+            "low": low,
+            "high": high,
+        }
+
+
+def input_of(name: Name, relation: Relation, files: Files) -> Input:
+    """Reads the footers of the files and, where these do not suffice, the time column."""
+    spec = relation.stream
+    if spec is None or not spec.progress:
+        groups = groups_of(files, None)
+        return Input(name, relation, files, tuple(groups), tuple(() for _ in groups))
+    (progress,) = spec.progress
+    watermarks = WatermarkPass(relation, progress)
+    groups, states, scanned = [], [], 0
+    for group in groups_of(files, progress.column):
+        states.append(tuple(watermarks.state))
+        if group.known and (group.high is None or watermarks.skip(group.high)):
+            groups.append(group)
+            continue
+        groups.append(_scanned(files, group, progress.column, watermarks))
+        scanned += 1
+    return Input(name, relation, files, tuple(groups), tuple(states), scanned)
+
+
+def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -> Group:
+    """The group with the bounds of its times, after a pass over them."""
+    low, high, nulls = None, None, False
+    for _, batch in read_groups(files, [(group.file, [group.index])], [time]):
+        times, valid = storage_of(batch.column(0))
+        watermarks.take(times, valid)
+        held = times if valid is None else times[valid != 0]
+        nulls |= valid is not None
+        if len(held):
+            least, most = int(held.min()), int(held.max())
+            low = least if low is None else min(low, least)
+            high = most if high is None else max(high, most)
+    return replace(group, low=low, high=high, known=True, nulls=nulls)
+
+
+def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
+    """Tasks of about the same number of rows, each of consecutive row groups."""
+    (one,) = inputs
+    ends = np.cumsum([group.rows for group in one.groups])
+    share = np.minimum((ends - 1) * tasks // max(one.rows, 1), tasks - 1)
+    for n in range(tasks):
+        picked = [(int(k), True) for k in np.flatnonzero(share == n)]
+        if picked:
+            yield {"low": None, "high": None, "parts": [[one.name, one.part(picked, None, None)]]}
+
+
+def by_time(inputs: Sequence[Input], placed: ByTime, tasks: int) -> Iterator[Mapping[str, Any]]:
+    """Tasks of about the same number of rows, each with the windows that end in its range. A row
+    group belongs to the first task that reads rows of it without overlap."""
+    bounds: list[int | None] = [None, *cuts(inputs, placed, tasks), None]
+    owned: list[set[int]] = [set() for _ in inputs]
+    for low, high in pairwise(bounds):
+        parts = []
+        for one, taken in zip(inputs, owned, strict=True):
+            least = None if low is None else low - placed.overlap
+            picked = []
+            for k, group in enumerate(one.groups):
+                reads = _reads(group, least, high)
+                owns = k not in taken and _reads(group, low, high)
+                if owns:
+                    taken.add(k)
+                if reads or owns:
+                    picked.append((k, owns))
+            parts.append([one.name, one.part(picked, least, high)])
+        yield {"low": low, "high": high, "parts": parts}
+
+
+def _reads(group: Group, low: int | None, high: int | None) -> bool:
+    """Whether a row of the group may lie at or above ``low`` and below ``high``; the first task
+    also has the groups without any time."""
+    if group.low is None or group.high is None:
+        return low is None
+    return (low is None or group.high >= low) and (high is None or group.low < high)
+
+
+def cuts(inputs: Sequence[Input], placed: ByTime, tasks: int) -> list[int]:
+    """The ends of all ranges but the last, such that about the same number of rows lies between
+    two. Rows are thought to be spread evenly between the bounds of their group."""
+    times: list[float] = []
+    weights: list[float] = []
+    for one in inputs:
+        for group in one.groups:
+            if group.low is not None and group.high is not None:
+                times += np.linspace(group.low, group.high, _POINTS).tolist()
+                weights += [group.rows / _POINTS] * _POINTS
+    if not times or tasks < 2:
+        return []
+    order = np.argsort(times, kind="stable")
+    reached = np.cumsum(np.asarray(weights)[order])
+    wanted = reached[-1] * np.arange(1, tasks) / tasks
+    places = np.asarray(times)[order][np.searchsorted(reached, wanted)]
+    step, offset = placed.step, placed.offset
+    ends = sorted({-(-(int(t) - offset) // step) * step + offset for t in places})
+    least, most = min(times), max(times)
+    return [end for end in ends if least < end <= most]
