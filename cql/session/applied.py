@@ -281,6 +281,8 @@ def _slice_us(planned: Planned, value: Any) -> str | None:
 
 
 def _partitions(planned: Planned, value: Any) -> str | None:
+    if planned.runtime.name == "spark":
+        return None
     if away := _ordered(planned, value):
         return away
     if any(node.partitioning is None for node in planned.splittable):

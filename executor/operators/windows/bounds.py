@@ -69,11 +69,15 @@ class Spans:
             first = f"{self.unit(t)} // {self.slide}"
         else:
             first = f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
+        least = self.least()
+        return first if least is None else f"max({first}, {least})"
+
+    def least(self) -> str | None:
+        """The first window that ends after ``Window.since``; None if all windows count."""
         if self.window.since is None:
-            return first
+            return None
         alike = replace(self.window, since=None)
-        bound = Spans(self.writer, alike).first(self._constant("since", self.window.since))
-        return f"max({first}, {bound})"
+        return Spans(self.writer, alike).first(self._constant("since", self.window.since))
 
     def last(self, t: str) -> str:
         if self.cumulates:

@@ -112,8 +112,12 @@ class PaneTerminal(AggregateTerminal):
         body.lines("sub = -1", "skip = 0", "continue")
 
     def _first_window(self, pane: str) -> str:
-        """The first window that holds a pane: the ceiling of (its end - RANGE) / SLIDE."""
-        return f"-(({self._range_panes} - {pane} - 1) // {self._slide_panes})"
+        """The first window that holds a pane: the ceiling of (its end - RANGE) / SLIDE. Windows up
+        to ``Window.since`` do not count."""
+        first = f"-(({self._range_panes} - {pane} - 1) // {self._slide_panes})"
+        assert self.node.window is not None
+        least = Spans(self.writer, self.node.window).least()
+        return first if least is None else f"max({first}, {least})"
 
     def _last_window(self, pane: str) -> str:
         return f"{pane} // {self._slide_panes}"

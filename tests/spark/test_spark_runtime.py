@@ -1,0 +1,287 @@
+"""Queries on Spark executors: the rows, their order and the ledgers of a run in this process."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cql
+from cql.errors import CatalogError, NotSupportedError, RunError
+from cql.session.session import Session
+from cql.spark import parts
+
+SECOND = 1_000_000
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("k", pa.int64()),
+        ("v", pa.int64()),
+        ("w", pa.string()),
+    ]
+)
+WINDOWS = {
+    "tumbling": "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM {s}"
+    " [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY k",
+    "sliding": "SELECT k, max(v) AS m, w, window_start FROM {s}"
+    " [RANGE 5 MINUTES SLIDE 1 MINUTE] WHERE v < 80 GROUP BY k, w",
+    "uneven": "SELECT count(DISTINCT k) AS n, avg(v) AS a, window_end FROM {s}"
+    " [RANGE 100 SECONDS SLIDE 40 SECONDS OFFSET 7 SECONDS]",
+    "hopping over gaps": "SELECT k, min(w) AS m, window_end FROM {s}"
+    " [RANGE 10 SECONDS SLIDE 45 SECONDS] GROUP BY k",
+    "cumulating": "SELECT k, count(*) AS n, window_end FROM {s}"
+    " [RANGE 4 MINUTES CUMULATE 1 MINUTE] GROUP BY k",
+    "top of each window": "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start,"
+    " window_end ORDER BY n DESC, k) AS r FROM (SELECT k, count(*) AS n, window_start, window_end"
+    " FROM {s} [RANGE 2 MINUTES SLIDE 1 MINUTE] GROUP BY k)) WHERE r <= 3",
+    "above": "SELECT upper(w) AS u, n + 1 AS n, window_end FROM (SELECT w, count(*) AS n,"
+    " window_end FROM {s} [RANGE 3 MINUTES SLIDE 1 MINUTE] GROUP BY w HAVING count(*) > 2)",
+    "spelled as in Flink": "SELECT k, window_start, window_end, count(*) AS n FROM"
+    " TABLE(TUMBLE(TABLE {s}, DESCRIPTOR(ts), INTERVAL '2' MINUTES))"
+    " GROUP BY k, window_start, window_end",
+    "first and last": "SELECT k, first(v) AS f, last(v) AS l, array_agg(v) AS vs, window_end"
+    " FROM {s} [RANGE 2 MINUTES SLIDE 1 MINUTE] GROUP BY k",
+}
+ROWS = {
+    "filter": "SELECT ts, k + 1 AS k, w FROM {s} WHERE v % 7 = 3",
+    "all": "SELECT * FROM {s}",
+}
+
+
+#: Kinds of tables: rows, slack in seconds, rows of a row group, share of rows far ahead.
+KINDS = {
+    "few late": (4000, 3.0, 250, 0.0),
+    "many late": (4000, 60.0, 333, 0.0),
+    "ordered": (3000, 0.0, 500, 0.0),
+    "far ahead": (3000, 3.0, 200, 0.01),
+    "one group": (700, 3.0, 10_000, 0.0),
+}
+
+
+def disordered(seed: str, rows: int, *, slack: float, jump: float = 0.0) -> pa.Table:
+    """Rows whose times rise by a second on average and lie up to twice the ``slack`` (in seconds)
+    behind; a share of ``jump`` lies days ahead."""
+    rng = np.random.default_rng(random.Random(seed).randrange(2**32))
+    now = np.cumsum(rng.integers(0, 2 * SECOND, rows))
+    back = rng.integers(0, int(2 * slack * SECOND) + 1, rows) * (rng.random(rows) < 0.3)
+    far = (rng.random(rows) < jump) * rng.integers(2, 9, rows) * 86_400 * SECOND
+    words = np.array(["a", "b", "c", None], object)
+    return pa.table(
+        [
+            pa.array(now - back + far).cast(SCHEMA.field("ts").type),
+            pa.array(rng.integers(0, 9, rows)),
+            pa.array(rng.integers(0, 100, rows)),
+            pa.array(words[rng.integers(0, 4, rows)], pa.string()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def stored(spark: Any, folder: Path, table: pa.Table, groups: int, files: int = 3) -> str:
+    """A table of Spark over ``files`` Parquet files with row groups of ``groups`` rows."""
+    name = f"default.{folder.name}_rows"
+    folder.mkdir()
+    share = -(-table.num_rows // files)
+    for n in range(files):
+        part = table.slice(n * share, share)
+        pq.write_table(part, folder / f"part-{n:05d}.parquet", row_group_size=groups)
+    columns = "ts timestamp, k bigint, v bigint, w string"
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING parquet LOCATION '{folder.as_uri()}'")
+    return name
+
+
+class Tables:
+    """Streams over tables of Spark, by what their rows are like."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.session = cql.connect(spark)
+        self.session.on_notice = lambda text: None
+        self._spark, self._folder = spark, folder
+        self._made: dict[str, str] = {}
+
+    def stream(self, kind: str) -> str:
+        if kind not in self._made:
+            rows, slack, groups, jump = KINDS[kind]
+            rows_of = disordered(kind, rows, slack=slack, jump=jump)
+            table = stored(self._spark, self._folder / kind.replace(" ", "_"), rows_of, groups)
+            name = f"default.s_{kind.replace(' ', '_')}"
+            self.session.sql(
+                f"CREATE OR REPLACE STREAM {name} FROM TABLE {table}"
+                f" WATERMARK FOR ts AS ts - INTERVAL {slack / 2} SECONDS"
+            )
+            self._made[kind] = name
+        return self._made[kind]
+
+
+@pytest.fixture(scope="module")
+def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    made = Tables(spark, tmp_path_factory.mktemp("tables"))
+    yield made
+    made.session.close()
+
+
+def answer(session: Session, text: str, runtime: str, tasks: int = 0) -> tuple[pa.Table, list[Any]]:
+    """The rows, and the ledger of lateness without what concerns MAX ADVANCE alone."""
+    session.set("runtime", runtime)
+    session.set("partitions", tasks)
+    query = session.sql(text)
+    rows = query.to_arrow()
+    kinds = ("rows", "pairs", "left out")
+    return rows, [entry for entry in query.late().to_pylist() if entry["kind"] in kinds]
+
+
+def in_windows(rows: pa.Table) -> list[str]:
+    """The rows, those of one window sorted: their order is not determined."""
+    ends = [c for c in rows.column_names if c in ("window_end", "window_start")]
+    keyed = [(row[ends[0]] if ends else 0, repr(row)) for row in rows.to_pylist()]
+    return [
+        text
+        for _, window in itertools.groupby(keyed, key=lambda pair: pair[0])
+        for text in (sorted(t for _, t in window) if ends else [t for _, t in window])
+    ]
+
+
+def check(tables: Tables, kind: str, text: str, tasks: tuple[int, ...]) -> None:
+    text = text.format(s=tables.stream(kind))
+    rows, late = answer(tables.session, text, "depth_first")
+    assert rows.num_rows > 0
+    for count in tasks:
+        made, ledger = answer(tables.session, text, "spark", count)
+        assert ledger == late
+        assert in_windows(made) == in_windows(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_all_kinds(tables: Tables, kind: str) -> None:
+    check(tables, kind, WINDOWS["tumbling"], (1, 2, 5, 16))
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_by_time(tables: Tables, name: str, full: bool) -> None:
+    for kind in KINDS if full else ("many late",):
+        check(tables, kind, WINDOWS[name], (1, 2, 5, 16) if full else (5,))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(tables: Tables, name: str) -> None:
+    check(tables, "few late", ROWS[name], (1, 5))
+
+
+@pytest.mark.parametrize(
+    "operator", ["wid", "panes", "two_stacks", "subtract", "two_level", "buffered"]
+)
+def test_window_operators(tables: Tables, operator: str) -> None:
+    text = (
+        f"SELECT /*+ window_operator({operator}) */ k, sum(v) AS s, window_end"
+        " FROM {s} [RANGE 5 MINUTES SLIDE 1 MINUTE] GROUP BY k"
+    )
+    check(tables, "many late", text, (3,))
+
+
+def test_unions(tables: Tables) -> None:
+    both = "(SELECT ts, k, v FROM {s} UNION ALL SELECT ts, k, v FROM " + tables.stream("many late")
+    text = (
+        f"SELECT k, count(*) AS n, window_end FROM {both}) [RANGE 2 MINUTES SLIDE 1 MINUTE WA ts]"
+    )
+    check(tables, "few late", text + " GROUP BY k", (1, 4))
+
+
+def test_a_query_with_all_that_travels(tables: Tables) -> None:
+    session = tables.session
+    session.function(scaled)
+    session.sql("CREATE OR REPLACE CONSTANT most = 70")
+    session.sql(f"CREATE OR REPLACE VIEW few AS SELECT * FROM {tables.stream('few late')}")
+    text = (
+        "SELECT k, sum(scaled(v)) AS s, window_end FROM few [RANGE 1 MINUTE SLIDE 1 MINUTE]"
+        " WHERE v < most GROUP BY k"
+    )
+    check(tables, "few late", text, (4,))
+
+
+def scaled(x: int) -> int:
+    return x * 3 + 1
+
+
+def test_an_insert(tables: Tables) -> None:
+    session = tables.session
+    stream = tables.stream("few late")
+    session.set("runtime", "spark")
+    session.set("partitions", 4)
+    session.sql("DROP TABLE IF EXISTS default.counted")
+    session.sql(f"CREATE TABLE default.counted AS {WINDOWS['tumbling'].format(s=stream)}")
+    session.set("runtime", "auto")
+    made = session.sql("SELECT * FROM default.counted").to_arrow()
+    expected, _ = answer(session, WINDOWS["tumbling"].format(s=stream), "depth_first")
+    assert made.num_rows == expected.num_rows
+    assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
+def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
+    text = f"SELECT k,\n  100 / (v - 50) AS q\nFROM {tables.stream('ordered')}"
+    found = []
+    for runtime in ("depth_first", "spark"):
+        with pytest.raises(RunError) as caught:
+            answer(tables.session, text, runtime, 3)
+        found.append((caught.value.position, caught.value.hint))
+    assert found[0] == found[1]
+    assert found[0][0] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT k, count(*) AS n FROM {s} [SESSION 1 MINUTE] GROUP BY k", "sessions have no"),
+        ("SELECT count(*) AS n FROM {s}", "WidAggregate needs all rows"),
+        ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "needs all rows"),
+        ("SELECT k FROM {s} LIMIT 3", "Limit needs all rows"),
+        ("SELECT k FROM {s} ON BAD ROW KEEP", "the ledger of bad rows"),
+        ("SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts", "needs all rows"),
+        ("SELECT 1 AS x", "reads no table"),
+    ],
+)
+def test_other_queries_are_refused(tables: Tables, text: str, why: str) -> None:
+    session = tables.session
+    session.set("runtime", "spark")
+    with pytest.raises(NotSupportedError, match=why) as caught:
+        session.sql(text.format(s=tables.stream("ordered")))
+    assert caught.value.hint
+
+
+def test_other_data_is_refused(tables: Tables) -> None:
+    session = tables.session
+    session.register_table("here", pa.table({"k": [1, 2]}), replace=True)
+    session.set("runtime", "spark")
+    with pytest.raises(NotSupportedError, match="which is no table of Parquet files"):
+        session.sql("SELECT k FROM here").to_arrow()
+    with pytest.raises(NotSupportedError, match="queries that start together"):
+        session.query_set("SELECT k FROM here; SELECT k + 1 AS k FROM here")
+
+
+def test_explain(tables: Tables) -> None:
+    session = tables.session
+    session.set("runtime", "spark")
+    text = WINDOWS["sliding"].format(s=tables.stream("few late"))
+    query = session.sql(text)
+    assert "runtime: spark (SET runtime = 'spark': by time," in query.explain()
+    assert query.to_arrow().num_rows > 0
+    assert "tasks on Spark" in query.explain("analyze")
+
+
+def test_statistics_that_lie(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups_of = parts.groups_of
+
+    def lying(files: Any, time: str | None) -> list[Any]:
+        return [replace(g, high=(g.high or 0) - 1) for g in groups_of(files, time)]
+
+    monkeypatch.setattr(parts, "groups_of", lying)
+    text = WINDOWS["tumbling"].format(s=tables.stream("few late"))
+    with pytest.raises(CatalogError, match=r"the statistics in the footer of .* do not hold"):
+        answer(tables.session, text, "spark", 2)
