@@ -148,7 +148,7 @@ class SparkRun:
             )
         self._session = found.relation.catalog.session()
         made = input_of(name, source.relation, files)
-        if made.scanned:
+        if made.scanned > 1:  # the first row group has none before it
             self.on_notice(
                 f"the footers of {source.name} do not tell the watermarks behind"
                 f" {made.scanned:,} of its {len(made.groups):,} row groups: their times are read"

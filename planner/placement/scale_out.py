@@ -34,8 +34,6 @@ from cql.planner.nodes.physical import (
 class ByRows:
     """Each task takes consecutive rows: the plan keeps no state."""
 
-    why: str = "no operator keeps a state"
-
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
@@ -46,7 +44,6 @@ class ByTime:
     step: int
     offset: int
     overlap: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def placement(plan: PhysicalPlan) -> Placement:
     if _passes(plan.root):
         return ByRows()
     if isinstance(node, WidAggregateExec) and node.window is not None:
-        return _by_time(plan, node, node.window)
+        return _by_time(node, node.window)
     return _whole_for(node)
 
 
@@ -94,8 +91,11 @@ def chosen(plan: PhysicalPlan) -> RuntimeChoice:
             position=placed.pos,
             hint=placed.hint or "SET runtime = 'auto' runs the query here",
         )
-    how = "by time" if isinstance(placed, ByTime) else "by rows"
-    return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}, {placed.why}")
+    if isinstance(placed, ByTime):
+        how = "tasks by time, each with the windows that end in its range"
+    else:
+        how = "tasks by rows: no operator keeps a state"
+    return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}")
 
 
 def _refused(plan: PhysicalPlan) -> Whole | None:
@@ -132,7 +132,7 @@ def _passes(node: Physical) -> bool:
     return isinstance(node, FilterExec | ProjectExec) and _passes(node.input)
 
 
-def _by_time(plan: PhysicalPlan, node: WidAggregateExec, window: Window) -> Placement:
+def _by_time(node: WidAggregateExec, window: Window) -> Placement:
     below = node.input
     stack = [below]
     while stack:
@@ -152,12 +152,10 @@ def _by_time(plan: PhysicalPlan, node: WidAggregateExec, window: Window) -> Plac
         return Whole("an input has no watermark")
     if not all(_is_time(below, window.wa)):
         return Whole("the window's time is computed, and files state no bounds of it")
-    if window.kind is WindowKind.CUMULATE:
-        why = "windows that begin together lie in one range"
-        return ByTime(window.range, window.offset, 0, why)
+    if window.kind is WindowKind.CUMULATE:  # windows that begin together lie in one range
+        return ByTime(window.range, window.offset, 0)
     overlap = max(window.range - window.slide, 0)
-    why = "a window has the rows of its time alone"
-    return ByTime(window.slide, window.offset + window.range, overlap, why)
+    return ByTime(window.slide, window.offset + window.range, overlap)
 
 
 def _is_time(node: Physical, column: int) -> list[bool]:

@@ -270,7 +270,7 @@ def test_explain(tables: Tables) -> None:
     session.set("runtime", "spark")
     text = WINDOWS["sliding"].format(s=tables.stream("few late"))
     query = session.sql(text)
-    assert "runtime: spark (SET runtime = 'spark': by time," in query.explain()
+    assert "runtime: spark (SET runtime = 'spark': tasks by time," in query.explain()
     assert query.to_arrow().num_rows > 0
     assert "tasks on Spark" in query.explain("analyze")
 
