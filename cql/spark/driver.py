@@ -23,6 +23,7 @@ from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 from cql.planner.placement.scale_out import ByTime, placement
+from cql.spark.package import ship
 from cql.spark.parts import TASK_ROWS, Input, by_rows, by_time, input_of
 from cql.spark.worker import ERROR, ROWS, run_tasks, unpacked
 
@@ -65,6 +66,7 @@ class SparkRun:
 
     def _results(self, tasks: Sequence[str]) -> Iterator[pa.RecordBatch]:
         context = self._session.sparkContext
+        ship(context)
         wave = WAVE * context.defaultParallelism
         job = self._job.to_json()
         for begin in range(0, len(tasks), wave):

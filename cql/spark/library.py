@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from cql.base.code_hash import code_hash
+from cql.base.own_code import code_hash
 
 #: Libraries that parse texts and decide what a kernel computes.
 LIBRARIES = ("numba", "llvmlite", "numpy", "pyarrow", "sqlglot")

@@ -11,7 +11,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from cql.base.code_hash import code_hash
+from cql.base.own_code import code_hash
 
 #: The files of this folder that affect machine code.
 COMPILERS = ("compile_speed.py", "decorators.py", "pipeline.py")
@@ -61,7 +61,7 @@ def cache_folder(setting: str = "on") -> Path:
 @cache
 def temporary_folder() -> Path:
     """A folder that the process removes at its exit; forked processes can use it until then."""
-    folder, process = Path(tempfile.mkdtemp(prefix="cql-kernels-")), os.getpid()
+    folder, process = Path(tempfile.mkdtemp(prefix="cql-")), os.getpid()
 
     def remove() -> None:
         if os.getpid() == process:

@@ -15,11 +15,20 @@ from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, Position
 from cql.planner.nodes.expr import Call, Column, Literal, conjunction
 from cql.planner.nodes.physical import (
+    BucketExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    MergeUnionExec,
+    NumberExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
+    PunctuatedSortExec,
     RuntimeChoice,
+    SlackExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -27,6 +36,15 @@ from cql.planner.nodes.physical import (
     inputs,
     sources,
     with_input,
+)
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    UnnestExec,
 )
 
 
@@ -55,6 +73,8 @@ class Whole:
     pos: Position | None = None
     hint: str | None = None
 
+
+JOINS = (OopJoinExec, AsofJoinExec, TableJoinExec, LookupExec, SubqueryJoinExec, WindowJoinExec)
 
 #: The runtime of plans that tasks of Spark share.
 RUNTIME = "spark"
@@ -176,8 +196,28 @@ def _is_time(node: Physical, column: int) -> list[bool]:
 
 
 def _whole_for(node: Physical) -> Whole:
-    name = type(node).__name__.removesuffix("Exec")
-    return Whole(f"{name} needs all rows", getattr(node, "pos", None))
+    if isinstance(node, WidAggregateExec):
+        what = "an aggregate without a window" if node.window is None else "a second aggregate"
+    elif isinstance(node, JOINS):
+        what = "a join"
+    else:
+        what = _CLAUSES.get(type(node), type(node).__name__.removesuffix("Exec"))
+    return Whole(f"{what} needs all rows", getattr(node, "pos", None))
+
+
+_CLAUSES = {
+    LimitExec: "LIMIT",
+    LateRowsExec: "LATE OUTPUT",
+    SortExec: "ORDER BY",
+    PunctuatedSortExec: "ORDER BY",
+    DupelimExec: "DISTINCT",
+    NumberExec: "a window of rows",
+    KeyWindowsExec: "a window of rows",
+    MergeUnionExec: "a union in order",
+    SlackExec: "a watermark from the order of arrival",
+    UnnestExec: "UNNEST",
+    BucketExec: "a window without an aggregate",
+}
 
 
 def restricted(root: Physical, low: int | None, high: int | None) -> Physical:

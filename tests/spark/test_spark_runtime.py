@@ -239,11 +239,14 @@ def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
     ("text", "why"),
     [
         ("SELECT k, count(*) AS n FROM {s} [SESSION 1 MINUTE] GROUP BY k", "sessions have no"),
-        ("SELECT count(*) AS n FROM {s}", "WidAggregate needs all rows"),
-        ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "needs all rows"),
-        ("SELECT k FROM {s} LIMIT 3", "Limit needs all rows"),
+        ("SELECT count(*) AS n FROM {s}", "an aggregate without a window needs all rows"),
+        ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "Stream needs all rows"),
+        ("SELECT k FROM {s} LIMIT 3", "LIMIT needs all rows"),
         ("SELECT k FROM {s} ON BAD ROW KEEP", "the ledger of bad rows"),
-        ("SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts", "needs all rows"),
+        (
+            "SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts",
+            "a join needs all rows",
+        ),
         ("SELECT 1 AS x", "reads no table"),
     ],
 )

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from importlib.resources import files
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
-from cql.base.code_hash import _modules
+from cql.base.own_code import code
 from cql.executor.codegen import module
 
 
@@ -68,8 +67,8 @@ def test_a_zip_has_one_cache_wherever_it_lies(tmp_path: Path) -> None:
         (tmp_path / place).mkdir()
         packed = tmp_path / place / "cql.zip"
         with zipfile.ZipFile(packed, "w") as archive:
-            for name, text in _modules(files("cql"), "cql"):
-                archive.writestr(name, text)
+            for name, text in code():
+                archive.writestr(f"cql/{name}", text)
         done = subprocess.run(
             [sys.executable, "-c", SHOW_CACHE, str(packed)],
             cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""The hash of this package's own code, from a folder or from a .zip."""
+"""This package's own code, from a folder or from a .zip."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import hashlib
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+
+
+def code() -> Iterator[tuple[str, bytes]]:
+    """The modules of the package: paths below it, and contents."""
+    for name, text in _modules(files("cql"), ""):
+        yield name.lstrip("/"), text
 
 
 def code_hash(*parts: str) -> str:
