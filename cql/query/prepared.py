@@ -95,7 +95,7 @@ def prepare(
         from cql.spark.job import in_place, job_of
 
         text = in_place(origin.source, origin.start, origin.start + len(origin.text))
-        return job_of(text, origin.context, plan_hash(plan.root))
+        return job_of(text, origin.context, plan_hash(plan.root), inserts=inserts)
 
     return PreparedQuery(
         text=origin.text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -46,6 +47,7 @@ class SparkRun:
         self._sources = sources(plan.root)
         self._reports: list[dict[str, Any]] = []
         self._inputs: list[Input] = []
+        self._groups_read: dict[Name, int] = {}
         self._session: Any = None
         self._group = f"cql-{uuid.uuid4()}"
         self._control = _Control()
@@ -78,17 +80,15 @@ class SparkRun:
     def _run_wave(
         self, context: Any, job: str, tasks: Sequence[str]
     ) -> Iterator[tuple[str, bytes]]:
-        with spark_call(self._session, "running tasks"):
-            context.setJobGroup(self._group, self._job.text.strip()[:200], interruptOnCancel=True)
-            try:
+        found: list[tuple[str, bytes]] = []
+        try:
+            with spark_call(self._session, "running tasks"), _group_of_jobs(context, self._group):
                 made = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
-                found: list[tuple[str, bytes]] = made.collect()
-            except BaseException:
-                context.cancelJobGroup(self._group)
+                found = made.collect()
+        except BaseException:
+            self._cancel()
+            if not self._stopped:
                 raise
-            finally:
-                context.setLocalProperty("spark.jobGroup.id", None)
-                context.setLocalProperty("spark.job.description", None)
         yield from found
 
     def _received(self, kind: str, sent: bytes) -> Iterator[pa.RecordBatch]:
@@ -107,15 +107,20 @@ class SparkRun:
     def _described(self) -> list[str]:
         """The tasks as JSON."""
         placed = placement(self._plan)
-        named = {id(source): self._named(source) for source in self._sources}
-        self._inputs = [self._input(source, named[id(source)]) for source in self._first_uses()]
+        self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
         rows = sum(one.rows for one in self._inputs)
         tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
         if isinstance(placed, ByTime):
             made = by_time(self._inputs, placed, tasks)
         else:
             made = by_rows(self._inputs, tasks)
-        return [json.dumps(task) for task in made]
+        described = []
+        for task in made:
+            described.append(json.dumps(task))
+            for name, part in task["parts"]:
+                read = self._groups_read.get(name, 0)
+                self._groups_read[name] = read + len(part["groups"])
+        return described
 
     def _first_uses(self) -> list[SourceExec]:
         """The sources, of those with the same name the first one."""
@@ -160,8 +165,13 @@ class SparkRun:
 
     def request_stop(self) -> None:
         self._stopped = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        """Cancels the tasks that run, unless Spark itself has ended."""
         if self._session is not None and self._finished is None:
-            self._session.sparkContext.cancelJobGroup(self._group)
+            with contextlib.suppress(Exception):
+                self._session.sparkContext.cancelJobGroup(self._group)
 
     # ----------------------------------------------------------------- reports
 
@@ -183,10 +193,15 @@ class SparkRun:
         return Progress(rows_in, self._rows_out, late, 0, None, total, elapsed)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """For each input, its rows and those of them that tasks read (some twice); for each
-        operator, what it left out."""
+        """For each input its rows and row groups, and how many row groups the tasks read: some are
+        read by several tasks."""
         return [
-            {"operator": source.name, "rows_in": one.rows, "row_groups": len(one.groups)}
+            {
+                "operator": source.name,
+                "rows_in": one.rows,
+                "row_groups": len(one.groups),
+                "row_groups_read": self._groups_read.get(one.name, 0),
+            }
             for source, one in zip(self._first_uses(), self._inputs, strict=False)
         ]
 
@@ -239,6 +254,22 @@ class SparkRun:
 
     def kernel_sources(self) -> Mapping[str, str]:
         return {}
+
+
+#: The properties of a thread that ``setJobGroup`` sets.
+_OF_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
+
+@contextlib.contextmanager
+def _group_of_jobs(context: Any, group: str) -> Iterator[None]:
+    """In the ``with`` block, the jobs of this thread belong to ``group``."""
+    before = [context.getLocalProperty(name) for name in _OF_GROUP]
+    context.setJobGroup(group, "cql: tasks of a query", interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for name, value in zip(_OF_GROUP, before, strict=True):
+            context.setLocalProperty(name, value)
 
 
 class _Control:

@@ -149,9 +149,9 @@ class Job:
         )
 
 
-def job_of(text: str, context: Context, plan: str) -> Job:
+def job_of(text: str, context: Context, plan: str, *, inserts: bool) -> Job:
     """The job of a bound statement; see ``Job`` for ``text`` and ``plan``. ``context`` is the one
-    with which the statement was bound."""
+    with which the statement was bound; ``inserts``: it is an INSERT."""
     words, views, streams = _closure(text, context)
     return Job(
         text,
@@ -161,7 +161,7 @@ def job_of(text: str, context: Context, plan: str) -> Job:
         views,
         streams,
         {n: f for n, f in context.functions.items() if n in words},
-        {n: None if r is None else described(r) for n, r in context.relations.items()},
+        {n: None if r is None else _described(r, inserts) for n, r in context.relations.items()},
         plan,
     )
 
@@ -194,9 +194,10 @@ def in_place(source: str, start: int, end: int) -> str:
     return re.sub(r"[^\n]", " ", source[:start]) + source[start:end]
 
 
-def described(relation: Relation) -> TaskRelation:
-    """``relation`` without its data."""
+def _described(relation: Relation, inserts: bool) -> TaskRelation:
+    """``relation`` without its data. Only an INSERT asks for defaults, which take Spark long."""
     schema = relation.schema
+    defaults = [f.name for f in schema if inserts and relation.has_default(f.name)]
     return TaskRelation(
         relation.name,
         relation.kind,
@@ -205,7 +206,7 @@ def described(relation: Relation) -> TaskRelation:
         relation.bounded,
         relation.statistics,
         dict(relation.unsupported),
-        frozenset(f.name for f in schema if relation.has_default(f.name)),
+        frozenset(defaults),
     )
 
 

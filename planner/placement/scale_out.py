@@ -23,6 +23,7 @@ from cql.planner.nodes.physical import (
     LimitExec,
     MergeUnionExec,
     NumberExec,
+    OnTimeExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
@@ -31,6 +32,7 @@ from cql.planner.nodes.physical import (
     SlackExec,
     SortExec,
     SourceExec,
+    StreamExec,
     UnionExec,
     WidAggregateExec,
     inputs,
@@ -217,6 +219,9 @@ _CLAUSES = {
     SlackExec: "a watermark from the order of arrival",
     UnnestExec: "UNNEST",
     BucketExec: "a window without an aggregate",
+    UnionExec: "a union without a window",
+    StreamExec: "a relation",
+    OnTimeExec: "a relation",
 }
 
 

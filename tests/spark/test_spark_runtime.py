@@ -240,7 +240,7 @@ def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
     [
         ("SELECT k, count(*) AS n FROM {s} [SESSION 1 MINUTE] GROUP BY k", "sessions have no"),
         ("SELECT count(*) AS n FROM {s}", "an aggregate without a window needs all rows"),
-        ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "Stream needs all rows"),
+        ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "a relation needs all rows"),
         ("SELECT k FROM {s} LIMIT 3", "LIMIT needs all rows"),
         ("SELECT k FROM {s} ON BAD ROW KEEP", "the ledger of bad rows"),
         (

@@ -14,13 +14,16 @@ import pyarrow as pa
 import pytest
 
 import cql
+from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.sources import TableSource
 from cql.errors import CatalogError
+from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import BLOCK_ROWS
-from cql.planner.nodes.catalog import Progress
+from cql.planner.nodes.catalog import Progress, Statistics, StreamSpec
 from cql.session.session import Session
+from cql.spark.job import TaskRelation
 from tests.reference.naive_progress import NEVER, Column, believed
 from tests.support.runtimes import RUNTIMES, named
 
@@ -251,3 +254,76 @@ def test_a_watermark_for_each_value_is_not_supported() -> None:
         text = "SELECT k, count(*) AS n FROM s [RANGE 5 SLIDE 5] GROUP BY k"
         with pytest.raises(CatalogError, match="PUNCTUATE BY: rows that bring watermarks"):
             session.sql(text).to_arrow()
+
+
+# ------------------------------------------------------------------ without a run
+
+
+def relation_of(stream: Stream) -> TaskRelation:
+    """The stream as a task knows it."""
+    progress = Progress("t", stream.slack, max_advance=stream.most)
+    schema = Schema((Field("t", BIGINT), Field("k", BIGINT), Field("v", BIGINT)))
+    spec = StreamSpec((progress,))
+    return TaskRelation(("s",), "stream", schema, spec, True, Statistics(), {})
+
+
+def times_in(table: pa.Table) -> tuple[Any, Any]:
+    column = table["t"].combine_chunks()
+    return column.fill_null(0).to_numpy(), column.is_valid().cast(pa.uint8()).to_numpy()
+
+
+@pytest.mark.parametrize("most", [None, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pass_gives_the_watermarks_and_the_late_rows_of_a_run(
+    seed: int, most: int | None
+) -> None:
+    """Cut anywhere, with the state behind each part given to the next one as numbers."""
+    stream = Stream("s", disordered(f"pass {seed}", slack=4), 4, most)
+    relation = relation_of(stream)
+    assert relation.stream is not None
+    (progress,) = relation.stream.progress
+    rng = random.Random(seed)
+    made, late, state = [], 0, None
+    at = 0
+    while at < stream.whole.num_rows:
+        part = stream.whole.slice(at, rng.choice((1, 2, 3, 70)))
+        watermarks = WatermarkPass(relation, progress)
+        if state is not None:
+            watermarks.state = state
+        made += watermarks.take(*times_in(part)).tolist()
+        late += watermarks.attribute.late_rows
+        state = watermarks.state
+        at += part.num_rows
+    least = np.iinfo(np.int64).min
+    assert [None if m == least else m for m in made] == stream.marked["before"].to_pylist()
+    with connected() as session:
+        stream.declare(session, stream.whole)
+        query = session.sql("SELECT t, k FROM s")
+        query.to_arrow()
+    assert {"rows": late} == {kind: n for (_, kind), n in late_of(query).items()}
+
+
+@pytest.mark.parametrize("most", [None, 50])
+def test_the_greatest_time_of_a_part_gives_the_state_behind_it(most: int | None) -> None:
+    """Where it does not suffice, ``skip`` says so."""
+    skipped = 0
+    for seed in range(40):
+        stream = Stream("s", disordered(f"skip {seed}", 300, slack=4), 4, most)
+        relation = relation_of(stream)
+        assert relation.stream is not None
+        (progress,) = relation.stream.progress
+        taking, skipping = (WatermarkPass(relation, progress) for _ in range(2))
+        for at in range(0, 300, 20):
+            part = stream.whole.slice(at, 20)
+            times, valid = times_in(part)
+            before = taking.state
+            taking.take(times, valid)
+            skipping.state = before
+            if skipping.skip(int(times[valid != 0].max())):
+                skipped += 1
+                assert skipping.attribute.watermark() == taking.attribute.watermark()
+                rest = times_in(stream.whole.slice(at + 20))
+                again = WatermarkPass(relation, progress)
+                again.state = taking.state
+                assert again.take(*rest).tolist() == skipping.take(*rest).tolist()
+    assert skipped > 200
