@@ -111,7 +111,7 @@ class SparkRun:
         rows = sum(one.rows for one in self._inputs)
         tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
         if isinstance(placed, ByTime):
-            made = by_time(self._inputs, placed, tasks)
+            made = by_time(self._inputs, self._reach(placed), placed, tasks)
         else:
             made = by_rows(self._inputs, tasks)
         described = []
@@ -121,6 +121,14 @@ class SparkRun:
                 read = self._groups_read.get(name, 0)
                 self._groups_read[name] = read + len(part["groups"])
         return described
+
+    def _reach(self, placed: ByTime) -> dict[Name, tuple[int, int]]:
+        """How far each input is read around a range, for all its uses."""
+        made: dict[Name, tuple[int, int]] = {}
+        for source, (before, behind) in zip(self._sources, placed.reach, strict=True):
+            known = made.get(self._named(source), (0, 0))
+            made[self._named(source)] = max(known[0], before), max(known[1], behind)
+        return made
 
     def _first_uses(self) -> list[SourceExec]:
         """The sources, of those with the same name the first one."""

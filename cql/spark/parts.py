@@ -105,27 +105,33 @@ def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
     for n in range(tasks):
         picked = [(int(k), True) for k in np.flatnonzero(share == n)]
         if picked:
-            yield {"low": None, "high": None, "parts": [[one.name, one.part(picked, None, None)]]}
+            part = {**one.part(picked, None, None), "alone": None}
+            yield {"low": None, "high": None, "parts": [[one.name, part]]}
 
 
-def by_time(inputs: Sequence[Input], placed: ByTime, tasks: int) -> Iterator[Mapping[str, Any]]:
-    """Tasks of about the same number of rows, each with the windows that end in its range. A row
-    group belongs to the first task that reads rows of it without overlap."""
+def by_time(
+    inputs: Sequence[Input], reach: Mapping[Name, tuple[int, int]], placed: ByTime, tasks: int
+) -> Iterator[Mapping[str, Any]]:
+    """Tasks of about the same number of rows, each with a range of time; ``reach`` as in
+    ``ByTime``, by the name of the input. A row group belongs to the first task in whose range a row
+    of it lies."""
     bounds: list[int | None] = [None, *cuts(inputs, placed, tasks), None]
     owned: list[set[int]] = [set() for _ in inputs]
     for low, high in pairwise(bounds):
         parts = []
         for one, taken in zip(inputs, owned, strict=True):
-            least = None if low is None else low - placed.overlap
+            before, behind = reach[one.name]
+            least = None if low is None else low - before
+            most = None if high is None else high + behind
             picked = []
             for k, group in enumerate(one.groups):
-                reads = _reads(group, least, high)
                 owns = k not in taken and _reads(group, low, high)
                 if owns:
                     taken.add(k)
-                if reads or owns:
+                if owns or _reads(group, least, most):
                     picked.append((k, owns))
-            parts.append([one.name, one.part(picked, least, high)])
+            part = one.part(picked, least, most)
+            parts.append([one.name, {**part, "alone": [low, high] if placed.alone else None}])
         yield {"low": low, "high": high, "parts": parts}
 
 

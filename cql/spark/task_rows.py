@@ -43,13 +43,15 @@ class TaskGroup:
 class Part:
     """The part of a table that one task reads: the rows of ``groups`` with a time from ``low`` on
     and below ``high`` (None: no bound). Watermarks above ``high`` are of no use to the task.
-    ``stream`` has the clauses with which the query reads the table."""
+    ``stream`` has the clauses with which the query reads the table. ``alone``: the range of the
+    task; late rows outside of it belong to other tasks, and are left out."""
 
     files: Files
     stream: StreamSpec | None
     groups: tuple[TaskGroup, ...]
     low: int | None = None
     high: int | None = None
+    alone: tuple[int | None, int | None] | None = None
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Part:
@@ -58,7 +60,8 @@ class Part:
         ]
         stream = None if data["stream"] is None else spec_from_json(data["stream"])
         files = files_from_json(data["files"])
-        return Part(files, stream, tuple(groups), data["low"], data["high"])
+        alone = None if data["alone"] is None else tuple(data["alone"])
+        return Part(files, stream, tuple(groups), data["low"], data["high"], alone)
 
 
 class PartSource:
@@ -138,11 +141,10 @@ class _TimedRows:
         before = watermarks.take(times, valid)
         _check(found.group, times, valid, self._part.files)
         low, high = self._part.low, self._part.high
-        kept = np.ones(len(times), np.bool_)
-        if low is not None:
-            kept &= times >= low
+        kept = _between(times, low, high)
+        if self._part.alone is not None:
+            kept &= (times >= before) | _between(times, *self._part.alone)
         if high is not None:
-            kept &= times < high
             np.minimum(before, high, out=before)
         if valid is not None:
             kept[valid == 0] = found.owned
@@ -150,6 +152,17 @@ class _TimedRows:
             [*batch.columns, pa.array(before)], names=[*batch.schema.names, BEFORE]
         )
         return made if kept.all() else made.filter(pa.array(kept))
+
+
+def _between(
+    times: npt.NDArray[np.int64], low: int | None, high: int | None
+) -> npt.NDArray[np.bool_]:
+    kept = np.ones(len(times), np.bool_)
+    if low is not None:
+        kept &= times >= low
+    if high is not None:
+        kept &= times < high
+    return kept
 
 
 def storage_of(

@@ -37,17 +37,20 @@ from cql.planner.nodes.physical import (
     WidAggregateExec,
     inputs,
     sources,
+    walk,
     with_input,
 )
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import (
     AsofJoinExec,
+    BandExec,
     LookupExec,
     OopJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.optimize.join_condition import NO_BOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,15 @@ class ByRows:
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """Each task computes the windows that end in a range of time. Ranges end at ``offset`` plus a
-    multiple of ``step``; a task reads rows from ``overlap`` before its range on (units of the event
-    time)."""
+    """Each task computes the windows that end in a range of time, or the pairs of a join whose rows
+    of one input lie in it. Ranges end at ``offset`` plus a multiple of ``step``. ``reach``: of each
+    source, how far before and behind its range a task reads (units of the event time). ``alone``:
+    operators leave out every late row, so that a task needs no late rows of other ranges."""
 
     step: int
     offset: int
-    overlap: int
+    reach: tuple[tuple[int, int], ...]
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Whole:
     hint: str | None = None
 
 
+#: Operators that rows pass one by one.
+PASSING = (SourceExec, FilterExec, ProjectExec, UnionExec)
 JOINS = (OopJoinExec, AsofJoinExec, TableJoinExec, LookupExec, SubqueryJoinExec, WindowJoinExec)
 
 #: The runtime of plans that tasks of Spark share.
@@ -89,18 +96,23 @@ def placement(plan: PhysicalPlan) -> Placement:
     unknown = _refused(plan)
     if unknown is not None:
         return unknown
-    node = plan.root
+    node = passed(plan.root)
+    if isinstance(node, SourceExec):
+        return ByRows()
+    if isinstance(node, SortExec) and node.window_end is not None:
+        node = passed(node.input)
+    if isinstance(node, WidAggregateExec) and node.window is not None:
+        return _windows(node, node.window)
+    if isinstance(node, OopJoinExec) and node is passed(plan.root):
+        return _pairs(node)
+    return _whole_for(node)
+
+
+def passed(node: Physical) -> Physical:
+    """``node``, or the operator below its filters and projections."""
     while isinstance(node, FilterExec | ProjectExec):
         node = node.input
-    if isinstance(node, SortExec) and node.window_end is not None:
-        node = node.input
-        while isinstance(node, FilterExec | ProjectExec):
-            node = node.input
-    if _passes(plan.root):
-        return ByRows()
-    if isinstance(node, WidAggregateExec) and node.window is not None:
-        return _by_time(node, node.window)
-    return _whole_for(node)
+    return node
 
 
 def chosen(plan: PhysicalPlan) -> RuntimeChoice:
@@ -114,7 +126,9 @@ def chosen(plan: PhysicalPlan) -> RuntimeChoice:
             hint=placed.hint or "SET runtime = 'auto' runs the query here",
         )
     if isinstance(placed, ByTime):
-        how = "tasks by time, each with the windows that end in its range"
+        how = "tasks by time, each with the " + (
+            "pairs of its range" if placed.alone else "windows that end in its range"
+        )
     else:
         how = "tasks by rows: no operator keeps a state"
     return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}")
@@ -147,21 +161,10 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
     return None
 
 
-def _passes(node: Physical) -> bool:
-    """Whether rows pass through ``node`` one by one."""
-    if isinstance(node, SourceExec):
-        return True
-    return isinstance(node, FilterExec | ProjectExec) and _passes(node.input)
-
-
-def _by_time(node: WidAggregateExec, window: Window) -> Placement:
-    below = node.input
-    stack = [below]
-    while stack:
-        found = stack.pop()
-        if not isinstance(found, SourceExec | FilterExec | ProjectExec | UnionExec):
-            return _whole_for(found)
-        stack += inputs(found)
+def _windows(node: WidAggregateExec, window: Window) -> Placement:
+    stateful = _first_other(node.input, PASSING)
+    if stateful is not None:
+        return _whole_for(stateful)
     if window.kind not in (WindowKind.SLIDING, WindowKind.CUMULATE):
         return Whole("sessions have no bounds that are known beforehand")
     if window.zone is not None:
@@ -170,14 +173,49 @@ def _by_time(node: WidAggregateExec, window: Window) -> Placement:
         return Whole("a value of a column has its own watermark")
     assert window.range is not None
     assert window.slide is not None
-    if any(not s.progress for s in sources(below)) or window.wa is None:
-        return Whole("an input has no watermark")
-    if not all(_is_time(below, window.wa)):
-        return Whole("the window's time is computed, and files state no bounds of it")
+    if window.wa is None or not all(_is_time(node.input, window.wa)):
+        return Whole("the window's time is no stored time with a watermark")
+    count = len(sources(node))
     if window.kind is WindowKind.CUMULATE:  # windows that begin together lie in one range
-        return ByTime(window.range, window.offset, 0)
+        return ByTime(window.range, window.offset, ((0, 0),) * count)
     overlap = max(window.range - window.slide, 0)
-    return ByTime(window.slide, window.offset + window.range, overlap)
+    return ByTime(window.slide, window.offset + window.range, ((overlap, 0),) * count)
+
+
+def _pairs(node: OopJoinExec) -> Placement:
+    """A join by the time of the input whose rows leave without partners, else by that of the left
+    input."""
+    band = node.band
+    kinds = (*PASSING, OnTimeExec)
+    stateful = _first_other(node.left, kinds) or _first_other(node.right, kinds)
+    if stateful is not None:
+        return _whole_for(stateful)
+    if node.kind == "full":
+        return Whole("a FULL JOIN has rows without partners on both sides", node.pos)
+    if band is None or NO_BOUND in (abs(band.low), abs(band.high)):
+        return Whole("the join has no time bound on both sides", node.pos)
+    times = [*_is_time(node.left, band.left), *_is_time(node.right, band.right)]
+    if not all(times) or node.left.schema[band.left].type != node.right.schema[band.right].type:
+        return Whole("a time of the join is no stored time with a watermark", node.pos)
+    near, far = ((0, 0), (max(-band.low, 0), max(band.high, 0)))
+    if owner(node) == 1:
+        near, far = ((max(band.high, 0), max(-band.low, 0)), (0, 0))
+    reach: dict[int, tuple[int, int]] = {}
+    for side, (before, behind) in ((node.left, near), (node.right, far)):
+        for source in sources(side):
+            known = reach.get(id(source), (0, 0))
+            reach[id(source)] = max(known[0], before), max(known[1], behind)
+    return ByTime(1, 0, tuple(reach[id(s)] for s in sources(node)), alone=True)
+
+
+def owner(node: OopJoinExec) -> int:
+    """The input whose rows decide which task computes a pair: 0 for the left, 1 for the right."""
+    return int(node.kind == "right")
+
+
+def _first_other(node: Physical, kinds: tuple[type, ...]) -> Physical | None:
+    """The first operator of ``node`` that is none of ``kinds``."""
+    return next((found for found in walk(node) if not isinstance(found, kinds)), None)
 
 
 def _is_time(node: Physical, column: int) -> list[bool]:
@@ -192,7 +230,7 @@ def _is_time(node: Physical, column: int) -> list[bool]:
             return _is_time(node.input, expr.index)
         case UnionExec():
             return [is_time for below in node.inputs for is_time in _is_time(below, column)]
-        case FilterExec():
+        case FilterExec() | OnTimeExec():
             return _is_time(node.input, column)
     return [False]
 
@@ -226,20 +264,51 @@ _CLAUSES = {
 
 
 def restricted(root: Physical, low: int | None, high: int | None) -> Physical:
-    """The plan of one task of ``ByTime``: the windows that end above ``low`` and not above
-    ``high`` (None: no bound)."""
-    if not isinstance(root, WidAggregateExec):
-        return with_input(root, tuple(restricted(child, low, high) for child in inputs(root)))
-    window, made = root.window, root
+    """The plan of one task of ``ByTime`` (None: no bound): the windows that end above ``low`` and
+    not above ``high``, or the pairs with a row from ``low`` on and below ``high``."""
+    match root:
+        case WidAggregateExec():
+            return _restricted_windows(root, low, high)
+        case OopJoinExec(band=BandExec() as band):
+            side = owner(root)
+            column = (band.left, band.right)[side]
+            made = [root.left, root.right]
+            made[side] = _rows_within(made[side], column, low, high)
+            return with_input(root, (made[0], made[1]))
+    return with_input(root, tuple(restricted(child, low, high) for child in inputs(root)))
+
+
+def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | None) -> Physical:
+    window = node.window
     assert window is not None
     if low is not None and window.kind is WindowKind.SLIDING and window.overlap > 1:
-        made = replace(root, window=replace(window, since=low))
-    end = len(root.schema) - 2
-    field = root.schema[end]
-    column = Column(end, field.name, field.type, False)
+        node = replace(node, window=replace(window, since=low))
+    end = len(node.schema) - 2
+    return _within(node, end, ("gt", low), ("le", high))
+
+
+def _rows_within(node: Physical, column: int, low: int | None, high: int | None) -> Physical:
+    """The rows of ``node`` with a time from ``low`` on and below ``high``. The filter stands below
+    the operator that counts late rows, which keeps its place in the ledger."""
+    match node:
+        case ProjectExec():
+            expr = node.exprs[column]
+            assert isinstance(expr, Column)
+            return replace(node, input=_rows_within(node.input, expr.index, low, high))
+        case FilterExec():
+            return replace(node, input=_rows_within(node.input, column, low, high))
+        case OnTimeExec():
+            return replace(node, input=_within(node.input, column, ("ge", low), ("lt", high)))
+    return _within(node, column, ("ge", low), ("lt", high))
+
+
+def _within(node: Physical, column: int, *bounds: tuple[str, int | None]) -> Physical:
+    """The rows of ``node`` for which the comparisons of ``column`` hold; None: no bound."""
+    field = node.schema[column]
+    time = Column(column, field.name, field.type, False)
     parts = [
-        Call(fn, (column, Literal(bound, field.type)), BOOLEAN, False)
-        for fn, bound in (("gt", low), ("le", high))
+        Call(fn, (time, Literal(bound, field.type)), BOOLEAN, False)
+        for fn, bound in bounds
         if bound is not None
     ]
-    return FilterExec(made, conjunction(parts)) if parts else made
+    return FilterExec(node, conjunction(parts)) if parts else node

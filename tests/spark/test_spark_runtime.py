@@ -186,6 +186,35 @@ def test_window_operators(tables: Tables, operator: str) -> None:
     check(tables, "many late", text, (3,))
 
 
+BAND = "b.ts BETWEEN a.ts - INTERVAL 20 SECONDS AND a.ts + INTERVAL 5 SECONDS"
+JOINS = {
+    "inner": f"SELECT a.ts, a.v, b.v AS w FROM {{s}} AS a JOIN {{r}} AS b ON a.k = b.k AND {BAND}",
+    "left": f"SELECT a.ts, a.v, b.v AS w FROM {{s}} AS a LEFT JOIN {{r}} AS b ON a.k = b.k"
+    f" AND b.v < 20 AND {BAND}",
+    "right": f"SELECT a.v, b.ts, b.v AS w FROM {{s}} AS a RIGHT JOIN {{r}} AS b ON a.k = b.k"
+    f" AND a.v < 20 AND {BAND}",
+    "semi": f"SELECT a.ts, a.v FROM {{s}} AS a LEFT SEMI JOIN {{r}} AS b ON a.k = b.k"
+    f" AND b.v < 9 AND {BAND}",
+    "anti": f"SELECT a.ts, a.v FROM {{s}} AS a LEFT ANTI JOIN {{r}} AS b ON a.k = b.k"
+    f" AND b.v < 20 AND {BAND}",
+    "with itself": f"SELECT a.ts, a.v, b.v AS w FROM {{s}} AS a JOIN {{s}} AS b ON a.k = b.k"
+    f" AND {BAND} WHERE a.v < b.v",
+    "filtered": "SELECT a.ts, a.v + b.v AS w FROM (SELECT * FROM {s} WHERE v > 30) AS a JOIN"
+    f" (SELECT * FROM {{r}} WHERE v < 60) AS b ON a.k = b.k AND {BAND} WHERE a.v + b.v > 70",
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_joins_by_time(tables: Tables, name: str, full: bool) -> None:
+    text = JOINS[name].format(s=tables.stream("many late"), r=tables.stream("few late"))
+    rows, late = answer(tables.session, text, "depth_first")
+    assert rows.num_rows > 0
+    for count in (1, 2, 5, 16) if full else (1, 5):
+        made, ledger = answer(tables.session, text, "spark", count)
+        assert ledger == late
+        assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, rows.to_pylist()))
+
+
 def test_unions(tables: Tables) -> None:
     both = "(SELECT ts, k, v FROM {s} UNION ALL SELECT ts, k, v FROM " + tables.stream("many late")
     text = (
@@ -243,10 +272,9 @@ def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
         ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "a relation needs all rows"),
         ("SELECT k FROM {s} LIMIT 3", "LIMIT needs all rows"),
         ("SELECT k FROM {s} ON BAD ROW KEEP", "the ledger of bad rows"),
-        (
-            "SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts",
-            "a join needs all rows",
-        ),
+        ("SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts <= b.ts", "no time bound"),
+        ("SELECT a.k FROM {s} AS a FULL JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts", "a FULL JOIN"),
+        ("SELECT a.k FROM {s} AS a ASOF JOIN {s} AS b ON a.k = b.k AND a.ts >= b.ts", "a join"),
         ("SELECT 1 AS x", "reads no table"),
     ],
 )
