@@ -35,6 +35,7 @@ from cql.planner.nodes.physical import (
     StreamExec,
     UnionExec,
     WidAggregateExec,
+    WindowOperator,
     inputs,
     sources,
     walk,
@@ -162,24 +163,81 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
 
 
 def _windows(node: WidAggregateExec, window: Window) -> Placement:
-    stateful = _first_other(node.input, PASSING)
-    if stateful is not None:
-        return _whole_for(stateful)
     if window.kind not in (WindowKind.SLIDING, WindowKind.CUMULATE):
         return Whole("sessions have no bounds that are known beforehand")
     if window.zone is not None:
         return Whole(f"windows are days of {window.zone}")
     if node.by is not None:
         return Whole("a value of a column has its own watermark")
+    assert window.wa is not None
     assert window.range is not None
     assert window.slide is not None
-    if window.wa is None or not all(_is_time(node.input, window.wa)):
+    below = passed(node.input)
+    if isinstance(below, WidAggregateExec) and below.window is not None:
+        return _windows_of_windows(node, window, below)
+    stateful = _first_other(node.input, PASSING)
+    if stateful is not None:
+        return _whole_for(stateful)
+    if not all(_is_time(node.input, window.wa)):
         return Whole("the window's time is no stored time with a watermark")
+    if not _in_any_order(node) and _has_union(node):
+        return Whole("an aggregate depends on the order in which the rows of a union come")
     count = len(sources(node))
     if window.kind is WindowKind.CUMULATE:  # windows that begin together lie in one range
         return ByTime(window.range, window.offset, ((0, 0),) * count)
     overlap = max(window.range - window.slide, 0)
     return ByTime(window.slide, window.offset + window.range, ((overlap, 0),) * count)
+
+
+def _windows_of_windows(
+    node: WidAggregateExec, window: Window, below: WidAggregateExec
+) -> Placement:
+    """Windows over the results of windows: those that do not overlap hold the results that end in
+    their own time."""
+    assert below.window is not None
+    assert window.slide is not None
+    placed = _windows(below, below.window)
+    if not isinstance(placed, ByTime):
+        return placed
+    if window.range != window.slide or window.kind is not WindowKind.SLIDING:
+        return Whole("windows that overlap hold results of windows of other ranges")
+    if _column_of(node.input, window.wa) != len(below.schema) - 1:
+        return Whole("the time of the outer window is not the window_time of the inner one")
+    offset = window.offset + window.slide
+    if window.slide % placed.step or (offset - placed.offset) % placed.step:
+        return Whole("the outer windows do not end with inner ones")
+    by_history = below.operator in (WindowOperator.TWO_STACKS, WindowOperator.SUBTRACT)
+    if not _in_any_order(node) and (by_history or _has_union(below)):
+        return Whole("an aggregate depends on the order in which the groups of a window leave")
+    return ByTime(window.slide, offset, placed.reach)
+
+
+def _in_any_order(node: WidAggregateExec) -> bool:
+    """Whether the results are the same, bit by bit, in any order of the rows."""
+    return all(
+        call.fn in _ANY_ORDER
+        and call.function is None
+        and call.beside is None
+        and not any(arg.type.is_fraction for arg in call.args)
+        for call in node.calls
+    )
+
+
+_ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or", "sum", "avg"))
+
+
+def _has_union(node: Physical) -> bool:
+    return any(isinstance(found, UnionExec) for found in walk(node))
+
+
+def _column_of(node: Physical, column: int | None) -> int | None:
+    """The column below filters and projections that ``column`` is, None for a computed one."""
+    while column is not None and isinstance(node, FilterExec | ProjectExec):
+        if isinstance(node, ProjectExec):
+            expr = node.exprs[column]
+            column = expr.index if isinstance(expr, Column) else None
+        node = node.input
+    return column
 
 
 def _pairs(node: OopJoinExec) -> Placement:
@@ -281,6 +339,8 @@ def restricted(root: Physical, low: int | None, high: int | None) -> Physical:
 def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | None) -> Physical:
     window = node.window
     assert window is not None
+    if isinstance(passed(node.input), WidAggregateExec):
+        node = replace(node, input=restricted(node.input, low, high))
     if low is not None and window.kind is WindowKind.SLIDING and window.overlap > 1:
         node = replace(node, window=replace(window, since=low))
     end = len(node.schema) - 2

@@ -100,9 +100,12 @@ class PaneTerminal(AggregateTerminal):
         body = self.writer.kernel.body
         late = self.writer.kernel.counter("late_pairs")
         first = self._first_window("pane")
+        assert self.node.window is not None
+        least = Spans(self.writer, self.node.window).least()
         with body.block(f"for v in range({first} + skip, {self._last_window('pane')} + 1):"):
             with body.block(f"if {self._end_of('v')} <= own:"):
-                body.lines(f"{late} += 1", "continue")
+                counted = "1" if least is None else f"int64(v >= {least})"
+                body.lines(f"{late} += {counted}", "continue")
             body.line(f"sub = v - ({first})")
             body.line(f"w = 2 * v * {self._slide_panes} + 1")
             self._open_window(leave="break")
@@ -112,12 +115,8 @@ class PaneTerminal(AggregateTerminal):
         body.lines("sub = -1", "skip = 0", "continue")
 
     def _first_window(self, pane: str) -> str:
-        """The first window that holds a pane: the ceiling of (its end - RANGE) / SLIDE. Windows up
-        to ``Window.since`` do not count."""
-        first = f"-(({self._range_panes} - {pane} - 1) // {self._slide_panes})"
-        assert self.node.window is not None
-        least = Spans(self.writer, self.node.window).least()
-        return first if least is None else f"max({first}, {least})"
+        """The first window that holds a pane: the ceiling of (its end - RANGE) / SLIDE."""
+        return f"-(({self._range_panes} - {pane} - 1) // {self._slide_panes})"
 
     def _last_window(self, pane: str) -> str:
         return f"{pane} // {self._slide_panes}"
