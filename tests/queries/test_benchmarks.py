@@ -37,6 +37,7 @@ from benchmarks import (
     sliding,
     soak,
     spark_tables,
+    spark_tasks,
     split,
     tpcxbb,
     tpcxbb_scaling,
@@ -146,6 +147,17 @@ def test_beside_spark(make: Any, spark: Any, data: Path, options: Options, full:
     record = measured(make(ROWS, data, spark), options)
     assert {spark_tables.OURS, spark_tables.SPARK} <= set(names(record))
     assert all(limit["value"] > 0 for limit in record["limits"])
+    assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("name", spark_tasks.WORK)
+def test_tasks(name: str, spark: Any, data: Path, options: Options, full: bool) -> None:
+    if not full and name != "tumbling":
+        pytest.skip("with --full")
+    record = measured(spark_tasks.tasks(name, ROWS, data, spark), options)
+    assert {spark_tasks.TASKS, spark_tasks.SPARK, spark_tasks.HERE} == set(names(record))
     assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
 
 
