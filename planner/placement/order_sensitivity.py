@@ -50,7 +50,7 @@ def _needs_order(node: Physical, matters: bool) -> bool:
     be in order."""
     match node:
         case SortExec():
-            return not _is_total(node)
+            return not is_total(node)
         case WidAggregateExec():
             exact = all(_is_exact(call) for call in node.calls)
             read = (*node.keys, *(e for c in node.calls for e in _read_by(c)))
@@ -82,7 +82,7 @@ def _read_by(call: AggregateCall) -> Sequence[Expr]:
     return call.args if call.where is None else (*call.args, call.where)
 
 
-def _is_total(node: SortExec) -> bool:
+def is_total(node: SortExec) -> bool:
     """Whether no two rows of a window are equal in its keys."""
     unique = _unique(node.input)
     keys = {key.expr.index for key in node.keys if isinstance(key.expr, Column)}

@@ -52,6 +52,7 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.placement.order_sensitivity import is_total
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,12 @@ def placement(plan: PhysicalPlan) -> Placement:
     node = passed(plan.root)
     if isinstance(node, SourceExec):
         return ByRows()
-    if isinstance(node, SortExec) and node.window_end is not None:
-        node = passed(node.input)
+    sort = node if isinstance(node, SortExec) and node.window_end is not None else None
+    if sort is not None:
+        node = passed(sort.input)
     if isinstance(node, WidAggregateExec) and node.window is not None:
+        if sort is not None and not is_total(sort) and not _keeps_order(node):
+            return Whole("rows that are equal in ORDER BY leave in the order of all rows")
         return _windows(node, node.window)
     if isinstance(node, OopJoinExec) and node is passed(plan.root):
         return _pairs(node)
@@ -206,24 +210,29 @@ def _windows_of_windows(
     offset = window.offset + window.slide
     if window.slide % placed.step or (offset - placed.offset) % placed.step:
         return Whole("the outer windows do not end with inner ones")
-    by_history = below.operator in (WindowOperator.TWO_STACKS, WindowOperator.SUBTRACT)
-    if not _in_any_order(node) and (by_history or _has_union(below)):
+    if not _in_any_order(node) and not _keeps_order(below):
         return Whole("an aggregate depends on the order in which the groups of a window leave")
     return ByTime(window.slide, offset, placed.reach)
 
 
 def _in_any_order(node: WidAggregateExec) -> bool:
-    """Whether the results are the same, bit by bit, in any order of the rows."""
+    """Whether the results are the same in any order of the rows (sums of fractions: but for
+    rounding). A user's aggregate promises that itself."""
     return all(
-        call.fn in _ANY_ORDER
-        and call.function is None
-        and call.beside is None
-        and not any(arg.type.is_fraction for arg in call.args)
+        call.function is not None or (call.fn in _ANY_ORDER and call.beside is None)
         for call in node.calls
     )
 
 
 _ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or", "sum", "avg"))
+
+
+def _keeps_order(node: WidAggregateExec) -> bool:
+    """Whether the groups of a window leave a task in the order in which they leave a run over all
+    rows. Some operators take them as earlier windows left them, and the rows of several inputs come
+    in turns that depend on all rows."""
+    by_history = node.operator in (WindowOperator.TWO_STACKS, WindowOperator.SUBTRACT)
+    return not (by_history or node.adaptive or _has_union(node))
 
 
 def _has_union(node: Physical) -> bool:

@@ -287,6 +287,13 @@ def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
             "the order in which the rows of a union come",
         ),
         (
+            "SELECT /*+ window_operator(two_stacks) */ * FROM (SELECT *, ROW_NUMBER() OVER"
+            " (PARTITION BY window_start, window_end ORDER BY n) AS r FROM (SELECT k, max(v) AS n,"
+            " window_start, window_end FROM {s} [RANGE 2 MINUTES SLIDE 1 MINUTE] GROUP BY k))"
+            " WHERE r < 3",
+            "equal in ORDER BY",
+        ),
+        (
             "SELECT max(n) AS n, window_end FROM (SELECT count(*) AS n, window_time FROM {s} [RANGE"
             " 60 SECONDS SLIDE 60 SECONDS]) [RANGE 90 SECONDS SLIDE 90 SECONDS WA window_time]",
             "do not end with inner ones",
