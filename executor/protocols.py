@@ -48,8 +48,9 @@ class Block:
     punctuation between the rows, in order. ``bad`` are the unreadable rows, in order; offsets count
     them, ``batch`` lacks them. ``row_watermarks`` has, by column, the watermark before each row of
     ``batch`` (storage units, not descending; the least int64 stands for none): a part of a larger
-    stream brings the watermarks of the whole, and its rows advance none. A block without rows,
-    punctuation, marks or bad rows means "nothing yet" on an unbounded source."""
+    stream brings the watermarks of the whole, and its rows advance none. ``row_numbers`` are the
+    numbers that the rows of a part have in the whole. A block without rows, punctuation, marks or
+    bad rows means "nothing yet" on an unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
@@ -57,6 +58,7 @@ class Block:
     bad: tuple[BadInput, ...] = ()
     row_punctuation: tuple[Mark, ...] = ()
     row_watermarks: tuple[tuple[str, npt.NDArray[np.int64]], ...] = ()
+    row_numbers: npt.NDArray[np.int64] | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -18,17 +18,26 @@ from cql.planner.nodes.catalog import Statistics
 class RowWatermarks:
     """``inner``, of whose columns some are no columns of the stream: ``columns`` names, for each
     time column, the BIGINT column with the watermark before each row (storage units of the time
-    column; NULL: there is none yet). Rows come in the order of the whole stream, so that the
-    watermarks do not descend.
+    column; NULL: there is none yet). ``numbers`` names the column with the number of each row in
+    the whole stream. Rows come in the order of the whole stream, so that the watermarks do not
+    descend.
 
     The results for a part of a stream are exact only with the watermarks of the whole: between the
     rows of a part other rows have advanced them."""
 
-    def __init__(self, inner: DataSource, columns: Mapping[str, str], *, what: str) -> None:
+    def __init__(
+        self,
+        inner: DataSource,
+        columns: Mapping[str, str],
+        *,
+        what: str,
+        numbers: str | None = None,
+    ) -> None:
         self._inner = inner
+        self._numbers = numbers
         self._columns = {time.lower(): brought for time, brought in columns.items()}
         self._what = what
-        hidden = {name.lower() for name in columns.values()}
+        hidden = {name.lower() for name in (*columns.values(), numbers or "")}
         self.schema = Schema(tuple(f for f in inner.schema if f.name.lower() not in hidden))
 
     @property
@@ -44,15 +53,18 @@ class RowWatermarks:
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         brought = [(c, self._columns[c.lower()]) for c in columns if c.lower() in self._columns]
-        inner = self._inner.open([*columns, *(name for _, name in brought)], offset)
-        return _Reader(inner, [time for time, _ in brought], self._what)
+        hidden = [name for _, name in brought] + ([self._numbers] if self._numbers else [])
+        inner = self._inner.open([*columns, *hidden], offset)
+        return _Reader(inner, [time for time, _ in brought], bool(self._numbers), self._what)
 
 
 class _Reader:
-    """Turns the last columns of each batch into the watermarks of ``times``."""
+    """Turns the last columns of each batch into the watermarks of ``times``, and into the numbers
+    of the rows if these are ``numbered``."""
 
-    def __init__(self, inner: Reader, times: Sequence[str], what: str) -> None:
+    def __init__(self, inner: Reader, times: Sequence[str], numbered: bool, what: str) -> None:
         self._inner = inner
+        self._numbered = numbered
         self._times = times
         self._what = what
         self._last = [NEVER] * len(times)  # the watermark before the last row so far, by time
@@ -62,7 +74,7 @@ class _Reader:
         if block is None:
             return None
         batch = block.batch
-        width = batch.num_columns - len(self._times)
+        width = batch.num_columns - len(self._times) - self._numbered
         brought = [
             (time, batch.column(width + k).fill_null(NEVER).to_numpy())
             for k, time in enumerate(self._times)
@@ -74,8 +86,9 @@ class _Reader:
                     f"{self._what}: the watermarks of {time} descend",
                     hint="the rows of a part must come in the order of the whole stream",
                 )
+        numbers = batch.column(batch.num_columns - 1).to_numpy() if self._numbered else None
         rows = batch.select(range(width))
-        return replace(block, batch=rows, row_watermarks=tuple(brought))
+        return replace(block, batch=rows, row_watermarks=tuple(brought), row_numbers=numbers)
 
     def close(self) -> None:
         self._inner.close()

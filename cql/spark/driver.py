@@ -19,7 +19,8 @@ from cql.catalog.spark.catalog import SparkSource
 from cql.catalog.spark.session import spark_call
 from cql.errors import CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
-from cql.executor.ledgers import late_rows
+from cql.executor.ledgers import bad_rows, late_rows
+from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
@@ -198,7 +199,8 @@ class SparkRun:
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
         total = sum(one.rows for one in self._inputs) if self._inputs else None
         rows_in = sum(report["rows_in"] for report in self._reports)
-        return Progress(rows_in, self._rows_out, late, 0, None, total, elapsed)
+        bad = sum(report["bad"] for report in self._reports)
+        return Progress(rows_in, self._rows_out, late, bad, None, total, elapsed)
 
     def metrics(self) -> list[dict[str, Any]]:
         """For each input its rows and row groups, and how many row groups the tasks read: some are
@@ -245,11 +247,10 @@ class SparkRun:
         return Late(place, "rows", late, most, suggested)
 
     def bad_rows(self) -> pa.Table:
-        names = ("source", "operator", "reason", "text")
-        empty: dict[str, Any] = {name: pa.array([], pa.string()) for name in names}
-        return pa.table({**empty, "offset": pa.array([], pa.int64())}).select(
-            ["source", "offset", "operator", "reason", "text"]
-        )
+        """The ledgers of the tasks, in the order of the rows."""
+        found = [row for report in self._reports for row in report["bad_rows"]]
+        found.sort(key=lambda row: (row["source"] or "", row["offset"] or 0))
+        return pa.Table.from_pylist(found[:LEDGER_ROWS], schema=bad_rows.SCHEMA)
 
     def timing(self) -> Timing | None:
         return None

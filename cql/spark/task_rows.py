@@ -24,8 +24,9 @@ from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json
 from cql.spark.job import TaskRelation
 
-#: The column with the watermark before each row.
-BEFORE = "\0before"
+#: The columns with the watermark before each row, and with the number of each row in the table.
+BEFORE, NUMBER = "\0before", "\0number"
+HIDDEN = (Field(BEFORE, BIGINT), Field(NUMBER, BIGINT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class PartSource:
         self._relation = replace(relation, stream=part.stream)
         self._part = part
         self.counted: list[WatermarkPass | None] = []
-        self.schema = Schema((*relation.schema, Field(BEFORE, BIGINT)))
+        self.schema = Schema((*relation.schema, *HIDDEN))
 
     @property
     def unsupported(self) -> Mapping[str, str]:
@@ -90,16 +91,14 @@ class PartSource:
         return spec.progress[0].column if spec is not None and spec.progress else None
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
-        held = [c for c in columns if c != BEFORE]
-        schema = self._relation.schema
-        fields = [schema[i] for c in held if (i := schema.find(c)) is not None]
-        rows = None
-        if len(held) < len(columns):
-            fields.append(Field(BEFORE, BIGINT))
-            rows = _TimedRows(self._relation, self._part, held)
+        held = [c for c in columns if c not in (BEFORE, NUMBER)]
+        wanted = Schema(
+            tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
+        )
+        rows = _TimedRows(self._relation, self._part, held) if BEFORE in columns else None
         self.counted.append(None if rows is None else rows.counted)
         slices = Prefetch(self._slices(held, rows), "cql reading a part")
-        return SliceReader(slices, Schema(tuple(fields)), f"table {self._part.files.table}")
+        return SliceReader(slices, wanted, f"table {self._part.files.table}")
 
     def _slices(self, columns: list[str], timed: _TimedRows | None) -> Generator[Slice, None, None]:
         groups = self._part.groups
@@ -115,7 +114,9 @@ class PartSource:
                 at, begun = found.group.first, place
                 if timed is not None:
                     timed.begin(found)
-            yield Slice(at, batch if timed is None else timed.rows(batch, found))
+            rows = batch if timed is None else timed.with_watermarks(batch, found)
+            rows = _with(rows, NUMBER, np.arange(at, at + batch.num_rows))
+            yield Slice(at, rows if timed is None else timed.kept(rows, found))
             at += batch.num_rows
 
 
@@ -128,30 +129,39 @@ class _TimedRows:
         self.counted = WatermarkPass(relation, progress)
         self._other = WatermarkPass(relation, progress)
         self._part = part
+        self._times = self._before = np.empty(0, np.int64)
+        self._valid: npt.NDArray[np.uint8] | None = None
         self._time = [c.lower() for c in columns].index(progress.column.lower())
 
     def begin(self, found: TaskGroup) -> None:
         for watermarks in (self.counted, self._other):
             watermarks.state = list(found.state)
 
-    def rows(self, batch: pa.RecordBatch, found: TaskGroup) -> pa.RecordBatch:
-        """The rows of the part, with their watermarks."""
+    def with_watermarks(self, batch: pa.RecordBatch, found: TaskGroup) -> pa.RecordBatch:
         watermarks = self.counted if found.owned else self._other
-        times, valid = storage_of(batch.column(self._time))
-        before = watermarks.take(times, valid)
-        _check(found.group, times, valid, self._part.files)
-        low, high = self._part.low, self._part.high
-        kept = _between(times, low, high)
-        if self._part.alone is not None:
-            kept &= (times >= before) | _between(times, *self._part.alone)
-        if high is not None:
-            np.minimum(before, high, out=before)
-        if valid is not None:
-            kept[valid == 0] = found.owned
-        made = pa.RecordBatch.from_arrays(
-            [*batch.columns, pa.array(before)], names=[*batch.schema.names, BEFORE]
+        self._times, self._valid = storage_of(batch.column(self._time))
+        _check(found.group, self._times, self._valid, self._part.files)
+        self._before = watermarks.take(self._times, self._valid)
+        high = self._part.high
+        return _with(
+            batch, BEFORE, self._before if high is None else np.minimum(self._before, high)
         )
-        return made if kept.all() else made.filter(pa.array(kept))
+
+    def kept(self, batch: pa.RecordBatch, found: TaskGroup) -> pa.RecordBatch:
+        """The rows of the part, of those that ``with_watermarks`` took last."""
+        part, times = self._part, self._times
+        kept = _between(times, part.low, part.high)
+        if part.alone is not None:
+            kept &= (times >= self._before) | _between(times, *part.alone)
+        if self._valid is not None:
+            kept[self._valid == 0] = found.owned
+        return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _with(batch: pa.RecordBatch, name: str, values: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, pa.array(values)], names=[*batch.schema.names, name]
+    )
 
 
 def _between(

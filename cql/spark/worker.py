@@ -18,7 +18,7 @@ from cql.planner.nodes.statements import Name
 from cql.query.run import Run
 from cql.spark.job import Job
 from cql.spark.task import run_of
-from cql.spark.task_rows import BEFORE, Part, PartSource
+from cql.spark.task_rows import BEFORE, NUMBER, Part, PartSource
 
 #: What a task sends: results as an Arrow stream, and at its end its report or its error as JSON.
 ROWS, REPORT, ERROR = "rows", "report", "error"
@@ -58,7 +58,7 @@ def _run_task(job: Job, task: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 def _timed(name: Name, part: PartSource) -> Source:
     columns = {} if part.time is None else {part.time: BEFORE}
-    return RowWatermarks(part, columns, what=f"stream {'.'.join(name)}")
+    return RowWatermarks(part, columns, what=f"stream {'.'.join(name)}", numbers=NUMBER)
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
@@ -90,7 +90,8 @@ def unpacked(sent: bytes) -> Iterator[pa.RecordBatch]:
 def _report(run: Run, parts: Mapping[Name, PartSource], notices: list[str]) -> dict[str, Any]:
     """The figures of a task. ``inputs``: by the name of an input, for each time that it was opened,
     the rows that the task owns, its late rows, their greatest lateness, and rows by their distance
-    below the highest time. ``operators``: what each operator left out."""
+    below the highest time. ``operators``: what each operator left out. ``bad``: the number of bad
+    rows, and the ledger of the first ones."""
     progress = run.progress()
     return {
         "rows_in": progress.rows_in,
@@ -101,6 +102,8 @@ def _report(run: Run, parts: Mapping[Name, PartSource], notices: list[str]) -> d
             for entry in run.late().to_pylist()
             if entry["kind"] in ("pairs", "left out")
         ],
+        "bad": progress.bad,
+        "bad_rows": run.bad_rows().to_pylist(),
         "notices": notices,
     }
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+import pyarrow as pa
+
 from cql.base.call_timeout import SETTING
 from cql.errors import CatalogError, RunError
 from cql.executor.graph.graph import SINK, Graph
@@ -25,6 +27,16 @@ from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, so
 
 #: All bad rows are counted; this many keep their details.
 LEDGER_ROWS = 10_000
+#: The columns of the ledger (``BadRow``).
+SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("offset", pa.int64()),
+        ("operator", pa.string()),
+        ("reason", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 _LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
 
 

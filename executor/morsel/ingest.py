@@ -65,7 +65,10 @@ class Loaded:
 
     def place(self, row: int) -> int:
         """The index of a row in the input, bad rows and punctuation rows included."""
-        return self.offset + place_among(self.block.bad, self.separated.place(row))
+        place = self.separated.place(row)
+        if self.block.row_numbers is not None:
+            return int(self.block.row_numbers[place])
+        return self.offset + place_among(self.block.bad, place)
 
 
 @dataclass(slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from cql.executor.kernels.morsel_layout import INFINITY
-from cql.executor.ledgers import late_rows
+from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
 from cql.executor.operators.flow.replicas import first_of
@@ -242,16 +242,8 @@ class QueryRun:
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (``ledgers.bad_rows``); ``progress().bad`` counts all of them."""
-        bad = self._execution.bad.of_query(self._number)
-        return pa.table(
-            {
-                "source": pa.array([b.source for b in bad], pa.string()),
-                "offset": pa.array([b.offset for b in bad], pa.int64()),
-                "operator": pa.array([b.operator for b in bad], pa.string()),
-                "reason": pa.array([b.reason for b in bad], pa.string()),
-                "text": pa.array([b.text for b in bad], pa.string()),
-            }
-        )
+        found = self._execution.bad.of_query(self._number)
+        return pa.Table.from_pylist([asdict(row) for row in found], schema=bad_rows.SCHEMA)
 
     def kernel_sources(self) -> dict[str, str]:
         """The generated source of each stage, by operator."""

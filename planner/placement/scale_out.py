@@ -95,9 +95,14 @@ Placement: TypeAlias = ByRows | ByTime | Whole
 
 def placement(plan: PhysicalPlan) -> Placement:
     """The placement of a plan over bounded inputs."""
-    unknown = _refused(plan)
-    if unknown is not None:
-        return unknown
+    placed = _refused(plan) or _placed(plan)
+    twice = isinstance(placed, ByTime) and any(map(any, placed.reach))
+    if plan.keep_bad_rows and twice:
+        return Whole("several tasks read a row, and ON BAD ROW KEEP counts it once")
+    return placed
+
+
+def _placed(plan: PhysicalPlan) -> Placement:
     node = passed(plan.root)
     if isinstance(node, SourceExec):
         return ByRows()
@@ -158,11 +163,6 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
         return Whole("the query reads no table")
     if plan.changelog:
         return Whole("the result is a relation that changes")
-    if plan.keep_bad_rows:
-        return Whole(
-            "the ledger of bad rows numbers the rows of the whole input",
-            hint="ON BAD ROW FAIL",
-        )
     return None
 
 

@@ -229,6 +229,98 @@ def test_unions(tables: Tables) -> None:
     check(tables, "few late", text + " GROUP BY k", (1, 4), in_order=False)
 
 
+def test_a_plain_table(tables: Tables) -> None:
+    tables.stream("few late")
+    text = "SELECT ts, v FROM default.few_late_rows WHERE v < 50"
+    assert answer(tables.session, text, "spark", 3) == answer(tables.session, text, "depth_first")
+
+
+def test_an_empty_table(spark: Any, tables: Tables) -> None:
+    session = tables.session
+    spark.sql("CREATE TABLE default.nothing (ts timestamp, k bigint, v bigint) USING parquet")
+    session.sql("CREATE OR REPLACE STREAM default.silent FROM TABLE default.nothing ORDERED BY ts")
+    for text in (
+        "SELECT k FROM default.silent",
+        "SELECT k, count(*) AS n, window_end FROM default.silent [RANGE 1 MINUTE SLIDE 1 MINUTE]"
+        " GROUP BY k",
+        "SELECT a.k FROM default.silent AS a JOIN default.silent AS b ON a.ts = b.ts",
+    ):
+        rows, late = answer(session, text, "depth_first")
+        made, ledger = answer(session, text, "spark", 4)
+        assert (made.num_rows, made.schema, ledger) == (0, rows.schema, late)
+
+
+def test_a_partitioned_table(spark: Any, tables: Tables) -> None:
+    """The column of a partition comes from the folder's name; files are read in its order."""
+    session = tables.session
+    stream = tables.stream("ordered")
+    spark.sql(
+        "CREATE TABLE default.by_day (ts timestamp, v bigint, k bigint) USING parquet"
+        " PARTITIONED BY (k)"
+    )
+    session.set("runtime", "auto")
+    session.sql(f"INSERT INTO default.by_day SELECT ts, v, k FROM {stream}")
+    session.sql(
+        "CREATE OR REPLACE STREAM default.days FROM TABLE default.by_day"
+        " WATERMARK FOR ts AS ts - INTERVAL 1 HOURS"
+    )
+    text = (
+        "SELECT k, count(*) AS n, window_end FROM default.days [RANGE 2 MINUTES SLIDE 1 MINUTE]"
+        " GROUP BY k"
+    )
+    rows, late = answer(session, text, "depth_first")
+    made, ledger = answer(session, text, "spark", 4)
+    assert (rows.num_rows > 0, late) == (True, ledger)
+    assert made.equals(rows)
+
+
+@pytest.fixture(scope="module")
+def timeless(spark: Any, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A stream in which some rows have no time."""
+    some = disordered("null", 300, slack=1.0)
+    times = some["ts"].to_pylist()
+    for row in (3, 49, 50, 217, 218):
+        times[row] = None
+    table = some.set_column(0, "ts", pa.array(times, SCHEMA.field("ts").type))
+    name = stored(spark, tmp_path_factory.mktemp("timeless") / "timeless", table, 50)
+    tables.session.sql(
+        f"CREATE OR REPLACE STREAM default.timeless FROM TABLE {name}"
+        " WATERMARK FOR ts AS ts - INTERVAL 1 SECONDS"
+    )
+    return "default.timeless"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WINDOWS["tumbling"],
+        "SELECT k, 100 / (v - 50) AS q FROM {s}",
+        "SELECT k, sum(100 / (v - 50)) AS q, window_end FROM {s} [RANGE 1 MINUTE SLIDE 1 MINUTE]"
+        " GROUP BY k",
+    ],
+)
+def test_bad_rows(tables: Tables, timeless: str, text: str) -> None:
+    session, text = tables.session, text.format(s=timeless)
+    reported = []
+    for runtime in ("depth_first", "spark"):
+        with pytest.raises(RunError) as caught:
+            answer(session, text, runtime, 4)
+        reported.append((caught.value.position, caught.value.message, caught.value.hint))
+    assert reported[0] == reported[1]
+    assert "in the row at offset" in reported[0][1]
+    kept = []
+    for runtime in ("depth_first", "spark"):
+        session.set("runtime", runtime)
+        session.set("partitions", 4)
+        query = session.sql(f"{text} ON BAD ROW KEEP")
+        rows = query.to_arrow()
+        ledger = sorted(query.bad_rows().to_pylist(), key=lambda row: row["offset"])
+        late = [e["count"] for e in query.late().to_pylist() if e["kind"] in ("rows", "pairs")]
+        kept.append((rows, ledger, query.progress().bad, late))
+    assert kept[0] == kept[1]
+    assert kept[0][2] == len(kept[0][1]) > 1
+
+
 def test_a_query_with_all_that_travels(tables: Tables) -> None:
     session = tables.session
     session.function(scaled)
@@ -277,7 +369,10 @@ def test_an_error_has_its_place_in_the_text(tables: Tables) -> None:
         ("SELECT count(*) AS n FROM {s}", "an aggregate without a window needs all rows"),
         ("SELECT ISTREAM k FROM {s} [RANGE 1 MINUTE]", "a relation needs all rows"),
         ("SELECT k FROM {s} LIMIT 3", "LIMIT needs all rows"),
-        ("SELECT k FROM {s} ON BAD ROW KEEP", "the ledger of bad rows"),
+        (
+            "SELECT max(v) AS m FROM {s} [RANGE 2 MINUTES SLIDE 1 MINUTE] ON BAD ROW KEEP",
+            "several tasks read a row",
+        ),
         ("SELECT a.k FROM {s} AS a JOIN {s} AS b ON a.k = b.k AND a.ts <= b.ts", "no time bound"),
         ("SELECT a.k FROM {s} AS a FULL JOIN {s} AS b ON a.k = b.k AND a.ts = b.ts", "a FULL JOIN"),
         ("SELECT a.k FROM {s} AS a ASOF JOIN {s} AS b ON a.k = b.k AND a.ts >= b.ts", "a join"),
