@@ -108,13 +108,15 @@ def test_kernels_import_only_the_library(found: dict[str, Any]) -> None:
 
 
 FORBIDDEN = {"eval", "exec", "compile", "__import__"}
-#: The calls that start a process or load a module: (file, called name).
+#: The calls that start a process or define what users wrote: (file, called name).
 ALLOWED = {
     ("catalog/spark/java.py", "run"),
     ("catalog/spark/session.py", "Popen"),
     ("executor/codegen/module.py", "exec_module"),
     ("executor/jit/compiler_process.py", "Popen"),
     ("cql/functions/declare.py", "exec_module"),  # a file of functions that the user names
+    ("cql/spark/functions.py", "compile"),  # the user's functions, as source for another process
+    ("cql/spark/functions.py", "exec"),
 }
 
 
@@ -130,12 +132,12 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
 
 @pytest.mark.slow
 def test_the_engine_never_evaluates() -> None:
-    """The engine calls no eval, exec or compile. Only the calls in ``ALLOWED`` start processes, and
-    only two files send SQL to Spark."""
+    """Only the calls in ``ALLOWED`` start processes or call eval, exec or compile, and only two
+    files send SQL to Spark."""
     for file, call in _calls():
         match call.func:
             case ast.Name(id=name):
-                assert name not in FORBIDDEN, file
+                assert name not in FORBIDDEN or (file, name) in ALLOWED, file
             case ast.Attribute(value=ast.Name(id="os"), attr=name):
                 assert name not in ("system", "popen"), file
             case ast.Attribute(value=ast.Name(id="subprocess" | "pickle" as module), attr=name):
