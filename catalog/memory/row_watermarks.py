@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.catalog.sources import DataSource
@@ -75,10 +78,7 @@ class _Reader:
             return None
         batch = block.batch
         width = batch.num_columns - len(self._times) - self._numbered
-        brought = [
-            (time, batch.column(width + k).fill_null(NEVER).to_numpy())
-            for k, time in enumerate(self._times)
-        ]
+        brought = [(time, _marks(batch.column(width + k))) for k, time in enumerate(self._times)]
         for k, (time, marks) in enumerate(brought):
             before, self._last[k] = self._last[k], max(self._last[k], *marks[-1:].tolist())
             if np.any(marks[:1] < before) or np.any(marks[1:] < marks[:-1]):
@@ -92,3 +92,9 @@ class _Reader:
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _marks(column: pa.Array[Any]) -> npt.NDArray[np.int64]:
+    held = column.fill_null(NEVER) if column.null_count else column  # fill_null is no view
+    marks: npt.NDArray[np.int64] = held.to_numpy()
+    return marks

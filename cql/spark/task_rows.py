@@ -183,8 +183,8 @@ def storage_of(
     if column.null_count:
         valid = column.is_valid().cast(pa.uint8()).to_numpy()
     kind = column.type
-    flat = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
-    numbers = flat.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    flat = (column.cast(pa.int32()) if pa.types.is_date32(kind) else column).cast(pa.int64())
+    numbers = (flat.fill_null(0) if column.null_count else flat).to_numpy()
     return np.ascontiguousarray(numbers, np.int64), valid
 
 
