@@ -157,8 +157,8 @@ class SparkRun:
         files = found.relation.files() if isinstance(found, SparkSource) else None
         if not isinstance(found, SparkSource) or files is None or files.format != "parquet":
             raise NotSupportedError(
-                f"runtime = 'spark': reading {source.name} in parts is not supported, which is no"
-                " table of Parquet files in Spark's catalog",
+                f"runtime = 'spark' is not supported for {source.name}: it is no table of Parquet"
+                " files in Spark's catalog",
                 position=source.pos,
                 hint="SET runtime = 'auto' runs the query here",
             )

@@ -408,7 +408,7 @@ def test_other_data_is_refused(tables: Tables) -> None:
     session = tables.session
     session.register_table("here", pa.table({"k": [1, 2]}), replace=True)
     session.set("runtime", "spark")
-    with pytest.raises(NotSupportedError, match="which is no table of Parquet files"):
+    with pytest.raises(NotSupportedError, match="it is no table of Parquet files"):
         session.sql("SELECT k FROM here").to_arrow()
     with pytest.raises(NotSupportedError, match="queries that start together"):
         session.query_set("SELECT k FROM here; SELECT k + 1 AS k FROM here")
