@@ -78,7 +78,7 @@ def _prepared(job: Job, sources: Mapping[Name, Source]) -> PreparedQuery:
     if plan_hash(prepared.plan.root) != job.plan:
         raise PlanError(
             "this process plans the query in another way than the process that sent it",
-            hint="please report this query: it is a fault of the planner",
+            hint="run the statement again if a table has changed since; else please report it",
         )
     return prepared
 

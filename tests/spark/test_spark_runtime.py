@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -227,6 +228,41 @@ def test_unions(tables: Tables) -> None:
         f"SELECT k, count(*) AS n, window_end FROM {both}) [RANGE 2 MINUTES SLIDE 1 MINUTE WA ts]"
     )
     check(tables, "few late", text + " GROUP BY k", (1, 4), in_order=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sql", "clause", "window"),
+    [
+        (pa.int64(), "bigint", "ORDERED BY ts WITHIN 3", "[RANGE 100 SLIDE 20]"),
+        (pa.int32(), "int", "ORDERED BY ts IN SECONDS WITHIN 3 SECONDS", "[RANGE 60 SLIDE 60]"),
+        (pa.date32(), "date", "ORDERED BY ts WITHIN 2 DAYS", "[RANGE 14 DAYS SLIDE 7 DAYS]"),
+        (pa.timestamp("us"), "timestamp_ntz", "ORDERED BY ts WITHIN 3 SECONDS", None),
+        (pa.timestamp("ms", "UTC"), "timestamp", "ORDERED BY ts WITHIN 3 SECONDS", None),
+        (pa.timestamp("ns", "UTC"), "timestamp", "ORDERED BY ts WITHIN 3 SECONDS", None),
+    ],
+    ids=str,
+)
+def test_times_of_all_types(
+    spark: Any, tables: Tables, tmp_path: Path, kind: Any, sql: str, clause: str, window: str | None
+) -> None:
+    rng = np.random.default_rng(5)
+    now = 1000 + np.arange(900) // 3 - rng.integers(0, 6, 900)
+    scale = {"us": SECOND, "ms": 1000, "ns": 1000 * SECOND}.get(getattr(kind, "unit", ""), 1)
+    numbers = pa.array(now * (scale if window is None else 1))
+    times = numbers.cast(pa.int32()).cast(kind) if kind == pa.date32() else numbers.cast(kind)
+    name = "t_" + re.sub(r"\W+", "_", str(kind))
+    (tmp_path / "rows").mkdir()
+    for n in range(3):
+        part = pa.table({"ts": times, "k": pa.array(now % 5)}).slice(300 * n, 300)
+        pq.write_table(part, tmp_path / "rows" / f"{n}.parquet", row_group_size=70)
+    where = (tmp_path / "rows").as_uri()
+    spark.sql(f"CREATE TABLE default.{name} (ts {sql}, k bigint) USING parquet LOCATION '{where}'")
+    tables.session.sql(f"CREATE STREAM default.s{name} FROM TABLE default.{name} {clause}")
+    window = window or "[RANGE 100 SECONDS SLIDE 20 SECONDS]"
+    text = f"SELECT k, count(*) AS n, window_end FROM default.s{name} {window} GROUP BY k"
+    rows, late = answer(tables.session, text, "depth_first")
+    assert rows.num_rows > 10
+    assert answer(tables.session, text, "spark", 4) == (rows, late)
 
 
 def test_a_plain_table(tables: Tables) -> None:
