@@ -219,6 +219,21 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _code_of(code: CodeType) -> tuple[object, ...]:
-    """What a function does, without its place in a file."""
-    constants = tuple(_code_of(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
-    return code.co_name, code.co_code, constants, code.co_names, code.co_varnames
+    """What a function does, without its place in a file. Imports around a function decide how its
+    calls of methods are compiled; that does not count."""
+    steps = tuple(
+        (_ALIKE.get(step.opname, step.opname), None if step.opcode in _JUMPS else _value_of(step))
+        for step in dis.get_instructions(code)
+        if step.opname not in _EMPTY
+    )
+    return code.co_name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], steps
+
+
+def _value_of(step: dis.Instruction) -> object:
+    value = step.argval
+    return _code_of(value) if isinstance(value, CodeType) else repr(value)
+
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+_ALIKE = {"LOAD_METHOD": "LOAD_ATTR"}
+_EMPTY = frozenset(("CACHE", "NOP", "PRECALL", "PUSH_NULL", "RESUME"))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import linecache
 import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ import pytest
 
 import cql
 from cql.errors import CqlError, NotSupportedError, PlanError, RunError
+from cql.functions.declare import load
 from cql.planner.nodes.physical import sources
 from cql.query.query import Query
 from cql.session.session import Session
@@ -197,6 +201,28 @@ def test_equal_sources_are_one_function() -> None:
     declared = cql.function(scaled)
     first, second = (function_from_json(function_to_json(declared)) for _ in range(2))
     assert first.function is second.function
+
+
+def waits(x: int) -> int:
+    time.sleep(0)
+    return random.Random(x).randrange(5) + len(json.dumps([x]))
+
+
+def test_methods_of_imported_modules_travel(session: Session) -> None:
+    session.register_functions([waits])
+    check(session, "SELECT waits(k) AS a FROM s")
+
+
+def test_changed_sources_do_not_travel(session: Session, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for line in ("return x - 1", "return x + 2", "return abs(x + 1)", "return x + y"):
+        file.write_text("y = 1\n\n\ndef more(x: int) -> int:\n    return x + 1\n", "utf-8")
+        module = load(file)
+        file.write_text(f"y = 1\n\n\ndef more(x: int) -> int:\n    {line}\n", "utf-8")
+        linecache.checkcache()
+        session.register_function("more", module.more, ["bigint"], "bigint")
+        with pytest.raises(NotSupportedError, match="whose source has changed"):
+            session.sql("SELECT more(k) AS a FROM s")._prepared.job().to_json()
 
 
 def test_a_lambda_does_not_travel(session: Session) -> None:

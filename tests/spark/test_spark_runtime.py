@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import random
 import re
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -458,6 +461,31 @@ def test_explain(tables: Tables) -> None:
     assert "runtime: spark (SET runtime = 'spark': tasks by time," in query.explain()
     assert query.to_arrow().num_rows > 0
     assert "tasks on Spark" in query.explain("analyze")
+
+
+def slow(x: int) -> int:
+    time.sleep(0.01)
+    return x
+
+
+def test_stop_cancels_the_tasks(spark: Any, tables: Tables) -> None:
+    """4,000 rows take 20 seconds on two cores."""
+    session = tables.session
+    session.register_function("slow", slow)
+    session.set("runtime", "spark")
+    session.set("partitions", 16)
+    query = session.sql(f"SELECT slow(v) AS v FROM {tables.stream('few late')}")
+    reading = threading.Thread(target=lambda: collections.deque(query, maxlen=0))
+    tracker = spark.sparkContext.statusTracker()
+    reading.start()
+    while not tracker.getActiveJobsIds():
+        reading.join(0.05)
+        assert reading.is_alive()
+    query.stop()
+    reading.join(60)
+    assert not reading.is_alive()
+    assert query.status == "stopped"
+    assert not tracker.getActiveJobsIds()
 
 
 def test_statistics_that_lie(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
