@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import pyarrow as pa
 from cql import errors
 from cql.catalog.spark.catalog import SparkSource
 from cql.catalog.spark.session import spark_call
-from cql.errors import CqlError, NotSupportedError, Position, RunError
+from cql.errors import CatalogError, CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers.bad_rows import LEDGER_ROWS
@@ -86,8 +87,10 @@ class SparkRun:
             with spark_call(self._session, "running tasks"), _group_of_jobs(context, self._group):
                 made = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
                 found = made.collect()
-        except BaseException:
+        except BaseException as error:
             self._cancel()
+            if (lacking := _lacking(error)) is not None:
+                raise lacking from error
             if not self._stopped:
                 raise
         yield from found
@@ -263,6 +266,18 @@ class SparkRun:
 
     def kernel_sources(self) -> Mapping[str, str]:
         return {}
+
+
+def _lacking(error: BaseException) -> CatalogError | None:
+    """An error that names the library that Spark's workers cannot import; None for other errors."""
+    found = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error.__cause__))
+    if found is None:
+        return None
+    return CatalogError(
+        f"the Python of Spark's executors has no module {found[1]}",
+        hint="install cql-streams for it (PYSPARK_PYTHON), or ship an environment that has it"
+        " (spark.archives)",
+    )
 
 
 #: The properties of a thread that ``setJobGroup`` sets.

@@ -6,6 +6,7 @@ import collections
 import itertools
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -461,6 +462,17 @@ def test_explain(tables: Tables) -> None:
     assert "runtime: spark (SET runtime = 'spark': tasks by time," in query.explain()
     assert query.to_arrow().num_rows > 0
     assert "tasks on Spark" in query.explain("analyze")
+
+
+def test_executors_without_our_libraries(
+    spark: Any, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n', "utf-8")
+    bare.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
+    with pytest.raises(CatalogError, match=r"the Python of Spark's executors has no module \w+"):
+        answer(tables.session, ROWS["all"].format(s=tables.stream("one group")), "spark")
 
 
 def slow(x: int) -> int:
