@@ -222,9 +222,18 @@ def _message_of(error: Exception) -> str:
         with contextlib.suppress(Exception):
             while cause.getCause() is not None:
                 cause = cause.getCause()
-            return str(cause.toString()).split("\n")[0]
-    lines = [line for line in str(error).split("\n") if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
+            return _first_line(str(cause.toString()))
+    return _first_line(str(error)) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    """The first line; if a traceback of a Python worker follows, with the exception below it."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    for at, line in enumerate(lines):
+        if "Traceback (most recent call last)" in line:
+            raised = next((each for each in lines[at + 1 :] if not each[0].isspace()), "")
+            return f"a Python worker raised {raised}"
+    return lines[0].strip() if lines else ""
 
 
 def _own_of(session: Any) -> _Own | None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cql
+from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError, NotSupportedError, RunError
 from cql.session.session import Session
 from cql.spark import parts
@@ -473,6 +474,13 @@ def test_executors_without_our_libraries(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(CatalogError, match=r"the Python of Spark's executors has no module \w+"):
         answer(tables.session, ROWS["all"].format(s=tables.stream("one group")), "spark")
+
+
+def test_an_exception_of_a_worker_is_shown(spark: Any) -> None:
+    broken = spark.sparkContext.parallelize([0], 1).map(lambda x: 1 // x)
+    raised = pytest.raises(CatalogError, match="a Python worker raised ZeroDivisionError: integer")
+    with raised, spark_call(spark, "running tasks"):
+        broken.collect()
 
 
 def slow(x: int) -> int:
