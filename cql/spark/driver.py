@@ -91,7 +91,7 @@ class SparkRun:
             self._cancel()
             if (lacking := _lacking(error)) is not None:
                 raise lacking from error
-            if not self._stopped:
+            if not (self._stopped and isinstance(error, CatalogError)):
                 raise
         yield from found
 
@@ -166,7 +166,7 @@ class SparkRun:
                 hint="SET runtime = 'auto' runs the query here",
             )
         self._session = found.relation.catalog.session()
-        made = input_of(name, source.relation, files)
+        made = input_of(name, source, files)
         if made.scanned > 1:  # the first row group has none before it
             self.on_notice(
                 f"the footers of {source.name} do not tell the watermarks behind"
@@ -265,7 +265,10 @@ class SparkRun:
         return f"{len(self._reports):,} tasks on Spark"
 
     def kernel_sources(self) -> Mapping[str, str]:
-        return {}
+        raise NotSupportedError(
+            "EXPLAIN KERNEL is not supported under runtime = 'spark'",
+            hint="SET runtime = 'depth_first' shows the kernels that its tasks run",
+        )
 
 
 def _lacking(error: BaseException) -> CatalogError | None:

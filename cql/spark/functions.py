@@ -12,6 +12,8 @@ import dis
 import hashlib
 import inspect
 import linecache
+import os
+import sysconfig
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -176,10 +178,11 @@ def _is_installed(value: FunctionType | type) -> bool:
         return False
     if getattr(module, value.__name__, None) is not value:
         return False
-    return file is None or "site-packages" in file or file.startswith(_STANDARD)
+    return file is None or file.startswith(_LIBRARIES)
 
 
-_STANDARD = ast.__file__.rpartition("/")[0] + "/"
+#: The folders of the standard library and of installed packages.
+_LIBRARIES = tuple(sysconfig.get_path(p) + os.sep for p in ("stdlib", "purelib", "platlib"))
 
 
 def _functions(value: FunctionType | type) -> Iterator[FunctionType]:

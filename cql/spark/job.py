@@ -39,7 +39,7 @@ from cql.planner.nodes.declaration_json import (
 from cql.planner.nodes.expr import Literal, Value
 from cql.planner.nodes.statements import Name, NamedQuery
 from cql.spark.functions import function_from_json, function_to_json
-from cql.spark.library import library_hash
+from cql.spark.version import version_hash
 
 if TYPE_CHECKING:
     from cql.executor.protocols import Source
@@ -87,7 +87,7 @@ class Job:
     ``text`` is the statement at its place in the whole text, with spaces in place of all else, so
     that positions in errors hold. ``settings`` are those without their default. Of constants,
     views, streams and functions the job has those whose names occur in the texts. ``plan`` is
-    ``plan_hash`` of the operators, ``library`` the ``library_hash`` of the sender."""
+    ``plan_hash`` of the operators, ``version`` the ``version_hash`` of the sender."""
 
     text: str
     settings: Mapping[str, Any]
@@ -98,13 +98,13 @@ class Job:
     functions: Mapping[str, Declared]
     relations: Mapping[Name, TaskRelation | None]
     plan: str
-    library: str = field(default_factory=library_hash)
+    version: str = field(default_factory=version_hash)
 
     def to_json(self) -> str:
         """Raises NotSupportedError for a function that cannot travel."""
         return json.dumps(
             {
-                "library": self.library,
+                "version": self.version,
                 "plan": self.plan,
                 "text": self.text,
                 "settings": dict(self.settings),
@@ -126,10 +126,10 @@ class Job:
         """The job that ``to_json`` wrote. Raises CqlError for a job of another version of the
         library, before it reads anything else of it."""
         data = json.loads(text)
-        if data["library"] != library_hash():
+        if data["version"] != version_hash():
             raise CqlError(
                 "this process has another version of the library than the sender of the job:"
-                f" {library_hash()[:12]} here, {data['library'][:12]} there",
+                f" {version_hash()[:12]} here, {data['version'][:12]} there",
                 hint="install the same version for the executors",
             )
         return Job(
@@ -145,7 +145,7 @@ class Job:
                 for name, r in data["relations"]
             },
             data["plan"],
-            data["library"],
+            data["version"],
         )
 
 

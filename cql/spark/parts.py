@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from cql.catalog.spark.tables.row_groups import Group, files_to_json, groups_of
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.declaration_json import spec_to_json
+from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.scale_out import ByTime
 from cql.spark.task_rows import storage_of
@@ -42,17 +43,22 @@ class Input:
     def rows(self) -> int:
         return sum(group.rows for group in self.groups)
 
-    def part(self, picked: Sequence[tuple[int, bool]], low: int | None, high: int | None) -> Any:
-        """The description of a part (``task_rows.Part.from_json``): groups by their index in
-        ``groups``, each with whether the task owns it."""
+    def part(
+        self,
+        picked: Sequence[tuple[int, bool]],
+        low: int | None = None,
+        high: int | None = None,
+        alone: tuple[int | None, int | None] | None = None,
+    ) -> Mapping[str, Any]:
+        """The description of a part (``task_rows.Part``): groups by their index in ``groups``, each
+        with whether the task owns it."""
         used = sorted({self.groups[k].file for k, _ in picked})
         place = {file: n for n, file in enumerate(used)}
         held = replace(self.files, files=tuple(self.files.files[file] for file in used))
         groups = []
         for k, owned in picked:
-            g = self.groups[k]
-            fields = [place[g.file], g.index, g.first, g.rows, g.low, g.high, g.known, g.nulls]
-            groups.append([fields, list(self.states[k]), owned])
+            group = replace(self.groups[k], file=place[self.groups[k].file])
+            groups.append([astuple(group), self.states[k], owned])
         stream = self.relation.stream
         return {
             "files": files_to_json(held),
@@ -60,16 +66,18 @@ class Input:
             "groups": groups,
             "low": low,
             "high": high,
+            "alone": alone,
         }
 
 
-def input_of(name: Name, relation: Relation, files: Files) -> Input:
-    """Reads the footers of the files and, where these do not suffice, the time column."""
-    spec = relation.stream
-    if spec is None or not spec.progress:
+def input_of(name: Name, source: SourceExec, files: Files) -> Input:
+    """Reads the footers of the files and, where these do not suffice, the time column, if the query
+    reads it."""
+    relation = source.relation
+    if not source.progress:
         groups = groups_of(files, None)
         return Input(name, relation, files, tuple(groups), tuple(() for _ in groups))
-    (progress,) = spec.progress
+    ((_, progress),) = source.progress
     watermarks = WatermarkPass(relation, progress)
     groups, states, scanned = [], [], 0
     for group in groups_of(files, progress.column):
@@ -84,17 +92,16 @@ def input_of(name: Name, relation: Relation, files: Files) -> Input:
 
 def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -> Group:
     """The group with the bounds of its times, after a pass over them."""
-    low, high, nulls = None, None, False
+    low, high = None, None
     for _, batch in read_groups(files, [(group.file, [group.index])], [time]):
         times, valid = storage_of(batch.column(0))
         watermarks.take(times, valid)
         held = times if valid is None else times[valid != 0]
-        nulls |= valid is not None
         if len(held):
             least, most = int(held.min()), int(held.max())
             low = least if low is None else min(low, least)
             high = most if high is None else max(high, most)
-    return replace(group, low=low, high=high, known=True, nulls=nulls)
+    return replace(group, low=low, high=high, known=True)
 
 
 def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
@@ -105,8 +112,7 @@ def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
     for n in range(tasks):
         picked = [(int(k), True) for k in np.flatnonzero(share == n)]
         if picked:
-            part = {**one.part(picked, None, None), "alone": None}
-            yield {"low": None, "high": None, "parts": [[one.name, part]]}
+            yield {"low": None, "high": None, "parts": [[one.name, one.part(picked)]]}
 
 
 def by_time(
@@ -130,8 +136,8 @@ def by_time(
                     taken.add(k)
                 if owns or _reads(group, least, most):
                     picked.append((k, owns))
-            part = one.part(picked, least, most)
-            parts.append([one.name, {**part, "alone": [low, high] if placed.alone else None}])
+            alone = (low, high) if placed.alone else None
+            parts.append([one.name, one.part(picked, least, most, alone)])
         yield {"low": low, "high": high, "parts": parts}
 
 

@@ -95,7 +95,6 @@ def _report(run: Run, parts: Mapping[Name, PartSource], notices: list[str]) -> d
     progress = run.progress()
     return {
         "rows_in": progress.rows_in,
-        "rows_out": progress.rows_out,
         "inputs": [[name, list(map(_counts, part.counted))] for name, part in parts.items()],
         "operators": [
             [entry["place"], entry["kind"], entry["count"]]

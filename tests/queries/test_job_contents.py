@@ -267,7 +267,7 @@ def test_other_statements_of_a_text_stay(session: Session) -> None:
 
 def test_another_library_is_refused_by_name(session: Session) -> None:
     def older(data: Any) -> None:
-        data["library"] = "0" * 64
+        data["version"] = "0" * 64
 
     with pytest.raises(CqlError, match=r"another version of the library .* there"):
         sent(session.sql("SELECT k FROM s"), older)

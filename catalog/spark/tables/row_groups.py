@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cql.catalog.files.parquet_footer import row_groups
+from cql.catalog.files.parquet_footer import RowGroup, row_groups
 from cql.catalog.files.reading import guarded
 from cql.catalog.spark.tables.columns import find_column
 from cql.catalog.spark.tables.files import DataFile, Files, PartitionValue
@@ -25,8 +25,8 @@ class Group:
     the table of its first row, and its number of rows.
 
     ``low`` and ``high`` are the bounds of the time column, in units of the engine (timestamps in
-    microseconds), None if all times are NULL. ``known`` is False if the file does not state them.
-    ``nulls``: whether a time may be NULL."""
+    microseconds), None if all times are NULL. ``known`` is False if the file does not state
+    them."""
 
     file: int
     index: int
@@ -35,7 +35,6 @@ class Group:
     low: int | None = None
     high: int | None = None
     known: bool = False
-    nulls: bool = True
 
 
 def groups_of(files: Files, time: str | None) -> list[Group]:
@@ -45,39 +44,39 @@ def groups_of(files: Files, time: str | None) -> list[Group]:
     for index, file in enumerate(files.files):
         with guarded(file.path):
             held = row_groups(file.path, columns=time is not None)
-            name, factor = (None, None) if time is None else _time_column(files, file, time)
+            column = None if time is None else _time_column(files, file, time)
         for number, group in enumerate(held):
             made = Group(index, number, first, group.rows)
-            if name is not None and factor is not None:
-                made = _bounded(made, group.nulls.get(name), group.bounds.get(name), factor)
-            found.append(made)
+            found.append(made if column is None else _bounded(made, group, *column))
             first += group.rows
     return found
 
 
-def _bounded(
-    group: Group, nulls: int | None, bounds: tuple[int, int] | None, factor: float
-) -> Group:
-    if bounds is not None:
-        low, high = (int(b * factor) if factor >= 1 else b // round(1 / factor) for b in bounds)
-        return replace(group, low=low, high=high, known=True, nulls=nulls != 0)
-    return replace(group, known=nulls == group.rows)
+def _bounded(made: Group, group: RowGroup, name: str, times: int, over: int) -> Group:
+    bounds = group.bounds.get(name)
+    if bounds is None:
+        return replace(made, known=group.nulls.get(name) == group.rows)
+    low, high = (bound * times // over for bound in bounds)
+    return replace(made, low=low, high=high, known=True)
 
 
-def _time_column(files: Files, file: DataFile, time: str) -> tuple[str | None, float | None]:
-    """The file's name of column ``time``, and the factor from its unit to the engine's; None if its
+def _time_column(files: Files, file: DataFile, time: str) -> tuple[str, int, int] | None:
+    """The file's name of column ``time``, and the ratio of its unit to the engine's; None if its
     statistics do not say what a query reads."""
     with pq.ParquetFile(file.path) as opened:
         schema, legacy = opened.schema_arrow, is_legacy(opened)
     name = find_column(time, schema.names, files.case_sensitive)
     if name is None or legacy or time in files.partition_columns:
-        return None, None
+        return None
     kind = schema.field(name).type
     if pa.types.is_timestamp(kind):
-        return name, {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[kind.unit]
+        return name, *_UNITS[kind.unit]
     if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind):
-        return name, 1.0
-    return None, None
+        return name, 1, 1
+    return None
+
+
+_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def files_to_json(files: Files) -> dict[str, Any]:

@@ -372,13 +372,13 @@ def row_watermarks(attribute: int, times: int, valid: int, n: int, made: int) ->
     ``cut``."""
     a, t, marks = words(attribute, ATTRIBUTE), words(times, n), words(made, n)
     for i in range(n):
-        marks[i] = watermark(a)
         if valid != 0 and as_u8(valid, n)[i] == 0:
-            continue
-        if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t[i]):
             marks[i] = watermark(a)
             continue
+        begins = a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t[i])
         own = marks[i] = watermark(a)
+        if begins:
+            continue
         if t[i] < own:
             _count_late(a, own, t[i])
         elif a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t[i]):

@@ -1,4 +1,4 @@
-"""The hash of this library: two processes with the same hash give the same results."""
+"""The version of all code that decides a result: two processes with the same hash agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES = ("numba", "llvmlite", "numpy", "pyarrow", "sqlglot")
 
 
 @cache
-def library_hash() -> str:
+def version_hash() -> str:
     """The hash of the package's code, of Python's version and of the versions of the libraries that
     parse and compile, in hexadecimal digits."""
     parts = [code_hash(), f"python {sys.version_info[:2]}", *map(_version, LIBRARIES)]
