@@ -4,7 +4,6 @@ same rows."""
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -13,14 +12,12 @@ from pathlib import Path
 import pytest
 
 import cql
-from cql.dialect import to_sql
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.query.query import Query
 from cql.spark.job import Job
 from cql.spark.task import query_of
-from tests.support import dialect_corpus
 from tests.support.paths import ROOT
-from tests.support.query_files import RUNNING, declare
+from tests.support.query_files import RUNNING, planned
 
 
 def received(session: cql.Session, query: Query) -> Query:
@@ -28,18 +25,6 @@ def received(session: cql.Session, query: Query) -> Query:
     job = Job.from_json(query._prepared.job().to_json())
     found = {name: session._catalog.find(name) for name in job.relations}
     return query_of(job, {name: r.source() for name, r in found.items() if r is not None})
-
-
-def declared(session: cql.Session, path: Path) -> Query:
-    """The last query of a file, over random rows."""
-    text = path.read_text("utf-8")
-    declare(session, text, random.Random(0))
-    if path.stem == "insert_istream":
-        session.sql("CREATE TABLE fast (k INT, speed DOUBLE)")
-    before, query = dialect_corpus.script(text)
-    *_, made = session._statements(to_sql(query) if before else text)
-    assert isinstance(made, Query)
-    return made
 
 
 def rows_of(query: Query) -> Counter[str]:
@@ -54,7 +39,7 @@ def operators(query: Query) -> str:
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_task_plans_the_same(path: Path) -> None:
     with cql.connect(spark=False, runtime="ordered", workers=2, partitions=4) as session:
-        query = declared(session, path)
+        query = planned(session, path)
         assert operators(received(session, query)) == operators(query)
 
 
@@ -62,7 +47,7 @@ def test_a_task_plans_the_same(path: Path) -> None:
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_task_gives_the_rows(path: Path) -> None:
     with cql.connect(spark=False) as session:
-        query = declared(session, path)
+        query = planned(session, path)
         task = rows_of(received(session, query))
         if query.is_insert:
             query.insert()
@@ -73,7 +58,7 @@ def test_a_task_gives_the_rows(path: Path) -> None:
 def print_hashes() -> None:
     for path in RUNNING:
         with cql.connect(spark=False) as session:
-            print(plan_hash(declared(session, path)._plan.root))
+            print(plan_hash(planned(session, path)._plan.root))
 
 
 @pytest.mark.slow

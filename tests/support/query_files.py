@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from cql.dialect import parse, to_sql
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
+from cql.query.query import Query
 from tests.support import dialect_corpus
 
 FILES = dialect_corpus.query_files()
@@ -76,6 +78,18 @@ def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, 
             assert isinstance(bound, st.CreateView)
             names[f"{bound.definition.kind}s"][bound.name] = bound.definition
     return data, Context(**names)
+
+
+def planned(session: cql.Session, path: Path) -> Query:
+    """The query of a file over random rows, which has not run."""
+    text = path.read_text("utf-8")
+    declare(session, text, random.Random(0))
+    if path.stem == "insert_istream":
+        session.sql("CREATE TABLE fast (k INT, speed DOUBLE)")
+    before, query = dialect_corpus.script(text)
+    *_, made = session._statements(to_sql(query) if before else text)
+    assert isinstance(made, Query)
+    return made
 
 
 def column_of(values: list[Any], kind: DataType) -> pa.Array:
