@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,12 @@ from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
-from cql.planner.placement.scale_out import ByTime, placement
+from cql.planner.placement.scale_out import ByKey, ByTime, placement
 from cql.spark.package import ship
-from cql.spark.parts import TASK_ROWS, Input, by_rows, by_time, input_of
-from cql.spark.worker import ERROR, ROWS, run_tasks, unpacked
+from cql.spark.parts import TASK_ROWS, Input, Reading, by_key, by_rows, by_time, input_of
+from cql.spark.sent import ERROR, ROWS, Sent, unpacked
+from cql.spark.shuffle import run_part, split_rows
+from cql.spark.worker import run_tasks
 
 if TYPE_CHECKING:
     from cql.planner.nodes.statements import Name
@@ -64,29 +66,30 @@ class SparkRun:
         """Yields the results in the order of the tasks. Closing the iterator cancels the rest."""
         self._started = time.monotonic()
         try:
-            yield from self._results(self._described())
+            yield from self._results()
         finally:
             self._finished = time.monotonic()
 
-    def _results(self, tasks: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        context = self._session.sparkContext
-        ship(context)
-        wave = WAVE * context.defaultParallelism
-        job = self._job.to_json()
-        for begin in range(0, len(tasks), wave):
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        tasks = self._described()
+        if tasks is None:
+            return
+        wave = WAVE * self._session.sparkContext.defaultParallelism
+        for begin in range(0, tasks.getNumPartitions(), wave):
             if self._stopped:
                 return
-            for sent in self._run_wave(context, job, tasks[begin : begin + wave]):
+            for sent in self._run_wave(tasks, begin, wave):
                 yield from self._received(*sent)
 
-    def _run_wave(
-        self, context: Any, job: str, tasks: Sequence[str]
-    ) -> Iterator[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
+    def _run_wave(self, tasks: Any, begin: int, wave: int) -> Iterator[Sent]:
+        """What some partitions of the RDD ``tasks`` send. Their shuffle, if any, is Spark's: it
+        runs once."""
+        found: list[Sent] = []
+        context = self._session.sparkContext
+        end = min(begin + wave, tasks.getNumPartitions())
         try:
             with spark_call(self._session, "running tasks"), _group_of_jobs(context, self._group):
-                made = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
-                found = made.collect()
+                found = context.runJob(tasks, iter, range(begin, end))
         except BaseException as error:
             self._cancel()
             if (lacking := _lacking(error)) is not None:
@@ -108,23 +111,59 @@ class SparkRun:
             for notice in report["notices"]:
                 self.on_notice(notice)
 
-    def _described(self) -> list[str]:
-        """The tasks as JSON."""
-        placed = placement(self._plan)
+    def _described(self) -> Any:
+        """The tasks as an RDD of what they send; None without rows."""
+        placed = placement(self._plan, self._job.settings.get("tasks_by", "auto"))
         self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
         rows = sum(one.rows for one in self._inputs)
-        tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
+        count = self._tasks or max(1, -(-rows // TASK_ROWS))
+        context, job = self._session.sparkContext, self._job.to_json()
+        ship(context)
+        if isinstance(placed, ByKey):
+            readings = self._readings(placed)
+            first = self._noted(by_key(self._inputs, readings, count))
+            if not first:
+                return None
+            times = {name: reading.time for name, reading in readings.items()}
+            split = context.parallelize(first, len(first)).mapPartitions(
+                partial(split_rows, job, count)
+            )
+            return split.partitionBy(count, int).mapPartitions(partial(run_part, job, times))
         if isinstance(placed, ByTime):
-            made = by_time(self._inputs, self._reach(placed), placed, tasks)
+            made = by_time(self._inputs, self._reach(placed), placed, count)
         else:
-            made = by_rows(self._inputs, tasks)
-        described = []
-        for task in made:
-            described.append(json.dumps(task))
-            for name, part in task["parts"]:
+            made = by_rows(self._inputs, count)
+        tasks = self._noted(made)
+        if not tasks:
+            return None
+        return context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
+
+    def _noted(self, tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The tasks as JSON; counts the row groups that they read."""
+        made = []
+        for task in tasks:
+            made.append(json.dumps(task))
+            parts = task.get("parts") or [(task["name"], task["part"])]
+            for name, part in parts:
                 read = self._groups_read.get(name, 0)
                 self._groups_read[name] = read + len(part["groups"])
-        return described
+        return made
+
+    def _readings(self, placed: ByKey) -> dict[Name, Reading]:
+        """How each input is read, for all its uses."""
+        made: dict[Name, Reading] = {}
+        for source, key in zip(self._sources, placed.columns, strict=True):
+            name, fields = self._named(source), source.relation.schema
+            columns = dict.fromkeys(fields[c].name for c in (*source.columns, *key))
+            time = next((p.column for _, p in source.progress), None)
+            known = made.get(name, Reading((), None, (), 0))
+            made[name] = Reading(
+                tuple(dict.fromkeys((*known.columns, *columns))),
+                known.time or time,
+                tuple(fields[c].name for c in key),
+                known.uses + 1,
+            )
+        return made
 
     def _reach(self, placed: ByTime) -> dict[Name, tuple[int, int]]:
         """How far each input is read around a range, for all its uses."""
@@ -135,11 +174,14 @@ class SparkRun:
         return made
 
     def _first_uses(self) -> list[SourceExec]:
-        """The sources, of those with the same name the first one."""
+        """The sources, of those with the same name the first one, or the first one that reads the
+        time."""
         found: dict[Name, SourceExec] = {}
         for source in self._sources:
             name = self._named(source)
             first = found.setdefault(name, source)
+            if source.progress and not first.progress:
+                found[name] = source
             if first.relation.stream != source.relation.stream:
                 raise NotSupportedError(
                     f"runtime = 'spark': a query that reads {source.name} with two watermarks is"

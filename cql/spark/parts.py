@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -105,14 +105,44 @@ def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -
 
 
 def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
-    """Tasks of about the same number of rows, each of consecutive row groups."""
-    (one,) = inputs
+    """Tasks of about the same number of rows, each of consecutive row groups of one input."""
+    rows = max(sum(one.rows for one in inputs), 1)
+    for one in inputs:
+        for picked in _shares(one, max(1, round(tasks * one.rows / rows))):
+            parts = [[other.name, other.part(picked if other is one else ())] for other in inputs]
+            yield {"low": None, "high": None, "parts": parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a query reads an input by key: the columns, the time column (None: without watermarks),
+    the columns of the key, and the number of times that the query mentions the input."""
+
+    columns: tuple[str, ...]
+    time: str | None
+    keys: tuple[str, ...]
+    uses: int
+
+
+def by_key(
+    inputs: Sequence[Input], readings: Mapping[Name, Reading], tasks: int
+) -> Iterator[Mapping[str, Any]]:
+    """The first tasks (``shuffle.split_rows``), of about the same number of rows."""
+    rows = max(sum(one.rows for one in inputs), 1)
+    for one in inputs:
+        for picked in _shares(one, max(1, round(tasks * one.rows / rows))):
+            reading = asdict(readings[one.name])
+            yield {"name": one.name, "part": one.part(picked), "reading": reading}
+
+
+def _shares(one: Input, tasks: int) -> Iterator[list[tuple[int, bool]]]:
+    """The row groups of each task, which owns them."""
     ends = np.cumsum([group.rows for group in one.groups])
     share = np.minimum((ends - 1) * tasks // max(one.rows, 1), tasks - 1)
     for n in range(tasks):
         picked = [(int(k), True) for k in np.flatnonzero(share == n)]
         if picked:
-            yield {"low": None, "high": None, "parts": [[one.name, one.part(picked)]]}
+            yield picked
 
 
 def by_time(
