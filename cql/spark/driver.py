@@ -7,7 +7,8 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,20 @@ from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
+from cql.planner.placement.broadcast import tables
+from cql.planner.placement.by_key import columns_of
 from cql.planner.placement.scale_out import ByKey, ByTime, placement
 from cql.spark.package import ship
-from cql.spark.parts import TASK_ROWS, Input, Reading, by_key, by_rows, by_time, input_of
+from cql.spark.parts import (
+    TASK_ROWS,
+    Input,
+    Reading,
+    by_key,
+    by_rows,
+    by_time,
+    input_of,
+    readings_of_a_row,
+)
 from cql.spark.sent import ERROR, ROWS, Sent, unpacked
 from cql.spark.shuffle import run_part, split_rows
 from cql.spark.worker import run_tasks
@@ -36,6 +48,8 @@ if TYPE_CHECKING:
     from cql.planner.nodes.statements import Name
     from cql.spark.job import Job
 
+#: Tasks by time that read each row so many times cost more than a shuffle of all rows.
+WORTH_SHUFFLING = 3.0
 #: Tasks of one wave, for each core of the executors: the driver holds the results of one wave.
 WAVE = 4
 
@@ -48,7 +62,7 @@ class SparkRun:
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
         self._plan, self._job, self._tasks = plan, job, tasks
-        self._sources = sources(plan.root)
+        self._sources, self._broadcast = sources(plan.root), tables(plan.root)
         self._reports: list[dict[str, Any]] = []
         self._inputs: list[Input] = []
         self._groups_read: dict[Name, int] = {}
@@ -113,52 +127,80 @@ class SparkRun:
 
     def _described(self) -> Any:
         """The tasks as an RDD of what they send; None without rows."""
-        placed = placement(self._plan, self._job.settings.get("tasks_by", "auto"))
+        by = self._job.settings.get("tasks_by", "auto")
+        placed = placement(self._plan, by)
         self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
-        rows = sum(one.rows for one in self._inputs)
-        count = self._tasks or max(1, -(-rows // TASK_ROWS))
-        context, job = self._session.sparkContext, self._job.to_json()
-        ship(context)
+        ship(self._session.sparkContext)
         if isinstance(placed, ByKey):
-            readings = self._readings(placed)
-            first = self._noted(by_key(self._inputs, readings, count))
-            if not first:
-                return None
-            times = {name: reading.time for name, reading in readings.items()}
-            split = context.parallelize(first, len(first)).mapPartitions(
-                partial(split_rows, job, count)
+            return self._by_key(placed.columns)
+        if not isinstance(placed, ByTime):
+            return self._tasks_of(list(by_rows(self._inputs, self._count)))
+        tasks = list(by_time(self._inputs, self._reach(placed), placed, self._count))
+        columns = columns_of(self._plan.root) if by == "auto" else ()
+        again = readings_of_a_row(self._inputs, tasks)
+        if columns and again > WORTH_SHUFFLING:
+            self.on_notice(
+                f"the files are in no order of time: tasks by time would read each row"
+                f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
+                " them so often)"
             )
-            return split.partitionBy(count, int).mapPartitions(partial(run_part, job, times))
-        if isinstance(placed, ByTime):
-            made = by_time(self._inputs, self._reach(placed), placed, count)
-        else:
-            made = by_rows(self._inputs, count)
-        tasks = self._noted(made)
+            return self._by_key(columns)
+        return self._tasks_of(tasks)
+
+    @property
+    def _rows(self) -> int:
+        return sum(one.rows for one in self._inputs if not one.broadcast)
+
+    @property
+    def _count(self) -> int:
+        """The number of tasks."""
+        return self._tasks or max(1, -(-self._rows // TASK_ROWS))
+
+    def _tasks_of(self, tasks: Sequence[Mapping[str, Any]]) -> Any:
         if not tasks:
             return None
-        return context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
-
-    def _noted(self, tasks: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The tasks as JSON; counts the row groups that they read."""
-        made = []
         for task in tasks:
-            made.append(json.dumps(task))
-            parts = task.get("parts") or [(task["name"], task["part"])]
-            for name, part in parts:
-                read = self._groups_read.get(name, 0)
-                self._groups_read[name] = read + len(part["groups"])
-        return made
+            self._note(task["parts"])
+        sent, context = list(map(json.dumps, tasks)), self._session.sparkContext
+        return context.parallelize(sent, len(sent)).mapPartitions(
+            partial(run_tasks, self._job.to_json())
+        )
 
-    def _readings(self, placed: ByKey) -> dict[Name, Reading]:
-        """How each input is read, for all its uses."""
+    def _by_key(self, columns: tuple[tuple[int, ...], ...]) -> Any:
+        """Tasks that split the rows and, behind a shuffle, tasks that run the query."""
+        readings = self._readings(columns)
+        first = list(by_key(self._inputs, readings, self._count))
+        if not first:
+            return None
+        for task in first:
+            self._note([(task["name"], task["part"])])
+        times = {name: reading.time for name, reading in readings.items()}
+        whole = [[one.name, one.whole()] for one in self._inputs if one.broadcast]
+        sent, context, job = list(map(json.dumps, first)), self._session.sparkContext, self._job
+        return (
+            context.parallelize(sent, len(sent))
+            .mapPartitions(partial(split_rows, job.to_json(), self._count))
+            .partitionBy(self._count, int)
+            .mapPartitions(partial(run_part, job.to_json(), times, json.dumps(whole)))
+        )
+
+    def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
+        """Counts the row groups that a task reads."""
+        for name, part in parts:
+            self._groups_read[name] = self._groups_read.get(name, 0) + len(part["groups"])
+
+    def _readings(self, columns: tuple[tuple[int, ...], ...]) -> dict[Name, Reading]:
+        """How each shuffled input is read, for all its uses."""
         made: dict[Name, Reading] = {}
-        for source, key in zip(self._sources, placed.columns, strict=True):
+        for source, key in zip(self._sources, columns, strict=True):
+            if not key:
+                continue
             name, fields = self._named(source), source.relation.schema
-            columns = dict.fromkeys(fields[c].name for c in (*source.columns, *key))
+            read = dict.fromkeys(fields[c].name for c in (*source.columns, *key))
             time = next((p.column for _, p in source.progress), None)
             known = made.get(name, Reading((), None, (), 0))
             made[name] = Reading(
-                tuple(dict.fromkeys((*known.columns, *columns))),
+                tuple(dict.fromkeys((*known.columns, *read))),
                 known.time or time,
                 tuple(fields[c].name for c in key),
                 known.uses + 1,
@@ -208,7 +250,7 @@ class SparkRun:
                 hint="SET runtime = 'auto' runs the query here",
             )
         self._session = found.relation.catalog.session()
-        made = input_of(name, source, files)
+        made = replace(input_of(name, source, files), broadcast=source in self._broadcast)
         if made.scanned > 1:  # the first row group has none before it
             self.on_notice(
                 f"the footers of {source.name} do not tell the watermarks behind"

@@ -131,10 +131,14 @@ def _texts(column: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
 
 
 def run_part(
-    job: str, times: Mapping[Name, str | None], received: Iterable[tuple[int, Shuffled]]
+    job: str,
+    times: Mapping[Name, str | None],
+    whole: str,
+    received: Iterable[tuple[int, Shuffled]],
 ) -> Iterator[Sent]:
-    """Runs the query over the rows of one part. ``times`` are the inputs, each with the name of its
-    time column. The first part also sends the reports or the errors of the first tasks."""
+    """Runs the query over the rows of one part. ``times`` are the shuffled inputs, each with the
+    name of its time column, ``whole`` the broadcast tables as JSON. The first part also sends the
+    reports or the errors of the first tasks."""
     pieces: dict[Name, list[tuple[int, bytes]]] = {}
     errors: list[bytes] = []
     reports: list[bytes] = []
@@ -149,24 +153,32 @@ def run_part(
     try:
         inputs = [json.loads(report) for report in reports]
         if pieces or inputs:
-            yield from _run_part(job_from(job), times, pieces, inputs)
+            sources = _broadcast(job_from(job), whole)
+            sources |= _shuffled(job_from(job), times, pieces)
+            yield from results(run_of(job_from(job), sources, None, None), lambda: inputs)
     except CqlError as error:
         yield ERROR, error_to_json(error)
 
 
-def _run_part(
-    job: Job,
-    times: Mapping[Name, str | None],
-    pieces: Mapping[Name, list[tuple[int, bytes]]],
-    inputs: list[Any],
-) -> Iterator[Sent]:
-    sources: dict[Name, Source] = {}
+def _broadcast(job: Job, whole: str) -> dict[Name, Source]:
+    made: dict[Name, Source] = {}
+    for name, part in json.loads(whole):
+        relation = job.relations[tuple(name)]
+        assert relation is not None
+        made[tuple(name)] = timed(name, PartSource(relation, Part.from_json(part)), None)
+    return made
+
+
+def _shuffled(
+    job: Job, times: Mapping[Name, str | None], pieces: Mapping[Name, list[tuple[int, bytes]]]
+) -> dict[Name, Source]:
+    made: dict[Name, Source] = {}
     for name, time in times.items():
         relation = job.relations[name]
         assert relation is not None
         rows = ShuffledSource(relation, sorted(pieces.get(name, ())))
-        sources[name] = timed(name, rows, time)
-    yield from results(run_of(job, sources, None, None), lambda: inputs)
+        made[name] = timed(name, rows, time)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,14 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.physical_join import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    TableJoinExec,
+    UnnestExec,
+)
+from cql.planner.placement.broadcast import looks_up, tables
 
 #: One column of each source below an operator, as (index in ``physical.sources``, index in the
 #: schema of the relation), whose values become the same values of the operator's rows.
@@ -65,22 +72,27 @@ class _Keys:
 def columns_of(root: Physical) -> tuple[tuple[int, ...], ...]:
     """For each of ``physical.sources`` the columns of a key of several columns (indices in the
     schema of the relation) by which tasks can share the plan; columns at one place of two sources
-    have equal values in rows that meet. Empty: there is no such key."""
-    found = sources(root)
-    keys = _keys(root, {id(source): n for n, source in enumerate(found)})
-    chosen = sorted(sorted(key) for key in keys.held if _is_usable(key, found))
+    have equal values in rows that meet. A broadcast table has no columns. Empty: there is no such
+    key."""
+    found, whole = sources(root), tables(root)
+    places = {id(source): n for n, source in enumerate(found)}
+    keys = _keys(root, places)
+    split = [places[id(source)] for source in found if source not in whole]
+    chosen = sorted(sorted(key) for key in keys.held if _is_usable(key, found, split))
     if not chosen:
         return ()
-    return tuple(tuple(key[n][1] for key in chosen) for n in range(len(found)))
+    columns = {n: tuple(dict(key)[n] for key in chosen) for n in split}
+    return tuple(columns.get(n, ()) for n in range(len(found)))
 
 
-def _is_usable(key: Key, found: tuple[SourceExec, ...]) -> bool:
-    """Whether the key names each source once and, of a relation that is read twice, one column."""
+def _is_usable(key: Key, found: tuple[SourceExec, ...], split: list[int]) -> bool:
+    """Whether the key names each shared source once and, of a relation that is read twice, one
+    column."""
     columns: dict[tuple[str, ...], int] = {}
     for n, column in key:
         if columns.setdefault(found[n].relation.name, column) != column:
             return False
-    return sorted(n for n, _ in key) == list(range(len(found)))
+    return sorted(n for n, _ in key) == split
 
 
 _NONE = _Keys(frozenset(), {})
@@ -98,9 +110,14 @@ def _keys(node: Physical, places: Mapping[int, int]) -> _Keys:
         case ProjectExec():
             below = _keys(node.input, places)
             return _Keys(below.held, _seen(below, node.exprs))
-        case UnnestExec():
+        case UnnestExec() | TableJoinExec() if not isinstance(node, TableJoinExec) or looks_up(
+            node
+        ):
             below = _keys(node.input, places)
             return _Keys(below.held, _moved(below.seen, node.columns))
+        case LookupExec():
+            below = _keys(node.input, places)
+            return _Keys(below.held, {c: key for c, key in below.seen.items() if c < node.width})
         case UnionExec(keyed_watermark=None):
             return _of_union([_keys(child, places) for child in node.inputs])
         case WidAggregateExec(by=None) if in_any_order(node) or _keeps_order(node.input):
@@ -203,6 +220,7 @@ _ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"
 
 def names_of(found: Iterable[SourceExec], columns: Iterable[tuple[int, ...]]) -> Iterator[str]:
     """The names of a key's columns, for EXPLAIN."""
-    for place in zip(*columns, strict=True):
-        named = {s.relation.schema[c].name: None for s, c in zip(found, place, strict=True)}
+    shared = [(source, of) for source, of in zip(found, columns, strict=True) if of]
+    for place in zip(*(of for _, of in shared), strict=True):
+        named = {s.relation.schema[c].name: None for (s, _), c in zip(shared, place, strict=True)}
         yield " = ".join(named)

@@ -52,6 +52,7 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.placement.broadcast import looks_up, shared, tables
 from cql.planner.placement.by_key import columns_of, in_any_order, names_of
 from cql.planner.placement.order_sensitivity import is_total
 
@@ -93,7 +94,7 @@ class Whole:
 
 
 #: Operators that rows pass one by one.
-PASSING = (SourceExec, FilterExec, ProjectExec, UnionExec, UnnestExec)
+PASSING = (SourceExec, FilterExec, ProjectExec, UnionExec, UnnestExec, TableJoinExec, LookupExec)
 STATELESS = (*PASSING, OnTimeExec)
 JOINS = (OopJoinExec, AsofJoinExec, TableJoinExec, LookupExec, SubqueryJoinExec, WindowJoinExec)
 
@@ -114,7 +115,7 @@ def placement(plan: PhysicalPlan, by: str = "auto") -> Placement:
         placed = Whole("SET tasks_by = 'key'")
     twice = isinstance(placed, ByTime) and any(map(any, placed.reach))
     if plan.keep_bad_rows and twice:
-        placed = Whole("several tasks read a row, and ON BAD ROW KEEP counts it once")
+        placed = Whole(_READ_TWICE)
     if isinstance(placed, Whole) and by != "time":
         columns = columns_of(plan.root)
         if columns:
@@ -122,6 +123,9 @@ def placement(plan: PhysicalPlan, by: str = "auto") -> Placement:
         if by == "key":
             return Whole("no column is a key of all its operators")
     return placed
+
+
+_READ_TWICE = "several tasks read a row, and ON BAD ROW KEEP counts it once"
 
 
 def _placed(plan: PhysicalPlan) -> Placement:
@@ -186,6 +190,15 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
             return Whole(f"{name} has punctuation between its rows", source.pos)
     if not found:
         return Whole("the query reads no table")
+    broadcast = tables(plan.root)
+    if broadcast and plan.keep_bad_rows:
+        return Whole(_READ_TWICE)
+    names = {s.relation.name for s in found if s not in broadcast}
+    for source in broadcast:
+        if source.relation.name in names or source.progress:
+            return Whole(
+                f"rows are looked up in {source.name}, a part of which is late", source.pos
+            )
     if plan.changelog:
         return Whole("the result is a relation that changes")
     return None
@@ -293,8 +306,16 @@ def owner(node: OopJoinExec) -> int:
 
 
 def _first_other(node: Physical, kinds: tuple[type, ...]) -> Physical | None:
-    """The first operator of ``node`` that is none of ``kinds``."""
-    return next((found for found in walk(node) if not isinstance(found, kinds)), None)
+    """The first operator of ``node`` that is none of ``kinds``, not within broadcast tables."""
+    return next(
+        (
+            found
+            for found in shared(node)
+            if not isinstance(found, kinds)
+            or (isinstance(found, TableJoinExec) and not looks_up(found))
+        ),
+        None,
+    )
 
 
 def _is_time(node: Physical, column: int) -> list[bool]:
@@ -311,9 +332,11 @@ def _is_time(node: Physical, column: int) -> list[bool]:
             return [is_time for below in node.inputs for is_time in _is_time(below, column)]
         case FilterExec() | OnTimeExec():
             return _is_time(node.input, column)
-        case UnnestExec():
+        case UnnestExec() | TableJoinExec():
             place = node.columns[column]
             return _is_time(node.input, place) if place < len(node.input.schema) else [False]
+        case LookupExec():
+            return _is_time(node.input, column) if column < node.width else [False]
     return [False]
 
 
@@ -379,8 +402,10 @@ def _rows_within(node: Physical, column: int, low: int | None, high: int | None)
             return replace(node, input=_rows_within(node.input, expr.index, low, high))
         case FilterExec():
             return replace(node, input=_rows_within(node.input, column, low, high))
-        case UnnestExec():
+        case UnnestExec() | TableJoinExec():
             return replace(node, input=_rows_within(node.input, node.columns[column], low, high))
+        case LookupExec():
+            return replace(node, input=_rows_within(node.input, column, low, high))
         case OnTimeExec():
             return replace(node, input=_within(node.input, column, ("ge", low), ("lt", high)))
     return _within(node, column, ("ge", low), ("lt", high))

@@ -14,7 +14,7 @@ import pytest
 
 from cql.errors import NotSupportedError
 from cql.spark.shuffle import mix
-from tests.support.task_tables import KINDS, Tables, answer
+from tests.support.task_tables import KINDS, Tables, answer, disordered, stored
 
 ONE = {
     "tumbling": "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM {s}"
@@ -179,6 +179,26 @@ def test_sessions_are_not_shared_by_time(tables: Tables) -> None:
             answer(tables.session, text, "spark")
     finally:
         tables.session.set("tasks_by", "key")
+
+
+def test_files_in_no_order_of_time_are_shuffled(spark: Any, tables: Tables, tmp_path: Path) -> None:
+    rows = disordered("shuffled", 3000, slack=2000.0)
+    order = np.random.default_rng(7).permutation(rows.num_rows)
+    table = stored(spark, tmp_path / "mixed", rows.take(pa.array(order)), 200)
+    tables.session.sql(
+        f"CREATE STREAM default.mixed FROM TABLE {table}"
+        " WATERMARK FOR ts AS ts - INTERVAL 1000 SECONDS"
+    )
+    text = ONE["tumbling"].format(s="default.mixed")
+    notices: list[str] = []
+    tables.session.set("tasks_by", "auto")
+    tables.session.on_notice = notices.append
+    try:
+        check(tables, text, (6,))
+    finally:
+        tables.session.set("tasks_by", "key")
+        tables.session.on_notice = lambda text: None
+    assert any("the rows are shuffled by key" in text for text in notices)
 
 
 def test_explain_names_the_key(tables: Tables) -> None:

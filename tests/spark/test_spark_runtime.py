@@ -1,4 +1,4 @@
-"""Queries on Spark executors: the rows, their order and the ledgers of a run in this process."""
+"""Queries on Spark executors, without a shuffle: the rows, their order and the ledgers of a run in this process."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ ROWS = {
 @pytest.fixture(scope="module")
 def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     made = Tables(spark, tmp_path_factory.mktemp("tables"))
+    made.session.set("tasks_by", "time")
     yield made
     made.session.close()
 
