@@ -1,4 +1,4 @@
-"""Queries on Spark without a shuffle: rows, their order and the ledgers of a run in this process."""
+"""Queries on Spark without a shuffle: the rows, their order and ledgers of a local run."""
 
 from __future__ import annotations
 
