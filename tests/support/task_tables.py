@@ -54,7 +54,7 @@ def disordered(seed: str, rows: int, *, slack: float, jump: float = 0.0) -> pa.T
 
 def stored(spark: Any, folder: Path, table: pa.Table, groups: int, files: int = 3) -> str:
     """A table of Spark over ``files`` Parquet files with row groups of ``groups`` rows."""
-    name = f"default.{folder.name}_rows"
+    name = f"default.{folder.parent.name}_{folder.name}_rows"
     folder.mkdir()
     share = -(-table.num_rows // files)
     for n in range(files):
@@ -79,7 +79,7 @@ class Tables:
             rows, slack, groups, jump = KINDS[kind]
             rows_of = disordered(kind, rows, slack=slack, jump=jump)
             table = stored(self._spark, self._folder / kind.replace(" ", "_"), rows_of, groups)
-            name = f"default.s_{kind.replace(' ', '_')}"
+            name = f"default.{self._folder.name}_{kind.replace(' ', '_')}"
             self.session.sql(
                 f"CREATE OR REPLACE STREAM {name} FROM TABLE {table}"
                 f" WATERMARK FOR ts AS ts - INTERVAL {slack / 2} SECONDS"
