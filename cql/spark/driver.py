@@ -29,6 +29,7 @@ from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 from cql.planner.placement.broadcast import tables
 from cql.planner.placement.by_key import columns_of
 from cql.planner.placement.scale_out import ByKey, ByTime, placement
+from cql.spark.figures import stage_text, summed
 from cql.spark.package import ship
 from cql.spark.parts import (
     TASK_ROWS,
@@ -70,7 +71,7 @@ class SparkRun:
         self._group = f"cql-{uuid.uuid4()}"
         self._control = _Control()
         self._stopped = False
-        self._rows_out = 0
+        self._ended = self._splitting = self._running = 0
         self._started: float | None = None
         self._finished: float | None = None
 
@@ -92,10 +93,12 @@ class SparkRun:
         for begin in range(0, tasks.getNumPartitions(), wave):
             if self._stopped:
                 return
-            for sent in self._run_wave(tasks, begin, wave):
+            found = self._run_wave(tasks, begin, wave)
+            self._ended = min(begin + wave, tasks.getNumPartitions()) + self._splitting
+            for sent in found:
                 yield from self._received(*sent)
 
-    def _run_wave(self, tasks: Any, begin: int, wave: int) -> Iterator[Sent]:
+    def _run_wave(self, tasks: Any, begin: int, wave: int) -> list[Sent]:
         """What some partitions of the RDD ``tasks`` send. Their shuffle, if any, is Spark's: it
         runs once."""
         found: list[Sent] = []
@@ -110,13 +113,11 @@ class SparkRun:
                 raise lacking from error
             if not (self._stopped and isinstance(error, CatalogError)):
                 raise
-        yield from found
+        return found
 
     def _received(self, kind: str, sent: bytes) -> Iterator[pa.RecordBatch]:
         if kind == ROWS:
-            for batch in unpacked(sent):
-                self._rows_out += batch.num_rows
-                yield batch
+            yield from unpacked(sent)
         elif kind == ERROR:
             raise _error(json.loads(sent))
         else:
@@ -162,8 +163,9 @@ class SparkRun:
         for task in tasks:
             self._note(task["parts"])
         sent, context = list(map(json.dumps, tasks)), self._session.sparkContext
+        self._running = len(sent)
         return context.parallelize(sent, len(sent)).mapPartitions(
-            partial(run_tasks, self._job.to_json())
+            partial(run_tasks, self._job.to_json(), self.timed)
         )
 
     def _by_key(self, columns: tuple[tuple[int, ...], ...]) -> Any:
@@ -177,11 +179,12 @@ class SparkRun:
         times = {name: reading.time for name, reading in readings.items()}
         whole = [[one.name, one.whole()] for one in self._inputs if one.broadcast]
         sent, context, job = list(map(json.dumps, first)), self._session.sparkContext, self._job
+        self._splitting, self._running = len(sent), self._count
         return (
             context.parallelize(sent, len(sent))
             .mapPartitions(partial(split_rows, job.to_json(), self._count))
             .partitionBy(self._count, int)
-            .mapPartitions(partial(run_part, job.to_json(), times, json.dumps(whole)))
+            .mapPartitions(partial(run_part, job.to_json(), times, json.dumps(whole), self.timed))
         )
 
     def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
@@ -285,14 +288,28 @@ class SparkRun:
         elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
         total = sum(one.rows for one in self._inputs) if self._inputs else None
-        rows_in = sum(report["rows_in"] for report in self._reports)
+        efforts = self._efforts()
+        rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
         bad = sum(report["bad"] for report in self._reports)
-        return Progress(rows_in, self._rows_out, late, bad, None, total, elapsed)
+        tasks = (self._ended + self._of_this_wave(), self._splitting + self._running)
+        return Progress(rows_in, rows_out, late, bad, None, total, elapsed, tasks)
+
+    def _of_this_wave(self) -> int:
+        """The tasks of the running job that have ended."""
+        if self._finished is not None or self._session is None:
+            return 0
+        with contextlib.suppress(Exception):  # Spark may end at any time
+            tracker = self._session.sparkContext.statusTracker()
+            job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(self._group)))
+            if job.status == "RUNNING":
+                found = map(tracker.getStageInfo, job.stageIds)
+                return sum(stage.numCompletedTasks for stage in found if stage is not None)
+        return 0
 
     def metrics(self) -> list[dict[str, Any]]:
         """For each input its rows and row groups, and how many row groups the tasks read: some are
-        read by several tasks."""
-        return [
+        read by several tasks. Then for each operator the metrics of all tasks."""
+        inputs = [
             {
                 "operator": source.name,
                 "rows_in": one.rows,
@@ -301,6 +318,7 @@ class SparkRun:
             }
             for source, one in zip(self._first_uses(), self._inputs, strict=False)
         ]
+        return inputs + summed([report["metrics"] for report in self._reports], len(inputs))
 
     def late(self) -> pa.Table:
         return late_rows.table(self._late(), timed=has_timestamps(self._sources))
@@ -316,7 +334,7 @@ class SparkRun:
                 found.append(self._of_input(source.name, name, use, progress.slack))
         operators: dict[tuple[str, str], int] = {}
         for report in self._reports:
-            for place, kind, rows in report["operators"]:
+            for place, kind, rows in report["left_out"]:
                 operators[place, kind] = operators.get((place, kind), 0) + rows
         return [*found, *(Late(place, kind, n) for (place, kind), n in operators.items())]
 
@@ -346,7 +364,13 @@ class SparkRun:
         return None
 
     def sharing(self) -> str | None:
-        return f"{len(self._reports):,} tasks on Spark"
+        """What the tasks took, in a line for each of their stages."""
+        splits = [effort for report in self._reports for effort in report["splits"]]
+        stages = (("split the rows by key", splits), ("ran the query", self._efforts()))
+        return "\n".join(stage_text(what, efforts) for what, efforts in stages if efforts)
+
+    def _efforts(self) -> list[dict[str, float]]:
+        return [report["effort"] for report in self._reports]
 
     def kernel_sources(self) -> Mapping[str, str]:
         raise NotSupportedError(

@@ -28,6 +28,7 @@ from cql.spark.sent import (
     ERROR,
     REPORT,
     ROWS,
+    Effort,
     Sent,
     counts_of,
     error_to_json,
@@ -56,18 +57,23 @@ def split_rows(job: str, parts: int, tasks: Iterable[str]) -> Iterator[tuple[int
         try:
             relation = job_from(job).relations[name]
             assert relation is not None
+            effort, read = Effort(), 0
             source = PartSource(relation, Part.from_json(described["part"]))
-            for part, first, rows in _pieces(source, described["reading"], parts):
+            for part, first, batch in _pieces(source, described["reading"], parts):
+                rows = stream_of([batch])
+                effort.gives(batch.num_rows, len(rows))
+                read += batch.num_rows
                 yield part, (ROWS, name, first, rows)
             counted = [counts_of(source.counted[0])] * described["reading"]["uses"]
-            yield 0, (REPORT, name, 0, json.dumps([name, counted]).encode())
+            report = {"input": [name, counted], "effort": effort.figures(read)}
+            yield 0, (REPORT, name, 0, json.dumps(report).encode())
         except CqlError as error:
             yield 0, (ERROR, name, 0, error_to_json(error))
 
 
 def _pieces(
     source: PartSource, reading: Mapping[str, Any], parts: int
-) -> Iterator[tuple[int, int, bytes]]:
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     most = min(max(MAX_ROWS, parts * _PIECE_ROWS), _COLLECTED)
     waiting: list[pa.RecordBatch] = []
     timed_by = [BEFORE] if reading["time"] is not None else []
@@ -82,7 +88,7 @@ def _pieces(
 
 def _split(
     batches: Sequence[pa.RecordBatch], keys: Sequence[str], parts: int
-) -> Iterator[tuple[int, int, bytes]]:
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """The rows of each part in their order, with the number of the first one."""
     (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or [batches[0]]
     hashes = np.ones(rows.num_rows, np.int64)
@@ -95,7 +101,7 @@ def _split(
     for part, end in enumerate(ends.tolist()):
         if end > begin:
             piece = sorted_rows.slice(begin, end - begin)
-            yield part, piece.column(NUMBER)[0].as_py(), stream_of([piece])
+            yield part, piece.column(NUMBER)[0].as_py(), piece
         begin = end
 
 
@@ -134,11 +140,13 @@ def run_part(
     job: str,
     times: Mapping[Name, str | None],
     whole: str,
+    timed_run: bool,
     received: Iterable[tuple[int, Shuffled]],
 ) -> Iterator[Sent]:
     """Runs the query over the rows of one part. ``times`` are the shuffled inputs, each with the
-    name of its time column, ``whole`` the broadcast tables as JSON. The first part also sends the
-    reports or the errors of the first tasks."""
+    name of its time column, ``whole`` the broadcast tables as JSON; ``timed_run`` as in
+    ``worker.run_tasks``. The first part also sends the reports or the errors of the first tasks."""
+    effort = Effort()
     pieces: dict[Name, list[tuple[int, bytes]]] = {}
     errors: list[bytes] = []
     reports: list[bytes] = []
@@ -151,11 +159,15 @@ def run_part(
         yield ERROR, errors[0]
         return
     try:
-        inputs = [json.loads(report) for report in reports]
-        if pieces or inputs:
+        first_tasks = [json.loads(report) for report in reports]
+        if pieces or first_tasks:
             sources = _broadcast(job_from(job), whole)
             sources |= _shuffled(job_from(job), times, pieces)
-            yield from results(run_of(job_from(job), sources, None, None), lambda: inputs)
+            run = run_of(job_from(job), sources, None, None)
+            run.timed = timed_run
+            inputs = [task["input"] for task in first_tasks]
+            splits = [task["effort"] for task in first_tasks]
+            yield from results(run, effort, lambda: inputs, splits)
     except CqlError as error:
         yield ERROR, error_to_json(error)
 

@@ -205,9 +205,14 @@ def test_explain_names_the_key(tables: Tables) -> None:
     text = ONE["sessions"].format(s=tables.stream("ordered"))
     tables.session.set("runtime", "spark")
     tables.session.set("tasks_by", "auto")
-    explained = tables.session.sql(text).explain()
+    tables.session.set("partitions", 4)
+    query = tables.session.sql(text)
+    explained, analyzed = query.explain(), query.explain("analyze")
     tables.session.set("tasks_by", "key")
     assert "tasks by key k: rows are shuffled by its values" in explained
+    assert "4 tasks on Spark split the rows by key: 3,000 rows in, 3,000 out" in analyzed
+    assert "on Spark ran the query: 3,000 rows in" in analyzed
+    assert query.progress().tasks == (8, 8)
 
 
 def test_bad_rows_have_their_place_in_the_table(tables: Tables) -> None:

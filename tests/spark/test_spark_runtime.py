@@ -187,8 +187,7 @@ def test_times_of_all_types(
 
 
 def test_a_plain_table(tables: Tables) -> None:
-    tables.stream("few late")
-    text = "SELECT ts, v FROM default.few_late_rows WHERE v < 50"
+    text = f"SELECT ts, v FROM {tables.table('few late')} WHERE v < 50"
     assert answer(tables.session, text, "spark", 3) == answer(tables.session, text, "depth_first")
 
 
@@ -378,7 +377,13 @@ def test_explain(tables: Tables) -> None:
     query = session.sql(text)
     assert "runtime: spark (SET runtime = 'spark': tasks by time," in query.explain()
     assert query.to_arrow().num_rows > 0
-    assert "tasks on Spark" in query.explain("analyze")
+    session.set("partitions", 4)
+    query = session.sql(text)
+    analyzed = query.explain("analyze")
+    assert "aggregate#0" in analyzed
+    assert re.search(r"4 tasks on Spark ran the query: 4,\d+ rows in, [\d,]+ out", analyzed)
+    assert query.progress().tasks == (4, 4)
+    assert query.metrics()[-1]["nanoseconds"] > 0
     with pytest.raises(NotSupportedError, match="EXPLAIN KERNEL"):
         query.explain("kernel")
 
@@ -419,6 +424,9 @@ def test_stop_cancels_the_tasks(spark: Any, tables: Tables) -> None:
     while not tracker.getActiveJobsIds():
         reading.join(0.05)
         assert reading.is_alive()
+    ended = query.progress().tasks
+    assert ended is not None
+    assert ended[1] == 16
     query.stop()
     reading.join(60)
     assert not reading.is_alive()

@@ -74,6 +74,12 @@ class Tables:
         self._spark, self._folder = spark, folder
         self._made: dict[str, str] = {}
 
+    def table(self, kind: str) -> str:
+        """The table below a stream."""
+        folder = kind.replace(" ", "_")
+        self.stream(kind)
+        return f"default.{self._folder.name}_{folder}_rows"
+
     def stream(self, kind: str) -> str:
         if kind not in self._made:
             rows, slack, groups, jump = KINDS[kind]
