@@ -255,17 +255,18 @@ class SparkRelation:
         return self._latest.files
 
     def has_default(self, column: str) -> bool:
-        return column in defaults.with_default(self._frame())
+        return column in defaults.with_default(self.frame())
 
     def default(self, column: str) -> object:
-        frame = self._frame()
+        frame = self.frame()
         if column not in defaults.with_default(frame):
             return None
         name = quoted(self.table)
         known = defaults.evaluated(self.catalog.session(), frame, (column,), name)
         return known[column][0].as_py()
 
-    def _frame(self) -> Any:
+    def frame(self) -> Any:
+        """The table or view as a DataFrame."""
         return frame_of(self.catalog.session(), self.table)
 
     def source(self) -> SparkSource:

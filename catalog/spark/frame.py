@@ -25,7 +25,7 @@ class SparkFrame:
 
     def __init__(self, frame: Any, what: str) -> None:
         check_classic(frame, what)
-        self._frame = frame
+        self.frame = frame
         self._what = what
         with spark_call(frame.sparkSession, f"reading the columns of {what}"):
             self._arrow = to_arrow_loosely(frame.schema)
@@ -37,7 +37,7 @@ class SparkFrame:
     def watermarks(self) -> dict[str, int]:
         """The delays that ``withWatermark`` gave the frame, in milliseconds by column. Spark itself
         forgets the delay of a bounded frame, unless ``withWatermark`` was called last."""
-        frame = self._frame
+        frame = self.frame
         with spark_call(frame.sparkSession, f"reading the watermark of {self._what}"):
             fields = frame.schema.fields
             found = {
@@ -71,8 +71,8 @@ class BatchFrame(SparkFrame):
         return pa.Table.from_batches(batches, kinds.remove_metadata())
 
     def _slices(self, names: Sequence[str], start: int) -> Iterator[Slice]:
-        session = self._frame.sparkSession
-        return frame_batches(session, self._frame, self._arrow, names, self._what, offset=start)
+        session = self.frame.sparkSession
+        return frame_batches(session, self.frame, self._arrow, names, self._what, offset=start)
 
 
 def check_classic(frame: Any, what: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from cql.catalog.spark import registry
+from cql.catalog.spark.quoting import quoted
 from cql.catalog.spark.tables import table
 from cql.errors import CatalogError
 
@@ -36,7 +37,7 @@ def set_properties(
         raise table.missing(session, name, registry.names(session))
     if table.is_temporary(session, name):
         raise CatalogError(
-            f"{name} is a temporary view, which has no properties",
+            f"{quoted(name)} is a temporary view, which has no properties",
             hint="declare the stream over a table or a permanent view",
         )
     if properties:

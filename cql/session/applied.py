@@ -292,6 +292,14 @@ def _partitions(planned: Planned, value: Any) -> str | None:
     return "no operator can be split by keys"
 
 
+def _tasks_by(planned: Planned, value: Any) -> str | None:
+    if planned.runtime.name != "spark":
+        return f"the runtime is {planned.runtime.name}, and not spark"
+    if "tasks by rows" in planned.runtime.why:
+        return "no operator keeps a state"
+    return None
+
+
 def _worklist(planned: Planned, value: Any) -> str | None:
     return _ordered(planned, value) or (
         None if planned.is_split else "no operator is split into partitions"
@@ -331,6 +339,7 @@ RULES: Mapping[str, Rule] = {
     "join_order": _join_order,
     "table_refresh": _table_refresh,
     "partitions": _partitions,
+    "tasks_by": _tasks_by,
     "function_timeout": _function_timeout,
     "max_state": _always,
     "max_overlap": _always,
@@ -363,6 +372,7 @@ RULES: Mapping[str, Rule] = {
 OF_RUN = frozenset(
     (
         *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
+        "tasks_by",
         *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
         *("reorder", "reorder_buffer", "max_state", "kernel_cache"),
     )

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from cql import errors
 from cql.catalog.spark.catalog import SparkSource
+from cql.catalog.spark.frame import BatchFrame
 from cql.catalog.spark.session import spark_call
+from cql.catalog.spark.tables.files import Files
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
@@ -30,6 +32,8 @@ from cql.planner.placement.broadcast import tables
 from cql.planner.placement.by_key import columns_of
 from cql.planner.placement.scale_out import ByKey, ByTime, placement
 from cql.spark.figures import stage_text, summed
+from cql.spark.frames import FrameInput, frame_input
+from cql.spark.looked_up import rows_of
 from cql.spark.package import ship
 from cql.spark.parts import (
     TASK_ROWS,
@@ -43,6 +47,7 @@ from cql.spark.parts import (
 )
 from cql.spark.sent import ERROR, ROWS, Sent, unpacked
 from cql.spark.shuffle import run_part, split_rows
+from cql.spark.task_rows import Pieces
 from cql.spark.worker import run_tasks
 
 if TYPE_CHECKING:
@@ -66,6 +71,8 @@ class SparkRun:
         self._sources, self._broadcast = sources(plan.root), tables(plan.root)
         self._reports: list[dict[str, Any]] = []
         self._inputs: list[Input] = []
+        self._frames: list[FrameInput] = []
+        self._looked_up: dict[Name, Pieces] = {}
         self._groups_read: dict[Name, int] = {}
         self._session: Any = None
         self._group = f"cql-{uuid.uuid4()}"
@@ -130,14 +137,18 @@ class SparkRun:
         """The tasks as an RDD of what they send; None without rows."""
         by = self._job.settings.get("tasks_by", "auto")
         placed = placement(self._plan, by)
-        self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
+        columns = columns_of(self._plan.root) if by == "auto" else ()
+        frames = self._listed()
+        if frames and not isinstance(placed, ByKey):
+            if not columns:
+                raise self._no_files(next(iter(frames.values()))[0])
+            placed = ByKey(columns)
         ship(self._session.sparkContext)
         if isinstance(placed, ByKey):
-            return self._by_key(placed.columns)
+            return self._by_key(placed.columns, frames)
         if not isinstance(placed, ByTime):
             return self._tasks_of(list(by_rows(self._inputs, self._count)))
         tasks = list(by_time(self._inputs, self._reach(placed), placed, self._count))
-        columns = columns_of(self._plan.root) if by == "auto" else ()
         again = readings_of_a_row(self._inputs, tasks)
         if columns and again > WORTH_SHUFFLING:
             self.on_notice(
@@ -145,12 +156,34 @@ class SparkRun:
                 f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
                 " them so often)"
             )
-            return self._by_key(columns)
+            return self._by_key(columns, frames)
         return self._tasks_of(tasks)
+
+    def _listed(self) -> dict[Name, tuple[SourceExec, Any]]:
+        """Lists the row groups of the tables; returns the views and DataFrames."""
+        frames: dict[Name, tuple[SourceExec, Any]] = {}
+        for source in self._first_uses():
+            name, found = self._named(source), source.relation.source()
+            files = found.relation.files() if isinstance(found, SparkSource) else None
+            if isinstance(found, SparkSource):
+                self._session = found.relation.catalog.session()
+            if files is not None and files.format == "parquet":
+                self._inputs.append(self._input(name, source, files))
+            elif source in self._broadcast:
+                self._looked_up[name] = rows_of(source, self._columns(name))
+            elif isinstance(found, SparkSource) and files is None:
+                frames[name] = source, found.relation.frame()
+            elif isinstance(found, BatchFrame):
+                frames[name] = source, found.frame
+                self._session = found.frame.sparkSession
+            else:
+                raise self._no_files(source)
+        return frames
 
     @property
     def _rows(self) -> int:
-        return sum(one.rows for one in self._inputs if not one.broadcast)
+        tables = sum(one.rows for one in self._inputs if not one.broadcast)
+        return tables + sum(frame.rows for frame in self._frames)
 
     @property
     def _count(self) -> int:
@@ -165,26 +198,37 @@ class SparkRun:
         sent, context = list(map(json.dumps, tasks)), self._session.sparkContext
         self._running = len(sent)
         return context.parallelize(sent, len(sent)).mapPartitions(
-            partial(run_tasks, self._job.to_json(), self.timed)
+            partial(run_tasks, self._job.to_json(), context.broadcast(self._looked_up), self.timed)
         )
 
-    def _by_key(self, columns: tuple[tuple[int, ...], ...]) -> Any:
+    def _by_key(
+        self,
+        columns: tuple[tuple[int, ...], ...],
+        frames: Mapping[Name, tuple[SourceExec, Any]],
+    ) -> Any:
         """Tasks that split the rows and, behind a shuffle, tasks that run the query."""
-        readings = self._readings(columns)
+        readings, context = self._readings(columns), self._session.sparkContext
+        self._frames += [frame_input(n, *found, readings[n]) for n, found in frames.items()]
         first = list(by_key(self._inputs, readings, self._count))
-        if not first:
-            return None
         for task in first:
             self._note([(task["name"], task["part"])])
+        job, sent = self._job.to_json(), list(map(json.dumps, first))
+        split = [frame.split(job, self._count) for frame in self._frames if frame.rows]
+        if sent:
+            read = context.parallelize(sent, len(sent))
+            split.append(read.mapPartitions(partial(split_rows, job, self._count)))
+        if not split:
+            return None
+        self._running = self._count
+        self._splitting = sum(one.getNumPartitions() for one in split)
         times = {name: reading.time for name, reading in readings.items()}
-        whole = [[one.name, one.whole()] for one in self._inputs if one.broadcast]
-        sent, context, job = list(map(json.dumps, first)), self._session.sparkContext, self._job
-        self._splitting, self._running = len(sent), self._count
+        whole = json.dumps([[one.name, one.whole()] for one in self._inputs if one.broadcast])
         return (
-            context.parallelize(sent, len(sent))
-            .mapPartitions(partial(split_rows, job.to_json(), self._count))
+            context.union(split)
             .partitionBy(self._count, int)
-            .mapPartitions(partial(run_part, job.to_json(), times, json.dumps(whole), self.timed))
+            .mapPartitions(
+                partial(run_part, job, times, whole, context.broadcast(self._looked_up), self.timed)
+            )
         )
 
     def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
@@ -199,13 +243,13 @@ class SparkRun:
             if not key:
                 continue
             name, fields = self._named(source), source.relation.schema
-            read = dict.fromkeys(fields[c].name for c in (*source.columns, *key))
+            keys = tuple(fields[c].name for c in key)
             time = next((p.column for _, p in source.progress), None)
             known = made.get(name, Reading((), None, (), 0))
             made[name] = Reading(
-                tuple(dict.fromkeys((*known.columns, *read))),
+                tuple(dict.fromkeys((*self._columns(name), *keys))),
                 known.time or time,
-                tuple(fields[c].name for c in key),
+                keys,
                 known.uses + 1,
             )
         return made
@@ -241,18 +285,13 @@ class SparkRun:
         wanted = source.relation.name
         return next(n for n, r in self._job.relations.items() if r is not None and r.name == wanted)
 
-    def _input(self, source: SourceExec, name: Name) -> Input:
+    def _columns(self, name: Name) -> list[str]:
+        """The columns of an input that the query reads, over all its uses."""
+        uses = [source for source in self._sources if self._named(source) == name]
+        return list(dict.fromkeys(u.relation.schema[c].name for u in uses for c in u.columns))
+
+    def _input(self, name: Name, source: SourceExec, files: Files) -> Input:
         """Lists the row groups of a table of Parquet files."""
-        found = source.relation.source()
-        files = found.relation.files() if isinstance(found, SparkSource) else None
-        if not isinstance(found, SparkSource) or files is None or files.format != "parquet":
-            raise NotSupportedError(
-                f"runtime = 'spark' is not supported for {source.name}: it is no table of Parquet"
-                " files in Spark's catalog",
-                position=source.pos,
-                hint="SET runtime = 'auto' runs the query here",
-            )
-        self._session = found.relation.catalog.session()
         made = replace(input_of(name, source, files), broadcast=source in self._broadcast)
         if made.scanned > 1:  # the first row group has none before it
             self.on_notice(
@@ -261,6 +300,14 @@ class SparkRun:
                 " beforehand"
             )
         return made
+
+    def _no_files(self, source: SourceExec) -> NotSupportedError:
+        return NotSupportedError(
+            f"runtime = 'spark' is not supported for {source.name}: it is no table of Parquet"
+            " files in Spark's catalog, nor a view or DataFrame whose rows have a key",
+            position=source.pos,
+            hint="SET runtime = 'auto' runs the query here",
+        )
 
     def request_stop(self) -> None:
         self._stopped = True
@@ -287,7 +334,7 @@ class SparkRun:
         begun, ended = self._started, self._finished
         elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
-        total = sum(one.rows for one in self._inputs) if self._inputs else None
+        total = sum([*(i.rows for i in self._inputs), *(f.rows for f in self._frames)]) or None
         efforts = self._efforts()
         rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
         bad = sum(report["bad"] for report in self._reports)
@@ -309,16 +356,17 @@ class SparkRun:
     def metrics(self) -> list[dict[str, Any]]:
         """For each input its rows and row groups, and how many row groups the tasks read: some are
         read by several tasks. Then for each operator the metrics of all tasks."""
-        inputs = [
+        inputs: list[dict[str, Any]] = [
             {
-                "operator": source.name,
+                "operator": one.relation_name,
                 "rows_in": one.rows,
                 "row_groups": len(one.groups),
                 "row_groups_read": self._groups_read.get(one.name, 0),
             }
-            for source, one in zip(self._first_uses(), self._inputs, strict=False)
+            for one in self._inputs
         ]
-        return inputs + summed([report["metrics"] for report in self._reports], len(inputs))
+        inputs += [{"operator": of.relation_name, "rows_in": of.rows} for of in self._frames]
+        return inputs + summed([report["metrics"] for report in self._reports], len(self._sources))
 
     def late(self) -> pa.Table:
         return late_rows.table(self._late(), timed=has_timestamps(self._sources))

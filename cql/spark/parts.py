@@ -41,6 +41,10 @@ class Input:
     broadcast: bool = False
 
     @property
+    def relation_name(self) -> str:
+        return ".".join(self.relation.name)
+
+    @property
     def rows(self) -> int:
         return sum(group.rows for group in self.groups)
 

@@ -8,22 +8,22 @@ into the order of the table, and each row is as late as in a run over the whole 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark import Broadcast
 
-from cql.base.model import Schema
-from cql.catalog.spark.tables.read import MAX_ROWS, Slice, SliceReader
+from cql.catalog.spark.tables.read import MAX_ROWS
 from cql.errors import CqlError
 from cql.executor.kernels.ingest import shuffle as kernel
-from cql.executor.protocols import Offset, Reader, Source
-from cql.planner.nodes.catalog import Statistics
+from cql.executor.morsel.row_watermarks import WatermarkPass
+from cql.executor.protocols import Source
 from cql.planner.nodes.statements import Name
-from cql.spark.job import Job, TaskRelation
+from cql.spark.job import Job
+from cql.spark.looked_up import LookedUp
 from cql.spark.sent import (
     ERROR,
     REPORT,
@@ -36,7 +36,16 @@ from cql.spark.sent import (
     stream_of,
 )
 from cql.spark.task import job_from, run_of
-from cql.spark.task_rows import BEFORE, HIDDEN, NUMBER, Part, PartSource, storage_of, timed
+from cql.spark.task_rows import (
+    BEFORE,
+    NUMBER,
+    Part,
+    PartSource,
+    PieceSource,
+    pieces_of,
+    storage_of,
+    timed,
+)
 
 #: What a first task sends to a part: the kind, the relation, the number of the first row, and an
 #: Arrow stream, a report or an error.
@@ -55,42 +64,59 @@ def split_rows(job: str, parts: int, tasks: Iterable[str]) -> Iterator[tuple[int
         described = json.loads(task)
         name: Name = tuple(described["name"])
         try:
-            relation = job_from(job).relations[name]
+            relation, reading = job_from(job).relations[name], described["reading"]
             assert relation is not None
-            effort, read = Effort(), 0
             source = PartSource(relation, Part.from_json(described["part"]))
-            for part, first, batch in _pieces(source, described["reading"], parts):
-                rows = stream_of([batch])
-                effort.gives(batch.num_rows, len(rows))
-                read += batch.num_rows
-                yield part, (ROWS, name, first, rows)
-            counted = [counts_of(source.counted[0])] * described["reading"]["uses"]
-            report = {"input": [name, counted], "effort": effort.figures(read)}
-            yield 0, (REPORT, name, 0, json.dumps(report).encode())
+            hidden = [NUMBER] if reading["time"] is None else [BEFORE, NUMBER]
+            batches = (piece.batch for piece in source.slices([*reading["columns"], *hidden]))
+            yield from split(batches, name, reading, parts, source.counted.pop)
         except CqlError as error:
             yield 0, (ERROR, name, 0, error_to_json(error))
 
 
-def _pieces(
-    source: PartSource, reading: Mapping[str, Any], parts: int
+def split(
+    batches: Iterable[pa.RecordBatch],
+    name: Name,
+    reading: Mapping[str, Any],
+    parts: int,
+    counted: Callable[[], WatermarkPass | None],
+) -> Iterator[tuple[int, Shuffled]]:
+    """The pieces of an input's rows, each with its part, and a report; ``counted`` gives behind the
+    last row what counted the late ones."""
+    effort, read = Effort(), 0
+    for part, first, batch in pieces(batches, reading["keys"], parts):
+        rows = stream_of([batch])
+        effort.gives(batch.num_rows, len(rows))
+        read += batch.num_rows
+        yield part, (ROWS, name, first, rows)
+    counts = [counts_of(counted())] * reading["uses"]
+    report = {"input": [name, counts], "effort": effort.figures(read)}
+    yield 0, (REPORT, name, 0, json.dumps(report).encode())
+
+
+def pieces(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], parts: int
 ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """The rows split by the content of the columns ``keys``: each piece with its part and the
+    number of its first row."""
     most = min(max(MAX_ROWS, parts * _PIECE_ROWS), _COLLECTED)
     waiting: list[pa.RecordBatch] = []
-    timed_by = [BEFORE] if reading["time"] is not None else []
-    for piece in source.slices([*reading["columns"], *timed_by, NUMBER]):
-        waiting.append(piece.batch)
-        if sum(batch.num_rows for batch in waiting) >= most:
-            yield from _split(waiting, reading["keys"], parts)
-            waiting = []
-    if waiting:
-        yield from _split(waiting, reading["keys"], parts)
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= most:
+            yield from _split(waiting, keys, parts)
+            waiting, rows = [], 0
+    if rows:
+        yield from _split(waiting, keys, parts)
 
 
 def _split(
     batches: Sequence[pa.RecordBatch], keys: Sequence[str], parts: int
 ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """The rows of each part in their order, with the number of the first one."""
-    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or [batches[0]]
+    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     hashes = np.ones(rows.num_rows, np.int64)
     for key in keys:
         mix(rows.column(key), hashes)
@@ -140,12 +166,14 @@ def run_part(
     job: str,
     times: Mapping[Name, str | None],
     whole: str,
+    looked_up: Broadcast[LookedUp],
     timed_run: bool,
     received: Iterable[tuple[int, Shuffled]],
 ) -> Iterator[Sent]:
     """Runs the query over the rows of one part. ``times`` are the shuffled inputs, each with the
-    name of its time column, ``whole`` the broadcast tables as JSON; ``timed_run`` as in
-    ``worker.run_tasks``. The first part also sends the reports or the errors of the first tasks."""
+    name of its time column, ``whole`` the broadcast tables as JSON; ``looked_up`` and ``timed_run``
+    as in ``worker.run_tasks``. The first part also sends the reports or the errors of the first
+    tasks."""
     effort = Effort()
     pieces: dict[Name, list[tuple[int, bytes]]] = {}
     errors: list[bytes] = []
@@ -161,7 +189,8 @@ def run_part(
     try:
         first_tasks = [json.loads(report) for report in reports]
         if pieces or first_tasks:
-            sources = _broadcast(job_from(job), whole)
+            sources = pieces_of(job_from(job), looked_up.value)
+            sources |= _broadcast(job_from(job), whole)
             sources |= _shuffled(job_from(job), times, pieces)
             run = run_of(job_from(job), sources, None, None)
             run.timed = timed_run
@@ -188,43 +217,6 @@ def _shuffled(
     for name, time in times.items():
         relation = job.relations[name]
         assert relation is not None
-        rows = ShuffledSource(relation, sorted(pieces.get(name, ())))
+        rows = PieceSource(relation, sorted(pieces.get(name, ())))
         made[name] = timed(name, rows, time)
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class ShuffledSource:
-    """The rows of one part. ``pieces``: Arrow streams with the number of their first row, in the
-    order of the table."""
-
-    relation: TaskRelation
-    pieces: Sequence[tuple[int, bytes]]
-
-    @property
-    def schema(self) -> Schema:
-        return Schema((*self.relation.schema, *HIDDEN))
-
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return {}
-
-    def statistics(self) -> Statistics:
-        return Statistics()
-
-    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
-        wanted = Schema(
-            tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
-        )
-        return SliceReader(self._slices(columns), wanted, f"table {'.'.join(self.relation.name)}")
-
-    def _slices(self, columns: Sequence[str]) -> Iterator[Slice]:
-        for first, sent in self.pieces:
-            for batch in pa.ipc.open_stream(sent):
-                rows = batch.select(list(columns))
-                for start in range(0, rows.num_rows, MAX_ROWS):
-                    yield Slice(first + start, rows.slice(start, MAX_ROWS))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,23 @@ from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.sources import DataSource
 from cql.catalog.spark.tables.files import Files
-from cql.catalog.spark.tables.read import Slice, SliceReader, read_groups
+from cql.catalog.spark.tables.read import MAX_ROWS, Slice, SliceReader, read_groups
 from cql.catalog.spark.tables.row_groups import Group, files_from_json
 from cql.errors import CatalogError
 from cql.executor.morsel.row_watermarks import WatermarkPass
-from cql.executor.protocols import Offset, Reader
+from cql.executor.protocols import Offset, Reader, Source
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json
 from cql.planner.nodes.statements import Name
-from cql.spark.job import TaskRelation
+from cql.spark.job import Job, TaskRelation
 
 #: The columns with the watermark before each row, and with the number of each row in the table.
 BEFORE, NUMBER = "\0before", "\0number"
 HIDDEN = (Field(BEFORE, BIGINT), Field(NUMBER, BIGINT))
+
+
+#: Arrow streams with the number of their first row, in the order of the rows.
+Pieces: TypeAlias = Sequence[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class PartSource:
                 if timed is not None:
                     timed.begin(found)
             rows = batch if timed is None else timed.with_watermarks(batch, found)
-            rows = _with(rows, NUMBER, np.arange(at, at + batch.num_rows))
+            rows = with_column(rows, NUMBER, np.arange(at, at + batch.num_rows))
             yield Slice(at, rows if timed is None else timed.kept(rows, found))
             at += batch.num_rows
 
@@ -151,7 +155,7 @@ class _TimedRows:
         _check(found.group, self._times, self._valid, self._part.files)
         self._before = watermarks.take(self._times, self._valid)
         high = self._part.high
-        return _with(
+        return with_column(
             batch, BEFORE, self._before if high is None else np.minimum(self._before, high)
         )
 
@@ -166,6 +170,52 @@ class _TimedRows:
         return batch if kept.all() else batch.filter(pa.array(kept))
 
 
+@dataclass(frozen=True, slots=True)
+class PieceSource:
+    """Rows that were sent to the task."""
+
+    relation: TaskRelation
+    pieces: Pieces
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.relation.schema, *HIDDEN))
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return {}
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        wanted = Schema(
+            tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
+        )
+        return SliceReader(self._slices(columns), wanted, f"table {'.'.join(self.relation.name)}")
+
+    def _slices(self, columns: Sequence[str]) -> Iterator[Slice]:
+        for first, sent in self.pieces:
+            for batch in pa.ipc.open_stream(sent):
+                rows = batch.select(list(columns))
+                for start in range(0, rows.num_rows, MAX_ROWS):
+                    yield Slice(first + start, rows.slice(start, MAX_ROWS))
+
+
+def pieces_of(job: Job, pieces: Mapping[Name, Pieces]) -> dict[Name, Source]:
+    """The sources over rows that were sent to the task, without watermarks."""
+    made: dict[Name, Source] = {}
+    for name, held in pieces.items():
+        relation = job.relations[name]
+        assert relation is not None
+        made[name] = timed(name, PieceSource(relation, held), None)
+    return made
+
+
 def timed(name: Name, rows: DataSource, time: str | None) -> RowWatermarks:
     """``rows``, whose last columns are BEFORE and NUMBER, as the stream ``name`` with column
     ``time``."""
@@ -173,7 +223,8 @@ def timed(name: Name, rows: DataSource, time: str | None) -> RowWatermarks:
     return RowWatermarks(rows, columns, what=f"stream {'.'.join(name)}", numbers=NUMBER)
 
 
-def _with(batch: pa.RecordBatch, name: str, values: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def with_column(batch: pa.RecordBatch, name: str, values: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """The batch with one more column."""
     return pa.RecordBatch.from_arrays(
         [*batch.columns, pa.array(values)], names=[*batch.schema.names, name]
     )

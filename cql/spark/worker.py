@@ -6,33 +6,41 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pyspark import Broadcast
+
 from cql.errors import CqlError
-from cql.executor.protocols import Source
 from cql.planner.nodes.statements import Name
 from cql.spark.job import Job
+from cql.spark.looked_up import LookedUp
 from cql.spark.sent import ERROR, Effort, Sent, counts_of, error_to_json, results
 from cql.spark.task import job_from, run_of
-from cql.spark.task_rows import Part, PartSource, timed
+from cql.spark.task_rows import Part, PartSource, pieces_of, timed
 
 
-def run_tasks(job: str, timed_run: bool, tasks: Iterable[str]) -> Iterator[Sent]:
-    """Runs the tasks of one partition; ``timed_run``: measures the time of the operators. An error
-    of ours is sent, so that Spark does not try the task again."""
+def run_tasks(
+    job: str, looked_up: Broadcast[LookedUp], timed_run: bool, tasks: Iterable[str]
+) -> Iterator[Sent]:
+    """Runs the tasks of one partition. ``looked_up``: the rows of inputs that are no tables of
+    files; ``timed_run``: measures the time of the operators. An error of ours is sent, so that
+    Spark does not try the task again."""
     for task in tasks:
         try:
-            yield from _run_task(job_from(job), timed_run, json.loads(task))
+            yield from _run_task(job_from(job), looked_up.value, timed_run, json.loads(task))
         except CqlError as error:
             yield ERROR, error_to_json(error)
 
 
-def _run_task(job: Job, timed_run: bool, task: dict[str, Any]) -> Iterator[Sent]:
+def _run_task(
+    job: Job, looked_up: LookedUp, timed_run: bool, task: dict[str, Any]
+) -> Iterator[Sent]:
     effort = Effort()
     parts: dict[Name, PartSource] = {}
     for name, described in task["parts"]:
         relation = job.relations[tuple(name)]
         assert relation is not None
         parts[tuple(name)] = PartSource(relation, Part.from_json(described))
-    sources: dict[Name, Source] = {n: timed(n, part, part.time) for n, part in parts.items()}
+    sources = pieces_of(job, looked_up)
+    sources |= {name: timed(name, part, part.time) for name, part in parts.items()}
     run = run_of(job, sources, task["low"], task["high"])
     run.timed = timed_run
     yield from results(

@@ -12,10 +12,13 @@ BROADCAST_ROWS = 2_000_000
 
 
 def looks_up(node: Physical) -> bool:
-    """Whether rows pass the operator one by one, and each task has the whole table."""
+    """Whether rows pass the operator one by one, and each task has the whole table. A table joined
+    with itself is shared as any input is."""
     if isinstance(node, TableJoinExec):
-        rows = [source.relation.statistics.rows or 0 for source in sources(node.table)]
-        return sum(rows) <= BROADCAST_ROWS
+        table = [source.relation for source in sources(node.table)]
+        shared = {source.relation.name for source in sources(node.input)}
+        rows = sum(relation.statistics.rows or 0 for relation in table)
+        return rows <= BROADCAST_ROWS and not any(r.name in shared for r in table)
     return isinstance(node, LookupExec)
 
 

@@ -118,6 +118,7 @@ def _without_told(lines: list[str]) -> list[str]:
         ("sliding", {"slice_us": 5}, "and not fifo_slice or ordered"),
         ("rows", {"worklist": "shared", "runtime": "ordered"}, "no operator is split"),
         ("rows", {"partitions": 2, "runtime": "ordered"}, "no operator can be split by keys"),
+        ("rows", {"tasks_by": "key", "runtime": "fifo"}, "the runtime is fifo, and not spark"),
         ("bad rows", {"on_bad_row": "fail"}, "ON BAD ROW of the query says it"),
         ("rows", {"function_timeout": "1 second"}, "no function of yours is called"),
         ("rows", {"shared_windows": "off"}, "this query runs alone"),

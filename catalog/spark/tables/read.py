@@ -372,8 +372,7 @@ def rows_through_spark(
         plain = frame.toDF(*[f"c{i}" for i in range(len(schema))])
         plain = plain.select([F.col(f"c{i}") for i in positions])
         rows = 0 if names else int(plain.count())
-        large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-        sent = to_arrow_schema(plain.schema, timezone="UTC", prefers_large_types=large)
+        sent = arrow_messages_schema(session, plain)
     if not names:
         for start in range(0, rows, MAX_ROWS):
             yield rows_only(min(MAX_ROWS, rows - start))
@@ -388,6 +387,12 @@ def rows_through_spark(
                 batch = pa.ipc.read_record_batch(pa.py_buffer(message), sent)
             arrays = [column.cast(f.type) for column, f in zip(batch.columns, wanted, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def arrow_messages_schema(session: SparkSession, frame: Any) -> pa.Schema:
+    """The schema of the Arrow messages of a DataFrame (``toArrowBatchRdd``)."""
+    large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)
 
 
 def _messages(session: Any, frame: Any) -> Generator[bytes, None, None]:

@@ -65,13 +65,13 @@ class StreamingFrame(SparkFrame):
         fields = pick(self.schema, columns, self._what)
         if row_of(offset, self._what) > 0:
             raise read_once(self._what, "streaming DataFrame")
-        session = self._frame.sparkSession
+        session = self.frame.sparkSession
         # A stream needs a column even if only its number of rows is requested.
         kept = [self._arrow.get_field_index(f.name) for f in fields] or [0]
         with spark_call(session, f"starting {self._what}"):
             # By position: a name with a backtick in it cannot be written as a column.
             names = [f"c{i}" for i in range(len(self._arrow))]
-            frame = self._frame.toDF(*names).select([names[i] for i in kept])
+            frame = self.frame.toDF(*names).select([names[i] for i in kept])
         sent = pa.schema([self._arrow.field(i) for i in kept])
 
         def rows(batch: Any) -> Generator[pa.RecordBatch, None, None]:
