@@ -227,3 +227,14 @@ def test_bad_rows_have_their_place_in_the_table(tables: Tables) -> None:
         ledgers.append(query.bad_rows().to_pylist())
     assert ledgers[0]
     assert sorted(r["offset"] for r in ledgers[1]) == sorted(r["offset"] for r in ledgers[0])
+
+
+def test_keys_that_folders_hold(spark: Any, tables: Tables) -> None:
+    """Columns of partitions."""
+    spark.sql(
+        "CREATE TABLE default.in_folders USING parquet PARTITIONED BY (day, kind) AS SELECT"
+        f" *, to_date(ts) AS day, w AS kind FROM {tables.table('few late')}"
+    )
+    check(tables, "SELECT kind, count(*) AS n FROM default.in_folders GROUP BY kind", (1, 3))
+    text = "SELECT day, kind, array_agg(v) AS vs FROM default.in_folders GROUP BY day, kind"
+    check(tables, text, (4,))
