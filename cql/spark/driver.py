@@ -18,16 +18,16 @@ import pyarrow as pa
 from cql import errors
 from cql.catalog.spark.catalog import SparkSource
 from cql.catalog.spark.session import spark_call
+from cql.catalog.spark.tables.files import Files
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
-from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
-from cql.planner.placement.scale_out import ByTime, placement
+from cql.planner.nodes.physical import PhysicalPlan, SourceExec
 from cql.spark.package import ship
-from cql.spark.parts import TASK_ROWS, Input, by_rows, by_time, input_of
+from cql.spark.tasks import TaskPlan
 from cql.spark.worker import ERROR, ROWS, run_tasks, unpacked
 
 if TYPE_CHECKING:
@@ -45,10 +45,9 @@ class SparkRun:
         self.on_notice: Callable[[str], None] = lambda message: None
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
-        self._plan, self._job, self._tasks = plan, job, tasks
-        self._sources = sources(plan.root)
+        self._job, self._tasks = job, tasks
+        self._planned = TaskPlan(plan, job)
         self._reports: list[dict[str, Any]] = []
-        self._inputs: list[Input] = []
         self._groups_read: dict[Name, int] = {}
         self._session: Any = None
         self._group = f"cql-{uuid.uuid4()}"
@@ -110,52 +109,16 @@ class SparkRun:
 
     def _described(self) -> list[str]:
         """The tasks as JSON."""
-        placed = placement(self._plan)
-        self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
-        rows = sum(one.rows for one in self._inputs)
-        tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
-        if isinstance(placed, ByTime):
-            made = by_time(self._inputs, self._reach(placed), placed, tasks)
-        else:
-            made = by_rows(self._inputs, tasks)
         described = []
-        for task in made:
+        for task in self._planned.describe(self._files, self._tasks, self.on_notice):
             described.append(json.dumps(task))
             for name, part in task["parts"]:
                 read = self._groups_read.get(name, 0)
                 self._groups_read[name] = read + len(part["groups"])
         return described
 
-    def _reach(self, placed: ByTime) -> dict[Name, tuple[int, int]]:
-        """How far each input is read around a range, for all its uses."""
-        made: dict[Name, tuple[int, int]] = {}
-        for source, (before, behind) in zip(self._sources, placed.reach, strict=True):
-            known = made.get(self._named(source), (0, 0))
-            made[self._named(source)] = max(known[0], before), max(known[1], behind)
-        return made
-
-    def _first_uses(self) -> list[SourceExec]:
-        """The sources, of those with the same name the first one."""
-        found: dict[Name, SourceExec] = {}
-        for source in self._sources:
-            name = self._named(source)
-            first = found.setdefault(name, source)
-            if first.relation.stream != source.relation.stream:
-                raise NotSupportedError(
-                    f"runtime = 'spark': a query that reads {source.name} with two watermarks is"
-                    " not supported",
-                    position=source.pos,
-                    hint="SET runtime = 'auto'",
-                )
-        return list(found.values())
-
-    def _named(self, source: SourceExec) -> Name:
-        """The name of the source in the text."""
-        wanted = source.relation.name
-        return next(n for n, r in self._job.relations.items() if r is not None and r.name == wanted)
-
-    def _input(self, source: SourceExec, name: Name) -> Input:
-        """Lists the row groups of a table of Parquet files."""
+    def _files(self, source: SourceExec) -> Files:
+        """Lists the files of a table of Parquet files."""
         found = source.relation.source()
         files = found.relation.files() if isinstance(found, SparkSource) else None
         if not isinstance(found, SparkSource) or files is None or files.format != "parquet":
@@ -166,14 +129,7 @@ class SparkRun:
                 hint="SET runtime = 'auto' runs the query here",
             )
         self._session = found.relation.catalog.session()
-        made = input_of(name, source, files)
-        if made.scanned > 1:  # the first row group has none before it
-            self.on_notice(
-                f"the footers of {source.name} do not tell the watermarks behind"
-                f" {made.scanned:,} of its {len(made.groups):,} row groups: their times are read"
-                " beforehand"
-            )
-        return made
+        return files
 
     def request_stop(self) -> None:
         self._stopped = True
@@ -200,7 +156,7 @@ class SparkRun:
         begun, ended = self._started, self._finished
         elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
-        total = sum(one.rows for one in self._inputs) if self._inputs else None
+        total = sum(one.rows for one in self._planned.inputs) if self._planned.inputs else None
         rows_in = sum(report["rows_in"] for report in self._reports)
         bad = sum(report["bad"] for report in self._reports)
         return Progress(rows_in, self._rows_out, late, bad, None, total, elapsed)
@@ -215,18 +171,18 @@ class SparkRun:
                 "row_groups": len(one.groups),
                 "row_groups_read": self._groups_read.get(one.name, 0),
             }
-            for source, one in zip(self._first_uses(), self._inputs, strict=False)
+            for source, one in zip(self._planned.first_uses(), self._planned.inputs, strict=False)
         ]
 
     def late(self) -> pa.Table:
-        return late_rows.table(self._late(), timed=has_timestamps(self._sources))
+        return late_rows.table(self._late(), timed=has_timestamps(self._planned.sources))
 
     def _late(self) -> list[Late]:
         """The ledgers of the tasks, summed."""
         found: list[Late] = []
         seen: dict[Name, Iterator[int]] = {}
-        for source in self._sources:
-            name = self._named(source)
+        for source in self._planned.sources:
+            name = self._planned.named(source)
             use = next(seen.setdefault(name, count()))
             for _, progress in source.progress:
                 found.append(self._of_input(source.name, name, use, progress.slack))

@@ -31,24 +31,30 @@ def run_tasks(job: str, tasks: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     task again."""
     for task in tasks:
         try:
-            yield from _run_task(_job(job), json.loads(task))
+            yield from _run_task(job_from(job), json.loads(task))
         except CqlError as error:
             yield ERROR, error_to_json(error)
 
 
 @lru_cache(maxsize=8)
-def _job(text: str) -> Job:
+def job_from(text: str) -> Job:
+    """``Job.from_json``, once for the tasks of a process."""
     return Job.from_json(text)
 
 
-def _run_task(job: Job, task: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def open_task(job: Job, task: Mapping[str, Any]) -> tuple[Run, Mapping[Name, PartSource]]:
+    """The run of a task, and the parts that it reads, by their names in the text."""
     parts: dict[Name, PartSource] = {}
     for name, described in task["parts"]:
         relation = job.relations[tuple(name)]
         assert relation is not None
         parts[tuple(name)] = PartSource(relation, Part.from_json(described))
     sources = {name: _timed(name, part) for name, part in parts.items()}
-    run = run_of(job, sources, task["low"], task["high"])
+    return run_of(job, sources, task["low"], task["high"]), parts
+
+
+def _run_task(job: Job, task: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    run, parts = open_task(job, task)
     notices: list[str] = []
     run.on_notice = notices.append
     for rows in _packed(run.batches()):

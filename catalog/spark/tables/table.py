@@ -26,6 +26,8 @@ from cql.errors import CatalogError, did_you_mean
 _CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
 SESSION_CATALOG = "spark_catalog"
+RECURSIVE = "recursiveFileLookup"
+"""Spark's option of a table whose folders hold files of it, too."""
 #: Spark's error conditions for a name in a catalog or database that does not exist.
 _UNKNOWN_PLACES = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND")
 _RESERVED = frozenset(
