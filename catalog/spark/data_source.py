@@ -21,14 +21,15 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from cql.catalog.spark.session import Session, spark_call
+from cql.catalog.spark.tables.table import RESERVED
 from cql.catalog.spark.tables.types import to_spark
 from cql.errors import CatalogError, CqlError, NotSupportedError
 
 #: The name of the format and of the table function.
 NAME = "cql"
-#: The one option of the format, and those that Spark adds to the options of a table.
+#: The one option of the format, and those that Spark adds when it makes a table.
 QUERY = "query"
-_OF_SPARK = ()
+_OF_TABLES = (f"option.{QUERY}", *RESERVED)
 
 
 class Planned(Protocol):
@@ -107,7 +108,7 @@ class QuerySource(DataSource):  # type: ignore[misc]
         raise _not_written("writeStream.format('cql')")
 
     def _planned(self) -> Planned:
-        others = sorted(name for name in self.options if name.lower() not in (QUERY, *_OF_SPARK))
+        others = sorted(name for name in self.options if name.lower() not in (QUERY, *_OF_TABLES))
         if others:
             raise CatalogError(
                 f"the format cql has no option {others[0]}",
@@ -116,7 +117,9 @@ class QuerySource(DataSource):  # type: ignore[misc]
         text = self.options.get(QUERY)
         if text is None:
             raise CatalogError(
-                "the format cql needs the option query", hint="OPTIONS (query 'SELECT …')"
+                "the format cql needs the option query",
+                hint="OPTIONS (query 'SELECT …') of a view or a read; where a query reads a table"
+                " USING cql, WITH (query = 'SELECT …') behind its name",
             )
         return self.texts.plan(text)
 

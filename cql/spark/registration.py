@@ -7,9 +7,9 @@ file. It lists the files of a table anew for each text, so that rows which are a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cql.catalog.spark.catalog import SparkRelation
 from cql.catalog.spark.tables.files import Files
@@ -179,6 +179,14 @@ class RegisteredCatalog:
             self._listed[full] = None if folder is None else folder.list_files()
         return self._listed[full]
 
+    def seen(self) -> list[list[Any]]:
+        """The files that a text refers to, as JSON data for ``changed_since``."""
+        return [
+            [self.registration.folders[full].to_json(), files.digest]
+            for full, files in self._listed.items()
+            if files is not None and self.registration.folders[full].folder is not None
+        ]
+
     def _full(self, name: Name) -> Name:
         """The name under which the relation is declared. Names of the session come first."""
         folded = _folded(name)
@@ -186,6 +194,14 @@ class RegisteredCatalog:
             return folded
         here = self.registration.database
         return (*here[: max(len(here) + 1 - len(name), 0)], *folded)
+
+
+def changed_since(seen: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The tables that have other files than ``RegisteredCatalog.seen`` described."""
+    for described, digest in seen:
+        folder = TableFolder.from_json(described)
+        if folder.list_files().digest != digest:
+            yield folder.table.table
 
 
 def _folded(name: Sequence[str]) -> Name:

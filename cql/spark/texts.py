@@ -33,11 +33,9 @@ from cql.query.run import Run
 from cql.session.hints import HINT, hinted
 from cql.spark.job import Job
 from cql.spark.package import ship
-from cql.spark.registration import RegisteredCatalog, Registration
+from cql.spark.registration import RegisteredCatalog, Registration, changed_since
 from cql.spark.task import RUNTIME, query_of
-from cql.spark.tasks import TaskPlan
 from cql.spark.whole_tables import FilesSource
-from cql.spark.worker import job_from, open_task
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import PhysicalPlan
@@ -71,18 +69,21 @@ class PlannedText:
     def tasks(self, *, whole: bool = False) -> list[str]:
         """The tasks as JSON texts: the parts of the rows that tasks can share, or one task with the
         whole plan (``whole``: always)."""
-        plan = self._prepared.plan
+        from cql.spark.tasks import TaskPlan
+
+        plan, job = self._prepared.plan, self._prepared.job()
         if whole or not self._is_shared(plan):
-            job = self._prepared.job()
             tables = [
                 [name, files_to_json(files)]
                 for name in job.relations
                 if (files := self._catalog.files(name)) is not None
             ]
-            return [json.dumps({"tables": tables, "changes": self._changes})]
-        tasks = TaskPlan(plan, self._prepared.job())
-        partitions = self._settings.partitions
-        return [json.dumps(t) for t in tasks.describe(self._parquet, partitions, LOG.info)]
+            tasks: list[Mapping[str, Any]] = [{"tables": tables, "changes": self._changes}]
+        else:
+            shared = TaskPlan(plan, job)
+            tasks = list(shared.describe(self._parquet, self._settings.partitions, LOG.info))
+        tasks[:1] = [{**task, "seen": self._catalog.seen()} for task in tasks[:1]]
+        return list(map(json.dumps, tasks))
 
     @property
     def _settings(self) -> Settings:
@@ -170,9 +171,13 @@ def _no_run(plan: PhysicalPlan, settings: Settings, job: object) -> Run:
 
 def rows(job: str, task: str) -> Iterator[pa.RecordBatch]:
     """The rows of a task, which ``PlannedText.tasks`` described. Logs how many rows the task left
-    out."""
+    out. The first task logs whether a table has other files than at the time of the plan."""
+    from cql.spark.worker import job_from, open_task
+
     found, described = job_from(job), json.loads(task)
     try:
+        for table in changed_since(described.get("seen", ())):
+            LOG.warning("cql: table %s has changed since Spark planned this read of it", table)
         if "tables" in described:
             yield from _whole(found, described["tables"], changes=described["changes"])
         else:
@@ -200,9 +205,9 @@ def _log(late: pa.Table, bad: int) -> None:
     for entry in late.to_pylist():
         what = _LEFT_OUT.get(entry["kind"])
         if what is not None and entry["count"]:
-            LOG.warning("%s left out %s %s", entry["place"], f"{entry['count']:,}", what)
+            LOG.warning("cql: %s left out %s %s", entry["place"], f"{entry['count']:,}", what)
     if bad:
-        LOG.warning("left out %s bad rows", f"{bad:,}")
+        LOG.warning("cql: left out %s bad rows", f"{bad:,}")
 
 
 #: The kinds of the ledger that are missing in results.

@@ -134,11 +134,7 @@ def folder_of(session: Session, name: tuple[str, ...], files: Files) -> TableFol
         listed = made.list_files()
     except CatalogError:
         return unlisted
-    return made if _facts(listed) == _facts(files) else unlisted
-
-
-def _facts(files: Files) -> list[tuple[object, ...]]:
-    return [(f.path, f.size, f.modified_ns, f.partition) for f in files.files]
+    return made if listed.digest == files.digest else unlisted
 
 
 def _files_in(folder: Path, *, deep: bool) -> Iterator[Path]:
