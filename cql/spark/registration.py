@@ -87,22 +87,10 @@ def registration_of(
     database = _folded(full_name(spark, ("here",))[:-1])
     declared: dict[Name, TaskRelation] = {}
     folders: dict[Name, TableFolder] = {}
-    for name, relation in _relations(catalog, relations, on_notice):
-        full = _folded(name)
-        if isinstance(relation, SparkRelation):
-            full = _folded(full_name(spark, name))
-            files = relation.files() if relation.bounded else None
-            if files is not None and files.direct:
-                folders[full] = folder_of(spark, relation.table, files)
-        declared[full] = TaskRelation(
-            full,
-            relation.kind,
-            relation.schema,
-            relation.stream,
-            relation.bounded,
-            Statistics(),
-            dict(relation.unsupported),
-        )
+    for relation, folder in _relations(spark, catalog, relations, on_notice):
+        declared[relation.name] = relation
+        if folder is not None:
+            folders[relation.name] = folder
     job = Job(
         "",
         changed(settings),
@@ -118,24 +106,50 @@ def registration_of(
 
 
 def _relations(
-    catalog: Relations, wanted: Sequence[Name] | None, on_notice: Callable[[str], None]
-) -> Iterator[tuple[Name, Relation]]:
+    spark: Session,
+    catalog: Relations,
+    wanted: Sequence[Name] | None,
+    on_notice: Callable[[str], None],
+) -> Iterator[tuple[TaskRelation, TableFolder | None]]:
     for name in catalog.names() if wanted is None else wanted:
         try:
             found = catalog.find(name)
+            described = None if found is None else _described(spark, name, found)
         except CqlError as error:
             if wanted is not None:
                 raise
             on_notice(f"{'.'.join(name)} is not registered in Spark: {error.message}")
             continue
-        if found is not None:
-            yield name, found
+        if described is not None:
+            yield described
         elif wanted is not None:
             known = [".".join(each) for each in catalog.names()]
             raise CatalogError(
                 f"there is no stream or table {'.'.join(name)}",
                 hint=did_you_mean(".".join(name), known, what="there are"),
             )
+
+
+def _described(
+    spark: Session, name: Name, relation: Relation
+) -> tuple[TaskRelation, TableFolder | None]:
+    """The relation under its full name, and its files if a process can read them by itself."""
+    full, folder = _folded(name), None
+    if isinstance(relation, SparkRelation):
+        full = _folded(full_name(spark, name))
+        files = relation.files() if relation.bounded else None
+        if files is not None and files.direct:
+            folder = folder_of(spark, relation.table, files)
+    described = TaskRelation(
+        full,
+        relation.kind,
+        relation.schema,
+        relation.stream,
+        relation.bounded,
+        Statistics(),
+        dict(relation.unsupported),
+    )
+    return described, folder
 
 
 def _portable(

@@ -69,21 +69,23 @@ class PlannedText:
     def tasks(self, *, whole: bool = False) -> list[str]:
         """The tasks as JSON texts: the parts of the rows that tasks can share, or one task with the
         whole plan (``whole``: always)."""
-        from cql.spark.tasks import TaskPlan
-
         plan, job = self._prepared.plan, self._prepared.job()
-        if whole or not self._is_shared(plan):
+        tasks = [] if whole or not self._is_shared(plan) else self._shared(plan, job)
+        if not tasks:  # also over a table without rows
             tables = [
                 [name, files_to_json(files)]
                 for name in job.relations
                 if (files := self._catalog.files(name)) is not None
             ]
-            tasks: list[Mapping[str, Any]] = [{"tables": tables, "changes": self._changes}]
-        else:
-            shared = TaskPlan(plan, job)
-            tasks = list(shared.describe(self._parquet, self._settings.partitions, LOG.info))
-        tasks[:1] = [{**task, "seen": self._catalog.seen()} for task in tasks[:1]]
+            tasks = [{"tables": tables, "changes": self._changes}]
+        tasks[0] = {**tasks[0], "seen": self._catalog.seen()}
         return list(map(json.dumps, tasks))
+
+    def _shared(self, plan: PhysicalPlan, job: Job) -> list[Mapping[str, Any]]:
+        from cql.spark.tasks import TaskPlan
+
+        tasks = self._settings.partitions
+        return list(TaskPlan(plan, job).describe(self._parquet, tasks, LOG.info))
 
     @property
     def _settings(self) -> Settings:

@@ -372,6 +372,23 @@ def test_folders_that_are_not_of_the_table(spark: Any, session: Session, tmp_pat
         folder.list_files()
 
 
+def test_a_table_without_rows(spark: Any, session: Session) -> None:
+    spark.sql("CREATE TABLE default.no_rows (ts timestamp, k bigint) USING parquet")
+    session.sql("CREATE OR REPLACE STREAM default.none FROM TABLE default.no_rows ORDERED BY ts")
+    session.register_in_spark()
+    for text in ("SELECT k FROM default.none", TUMBLING.replace("default.s", "default.none")):
+        assert read(spark, text.replace("sum(v)", "sum(k)")).collect() == []
+    session.sql("DROP STREAM default.none")
+
+
+def test_a_table_that_is_gone(spark: Any, session: Session) -> None:
+    spark.sql("CREATE TABLE default.gone USING parquet AS SELECT 1 AS k")
+    session.register_in_spark()
+    spark.sql("DROP TABLE default.gone")
+    with pytest.raises(AnalysisException, match=r"cannot be listed: No such file"):
+        read(spark, "SELECT k FROM default.gone")
+
+
 def test_an_orc_table(spark: Any, session: Session, tmp_path: Path) -> None:
     orc.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "0.orc")
     spark.sql(f"CREATE TABLE default.orcs (k bigint) USING orc LOCATION '{tmp_path.as_uri()}'")
