@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from cql.base.settings import Settings
+from cql.base.settings import Settings, find_setting
 from cql.catalog.spark import data_source
 from cql.catalog.spark.session import Session
 from cql.catalog.spark.tables.files import Files
@@ -40,6 +41,8 @@ from cql.spark.whole_tables import FilesSource
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import PhysicalPlan
 
+#: Hints about the tasks of a text, which say nothing about a plan here.
+_OF_TASKS = ("partitions", "runtime")
 #: Tells of what a task leaves out. Spark collects the logs of its Python workers.
 LOG = logging.getLogger("cql")
 
@@ -53,6 +56,7 @@ class PlannedText:
 
     def __init__(self, registered: str, text: str) -> None:
         self._catalog = RegisteredCatalog(_registration(registered))
+        self._settings = Settings.of(**self._catalog.registration.declared.settings)
         try:
             self._prepared = self._planned(text)
             self._check_sources()
@@ -88,10 +92,6 @@ class PlannedText:
         return list(TaskPlan(plan, job).describe(self._parquet, tasks, LOG.info))
 
     @property
-    def _settings(self) -> Settings:
-        return Settings.of(**self._catalog.registration.declared.settings)
-
-    @property
     def _changes(self) -> bool:
         """Whether the result is a changing relation: then its rows are those at the end."""
         return self._prepared.changelog
@@ -105,13 +105,14 @@ class PlannedText:
                 hint="run it in the session with session.sql, then register the session again",
             )
         declared = self._catalog.registration.declared
-        settings = hinted(tree, self._settings) if HINT in text else self._settings
+        if HINT in text:
+            self._settings = hinted(tree, self._settings)
         context = Context(
             {},
             declared.constants,
             declared.views,
             declared.streams,
-            settings.with_("runtime", RUNTIME),
+            self._settings.with_("runtime", RUNTIME),
             declared.functions,
         )
         bound = bind(tree, self._catalog, context)
@@ -124,6 +125,8 @@ class PlannedText:
             )
         for notice in context.warnings:
             LOG.info(notice.message)
+        hints = tuple(h for h in bound.hints if find_setting(h.name, h.pos).name not in _OF_TASKS)
+        bound = replace(bound, hints=hints)
         return prepare(bound, Origin(text, text, context), None, _no_run)
 
     def _check_sources(self) -> None:
