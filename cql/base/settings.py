@@ -348,6 +348,15 @@ class Settings(Mapping[str, Any]):
         low=0,
         high=256,
     )
+    tasks_by: str = _choice(
+        "auto",
+        "How tasks of the spark runtime share a query. time: each takes the windows or pairs of a "
+        "range of time, and no rows are shuffled; key: rows are shuffled by the values of a key; "
+        "auto: by time if that can be, else by key. Queries without a state are always shared by "
+        "rows.",
+        "time",
+        "key",
+    )
     function_timeout: str = _setting(
         SettingType.TIME,
         "off",

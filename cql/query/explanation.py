@@ -89,7 +89,9 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "operator": lambda of, _: str(of["operator"]),
     "rows in": lambda of, _: f"{of['rows_in']:,}",
     "rows out": lambda of, _: f"{of['rows_out']:,}" if "rows_out" in of else None,
-    "out/in": lambda of, _: _figure(of["rows_out"] / of["rows_in"]) if _passes(of) else None,
+    "out/in": lambda of, _: (
+        render.figure_text(of["rows_out"] / of["rows_in"]) if _passes(of) else None
+    ),
     "a row": lambda of, _: _span(of["nanoseconds"] / of["rows_in"]) if _took(of) else None,
     "share": lambda of, total: f"{of['nanoseconds'] / total:.0%}" if _took(of) else None,
     "response": lambda of, _: _span(of["response"]) if "response" in of else None,
@@ -102,7 +104,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "punct. out": lambda of, _: f"{of['punctuation_out']:,}" if "punctuation_out" in of else None,
     "bad": lambda of, _: f"{of['bad']:,}" if of.get("bad") else None,
     "late": lambda of, _: f"{of['late']:,}" if of.get("late") else None,
-    "state": lambda of, _: _size(of["peak_bytes"]) if of.get("peak_bytes") else None,
+    "state": lambda of, _: render.size_text(of["peak_bytes"]) if of.get("peak_bytes") else None,
 }
 _SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
 _SHOWN |= {"nanoseconds", "response", "queue", "longest", "reorder", "partitions", "largest"}
@@ -117,6 +119,10 @@ def _further(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _passes(entry: Mapping[str, Any]) -> bool:
     """Whether the operator has counted input rows and output rows."""
     return bool(entry["rows_in"]) and "rows_out" in entry
+
+
+def _share_text(entry: Mapping[str, Any]) -> str:
+    return render.figure_text(entry["rows_out"] / entry["rows_in"])
 
 
 def _took(entry: Mapping[str, Any]) -> bool:
@@ -153,20 +159,9 @@ def _time_lines(timing: Timing) -> list[str]:
     return lines
 
 
-def _figure(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
 def _span(nanoseconds: float) -> str:
     """A short time in nanoseconds as text, to about three digits."""
     for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
         if nanoseconds < 1000 * size:
-            return f"{_figure(nanoseconds / size)} {unit}"
-    return f"{_figure(nanoseconds / 1e9)} s"
-
-
-def _size(taken: int) -> str:
-    for unit, size in (("B", 1), ("kB", 1e3), ("MB", 1e6)):
-        if taken < 1000 * size:
-            return f"{_figure(taken / size)} {unit}"
-    return f"{_figure(taken / 1e9)} GB"
+            return f"{render.figure_text(nanoseconds / size)} {unit}"
+    return f"{render.figure_text(nanoseconds / 1e9)} s"

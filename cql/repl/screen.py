@@ -297,6 +297,9 @@ def status_line(query: Query, now: float | None = None, width: int | None = None
     if not query._has_run:
         return "starting"
     progress = query.progress()
+    tasks = None if progress.tasks is None else "{:,} of {:,} tasks".format(*progress.tasks)
+    if not progress.rows_in and tasks is not None:
+        return f"{tasks} ({render.duration_text(progress.elapsed)})"
     if not progress.rows_in:
         # A run has metrics of its operators once they are compiled.
         state = "waiting for rows" if query.metrics() else "compiling"
@@ -305,6 +308,8 @@ def status_line(query: Query, now: float | None = None, width: int | None = None
     parts = {"rows": f"{render.count_text(progress.rows_in)} read, {rate}"}
     if query.bounded and progress.total_rows:
         parts = {"bar": render.bar_text(progress.rows_in, progress.total_rows), **parts}
+    if tasks is not None:
+        parts["tasks"] = tasks
     if progress.event_time is not None:
         parts["event time"] = f"event time {_event_time(query, progress)}"
         lag = _lag(query, progress, time.time() if now is None else now)

@@ -392,6 +392,19 @@ def rate_text(rows: float, seconds: float) -> str:
     return f"{rate:.3g} rows/s"
 
 
+def figure_text(number: float) -> str:
+    """A number to about three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def size_text(taken: int) -> str:
+    """A number of bytes, to about three digits."""
+    for unit, size in (("B", 1), ("kB", 1e3), ("MB", 1e6)):
+        if taken < 1000 * size:
+            return f"{figure_text(taken / size)} {unit}"
+    return f"{figure_text(taken / 1e9)} GB"
+
+
 def duration_text(seconds: float) -> str:
     """A duration in at most two units: ``350 ms``, ``2.5 s``, ``3 min 20 s``, ``5 d 2 h``."""
     if seconds < 0:

@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ import pyarrow as pa
 from cql import errors
 from cql.catalog.spark.catalog import SparkSource
 from cql.catalog.spark.session import spark_call
-from cql.catalog.spark.tables.files import Files
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
@@ -26,14 +25,22 @@ from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec
+from cql.planner.placement.by_key import columns_of
+from cql.planner.placement.scale_out import ByKey, ByTime, placement
+from cql.spark.figures import stage_text, summed
 from cql.spark.package import ship
-from cql.spark.tasks import TaskPlan
-from cql.spark.worker import ERROR, ROWS, run_tasks, unpacked
+from cql.spark.parts import Input, Reading, by_key, by_rows, by_time, readings_of_a_row
+from cql.spark.sent import ERROR, ROWS, Sent, unpacked
+from cql.spark.shuffle import run_part, split_rows
+from cql.spark.tasks import TaskPlan, task_count
+from cql.spark.worker import run_tasks
 
 if TYPE_CHECKING:
     from cql.planner.nodes.statements import Name
     from cql.spark.job import Job
 
+#: Tasks by time that read each row so many times cost more than a shuffle of all rows.
+WORTH_SHUFFLING = 3.0
 #: Tasks of one wave, for each core of the executors: the driver holds the results of one wave.
 WAVE = 4
 
@@ -46,14 +53,15 @@ class SparkRun:
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
         self._job, self._tasks = job, tasks
-        self._planned = TaskPlan(plan, job)
+        self._shared = TaskPlan(plan, job)
         self._reports: list[dict[str, Any]] = []
+        self._inputs: list[Input] = []
         self._groups_read: dict[Name, int] = {}
         self._session: Any = None
         self._group = f"cql-{uuid.uuid4()}"
         self._control = _Control()
         self._stopped = False
-        self._rows_out = 0
+        self._ended = self._splitting = self._running = 0
         self._started: float | None = None
         self._finished: float | None = None
 
@@ -63,42 +71,43 @@ class SparkRun:
         """Yields the results in the order of the tasks. Closing the iterator cancels the rest."""
         self._started = time.monotonic()
         try:
-            yield from self._results(self._described())
+            yield from self._results()
         finally:
             self._finished = time.monotonic()
 
-    def _results(self, tasks: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        context = self._session.sparkContext
-        ship(context)
-        wave = WAVE * context.defaultParallelism
-        job = self._job.to_json()
-        for begin in range(0, len(tasks), wave):
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        tasks = self._described()
+        if tasks is None:
+            return
+        wave = WAVE * self._session.sparkContext.defaultParallelism
+        for begin in range(0, tasks.getNumPartitions(), wave):
             if self._stopped:
                 return
-            for sent in self._run_wave(context, job, tasks[begin : begin + wave]):
+            found = self._run_wave(tasks, begin, wave)
+            self._ended = min(begin + wave, tasks.getNumPartitions()) + self._splitting
+            for sent in found:
                 yield from self._received(*sent)
 
-    def _run_wave(
-        self, context: Any, job: str, tasks: Sequence[str]
-    ) -> Iterator[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
+    def _run_wave(self, tasks: Any, begin: int, wave: int) -> list[Sent]:
+        """What some partitions of the RDD ``tasks`` send. Their shuffle, if any, is Spark's: it
+        runs once."""
+        found: list[Sent] = []
+        context = self._session.sparkContext
+        end = min(begin + wave, tasks.getNumPartitions())
         try:
             with spark_call(self._session, "running tasks"), _group_of_jobs(context, self._group):
-                made = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_tasks, job))
-                found = made.collect()
+                found = context.runJob(tasks, iter, range(begin, end))
         except BaseException as error:
             self._cancel()
             if (lacking := _lacking(error)) is not None:
                 raise lacking from error
             if not (self._stopped and isinstance(error, CatalogError)):
                 raise
-        yield from found
+        return found
 
     def _received(self, kind: str, sent: bytes) -> Iterator[pa.RecordBatch]:
         if kind == ROWS:
-            for batch in unpacked(sent):
-                self._rows_out += batch.num_rows
-                yield batch
+            yield from unpacked(sent)
         elif kind == ERROR:
             raise _error(json.loads(sent))
         else:
@@ -107,18 +116,88 @@ class SparkRun:
             for notice in report["notices"]:
                 self.on_notice(notice)
 
-    def _described(self) -> list[str]:
-        """The tasks as JSON."""
-        described = []
-        for task in self._planned.describe(self._files, self._tasks, self.on_notice):
-            described.append(json.dumps(task))
-            for name, part in task["parts"]:
-                read = self._groups_read.get(name, 0)
-                self._groups_read[name] = read + len(part["groups"])
-        return described
+    def _described(self) -> Any:
+        """The tasks as an RDD of what they send; None without rows."""
+        by = self._job.settings.get("tasks_by", "auto")
+        placed = placement(self._shared.plan, by)
+        self._inputs = [self._input(source) for source in self._shared.first_uses()]
+        ship(self._session.sparkContext)
+        if isinstance(placed, ByKey):
+            return self._by_key(placed.columns)
+        if not isinstance(placed, ByTime):
+            return self._tasks_of(list(by_rows(self._inputs, self._count)))
+        tasks = list(by_time(self._inputs, self._shared.reach(placed), placed, self._count))
+        columns = columns_of(self._shared.plan.root) if by == "auto" else ()
+        again = readings_of_a_row(self._inputs, tasks)
+        if columns and again > WORTH_SHUFFLING:
+            self.on_notice(
+                f"the files are in no order of time: tasks by time would read each row"
+                f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
+                " them so often)"
+            )
+            return self._by_key(columns)
+        return self._tasks_of(tasks)
 
-    def _files(self, source: SourceExec) -> Files:
-        """Lists the files of a table of Parquet files."""
+    @property
+    def _count(self) -> int:
+        """The number of tasks."""
+        return self._tasks or task_count(self._inputs)
+
+    def _tasks_of(self, tasks: Sequence[Mapping[str, Any]]) -> Any:
+        if not tasks:
+            return None
+        for task in tasks:
+            self._note(task["parts"])
+        sent, context = list(map(json.dumps, tasks)), self._session.sparkContext
+        self._running = len(sent)
+        return context.parallelize(sent, len(sent)).mapPartitions(
+            partial(run_tasks, self._job.to_json(), self.timed)
+        )
+
+    def _by_key(self, columns: tuple[tuple[int, ...], ...]) -> Any:
+        """Tasks that split the rows and, behind a shuffle, tasks that run the query."""
+        readings = self._readings(columns)
+        first = list(by_key(self._inputs, readings, self._count))
+        if not first:
+            return None
+        for task in first:
+            self._note([(task["name"], task["part"])])
+        times = {name: reading.time for name, reading in readings.items()}
+        whole = [[one.name, one.whole()] for one in self._inputs if one.broadcast]
+        sent, context, job = list(map(json.dumps, first)), self._session.sparkContext, self._job
+        self._splitting, self._running = len(sent), self._count
+        return (
+            context.parallelize(sent, len(sent))
+            .mapPartitions(partial(split_rows, job.to_json(), self._count))
+            .partitionBy(self._count, int)
+            .mapPartitions(partial(run_part, job.to_json(), times, json.dumps(whole), self.timed))
+        )
+
+    def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
+        """Counts the row groups that a task reads."""
+        for name, part in parts:
+            self._groups_read[name] = self._groups_read.get(name, 0) + len(part["groups"])
+
+    def _readings(self, columns: tuple[tuple[int, ...], ...]) -> dict[Name, Reading]:
+        """How each shuffled input is read, for all its uses."""
+        made: dict[Name, Reading] = {}
+        for source, key in zip(self._shared.sources, columns, strict=True):
+            if not key:
+                continue
+            name, fields = self._shared.named(source), source.relation.schema
+            read = dict.fromkeys(fields[c].name for c in (*source.columns, *key))
+            time = next((p.column for _, p in source.progress), None)
+            known = made.get(name, Reading((), None, (), 0))
+            made[name] = Reading(
+                tuple(dict.fromkeys((*known.columns, *read))),
+                known.time or time,
+                tuple(fields[c].name for c in key),
+                known.uses + 1,
+            )
+        return made
+
+    def _input(self, source: SourceExec) -> Input:
+        """Lists the row groups of a table of Parquet files."""
         found = source.relation.source()
         files = found.relation.files() if isinstance(found, SparkSource) else None
         if not isinstance(found, SparkSource) or files is None or files.format != "parquet":
@@ -129,7 +208,7 @@ class SparkRun:
                 hint="SET runtime = 'auto' runs the query here",
             )
         self._session = found.relation.catalog.session()
-        return files
+        return self._shared.input_of(source, files, self.on_notice)
 
     def request_stop(self) -> None:
         self._stopped = True
@@ -156,39 +235,54 @@ class SparkRun:
         begun, ended = self._started, self._finished
         elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
-        total = sum(one.rows for one in self._planned.inputs) if self._planned.inputs else None
-        rows_in = sum(report["rows_in"] for report in self._reports)
+        total = sum(one.rows for one in self._inputs) if self._inputs else None
+        efforts = self._efforts()
+        rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
         bad = sum(report["bad"] for report in self._reports)
-        return Progress(rows_in, self._rows_out, late, bad, None, total, elapsed)
+        tasks = (self._ended + self._of_this_wave(), self._splitting + self._running)
+        return Progress(rows_in, rows_out, late, bad, None, total, elapsed, tasks)
+
+    def _of_this_wave(self) -> int:
+        """The tasks of the running job that have ended."""
+        if self._finished is not None or self._session is None:
+            return 0
+        with contextlib.suppress(Exception):  # Spark may end at any time
+            tracker = self._session.sparkContext.statusTracker()
+            job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(self._group)))
+            if job.status == "RUNNING":
+                found = map(tracker.getStageInfo, job.stageIds)
+                return sum(stage.numCompletedTasks for stage in found if stage is not None)
+        return 0
 
     def metrics(self) -> list[dict[str, Any]]:
         """For each input its rows and row groups, and how many row groups the tasks read: some are
-        read by several tasks."""
-        return [
+        read by several tasks. Then for each operator the metrics of all tasks."""
+        inputs = [
             {
                 "operator": source.name,
                 "rows_in": one.rows,
                 "row_groups": len(one.groups),
                 "row_groups_read": self._groups_read.get(one.name, 0),
             }
-            for source, one in zip(self._planned.first_uses(), self._planned.inputs, strict=False)
+            for source, one in zip(self._shared.first_uses(), self._inputs, strict=False)
         ]
+        return inputs + summed([report["metrics"] for report in self._reports], len(inputs))
 
     def late(self) -> pa.Table:
-        return late_rows.table(self._late(), timed=has_timestamps(self._planned.sources))
+        return late_rows.table(self._late(), timed=has_timestamps(self._shared.sources))
 
     def _late(self) -> list[Late]:
         """The ledgers of the tasks, summed."""
         found: list[Late] = []
         seen: dict[Name, Iterator[int]] = {}
-        for source in self._planned.sources:
-            name = self._planned.named(source)
+        for source in self._shared.sources:
+            name = self._shared.named(source)
             use = next(seen.setdefault(name, count()))
             for _, progress in source.progress:
                 found.append(self._of_input(source.name, name, use, progress.slack))
         operators: dict[tuple[str, str], int] = {}
         for report in self._reports:
-            for place, kind, rows in report["operators"]:
+            for place, kind, rows in report["left_out"]:
                 operators[place, kind] = operators.get((place, kind), 0) + rows
         return [*found, *(Late(place, kind, n) for (place, kind), n in operators.items())]
 
@@ -218,7 +312,13 @@ class SparkRun:
         return None
 
     def sharing(self) -> str | None:
-        return f"{len(self._reports):,} tasks on Spark"
+        """What the tasks took, in a line for each of their stages."""
+        splits = [effort for report in self._reports for effort in report["splits"]]
+        stages = (("split the rows by key", splits), ("ran the query", self._efforts()))
+        return "\n".join(stage_text(what, efforts) for what, efforts in stages if efforts)
+
+    def _efforts(self) -> list[dict[str, float]]:
+        return [report["effort"] for report in self._reports]
 
     def kernel_sources(self) -> Mapping[str, str]:
         raise NotSupportedError(

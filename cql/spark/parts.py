@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,7 @@ _POINTS = 8
 class Input:
     """A table that a query reads under ``name``: its row groups, and the watermark state before
     each. ``scanned`` is the number of row groups whose times had to be read, because their
-    statistics do not tell the state behind them."""
+    statistics do not tell the state behind them. ``broadcast``: each task reads the whole table."""
 
     name: Name
     relation: Relation
@@ -38,6 +38,7 @@ class Input:
     groups: tuple[Group, ...]
     states: tuple[tuple[int, ...], ...]
     scanned: int = 0
+    broadcast: bool = False
 
     @property
     def rows(self) -> int:
@@ -68,6 +69,10 @@ class Input:
             "high": high,
             "alone": alone,
         }
+
+    def whole(self) -> Mapping[str, Any]:
+        """The description of the part of a broadcast table."""
+        return self.part([(k, False) for k in range(len(self.groups))])
 
 
 def input_of(name: Name, source: SourceExec, files: Files) -> Input:
@@ -105,14 +110,45 @@ def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -
 
 
 def by_rows(inputs: Sequence[Input], tasks: int) -> Iterator[Mapping[str, Any]]:
-    """Tasks of about the same number of rows, each of consecutive row groups."""
-    (one,) = inputs
-    ends = np.cumsum([group.rows for group in one.groups])
-    share = np.minimum((ends - 1) * tasks // max(one.rows, 1), tasks - 1)
-    for n in range(tasks):
-        picked = [(int(k), True) for k in np.flatnonzero(share == n)]
-        if picked:
-            yield {"low": None, "high": None, "parts": [[one.name, one.part(picked)]]}
+    """Tasks of about the same number of rows, each of consecutive row groups of one input."""
+    whole = [[one.name, one.whole()] for one in inputs if one.broadcast]
+    shared = [one for one in inputs if not one.broadcast]
+    for one, picked in _shares(shared, tasks):
+        parts = [[other.name, other.part(picked if other is one else ())] for other in shared]
+        yield {"low": None, "high": None, "parts": parts + whole}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a query reads an input by key: the columns, the time column (None: without watermarks),
+    the columns of the key, and the number of times that the query mentions the input."""
+
+    columns: tuple[str, ...]
+    time: str | None
+    keys: tuple[str, ...]
+    uses: int
+
+
+def by_key(
+    inputs: Sequence[Input], readings: Mapping[Name, Reading], tasks: int
+) -> Iterator[Mapping[str, Any]]:
+    """The first tasks (``shuffle.split_rows``), of about the same number of rows."""
+    for one, picked in _shares([one for one in inputs if not one.broadcast], tasks):
+        reading = asdict(readings[one.name])
+        yield {"name": one.name, "part": one.part(picked), "reading": reading}
+
+
+def _shares(inputs: Sequence[Input], tasks: int) -> Iterator[tuple[Input, list[tuple[int, bool]]]]:
+    """For each task an input and its row groups, which the task owns."""
+    rows = max(sum(one.rows for one in inputs), 1)
+    for one in inputs:
+        count = max(1, round(tasks * one.rows / rows))
+        ends = np.cumsum([group.rows for group in one.groups])
+        share = np.minimum((ends - 1) * count // max(one.rows, 1), count - 1)
+        for n in range(count):
+            picked = [(int(k), True) for k in np.flatnonzero(share == n)]
+            if picked:
+                yield one, picked
 
 
 def by_time(
@@ -121,11 +157,13 @@ def by_time(
     """Tasks of about the same number of rows, each with a range of time; ``reach`` as in
     ``ByTime``, by the name of the input. A row group belongs to the first task in whose range a row
     of it lies."""
-    bounds: list[int | None] = [None, *cuts(inputs, placed, tasks), None]
-    owned: list[set[int]] = [set() for _ in inputs]
+    whole = [[one.name, one.whole()] for one in inputs if one.broadcast]
+    shared = [one for one in inputs if not one.broadcast]
+    bounds: list[int | None] = [None, *cuts(shared, placed, tasks), None]
+    owned: list[set[int]] = [set() for _ in shared]
     for low, high in pairwise(bounds):
         parts = []
-        for one, taken in zip(inputs, owned, strict=True):
+        for one, taken in zip(shared, owned, strict=True):
             before, behind = reach[one.name]
             least = None if low is None else low - before
             most = None if high is None else high + behind
@@ -138,7 +176,20 @@ def by_time(
                     picked.append((k, owns))
             alone = (low, high) if placed.alone else None
             parts.append([one.name, one.part(picked, least, most, alone)])
-        yield {"low": low, "high": high, "parts": parts}
+        yield {"low": low, "high": high, "parts": parts + whole}
+
+
+def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]]) -> float:
+    """How often tasks read a row of the shared inputs, on average."""
+    shared = {one.name: one.rows for one in inputs if not one.broadcast}
+    read = (
+        Group(*group).rows
+        for task in tasks
+        for name, part in task["parts"]
+        if name in shared
+        for group, _, _ in part["groups"]
+    )
+    return sum(read) / max(sum(shared.values()), 1)
 
 
 def _reads(group: Group, low: int | None, high: int | None) -> bool:

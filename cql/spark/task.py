@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cql.base.settings import Settings
@@ -40,6 +41,12 @@ class TaskCatalog:
 
     def names(self) -> Sequence[Name]:
         return list(self.relations)
+
+
+@lru_cache(maxsize=8)
+def job_from(text: str) -> Job:
+    """``Job.from_json``; a process keeps the last jobs."""
+    return Job.from_json(text)
 
 
 def query_of(job: Job, sources: Mapping[Name, Source]) -> Query:

@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
+from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.prefetch import Prefetch
+from cql.catalog.sources import DataSource
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.read import Slice, SliceReader, read_groups
 from cql.catalog.spark.tables.row_groups import Group, files_from_json
@@ -22,6 +24,7 @@ from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import Offset, Reader
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json
+from cql.planner.nodes.statements import Name
 from cql.spark.job import TaskRelation
 
 #: The columns with the watermark before each row, and with the number of each row in the table.
@@ -91,14 +94,19 @@ class PartSource:
         return spec.progress[0].column if spec is not None and spec.progress else None
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
-        held = [c for c in columns if c not in (BEFORE, NUMBER)]
         wanted = Schema(
             tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
         )
+        slices = Prefetch(self.slices(columns), "cql reading a part")
+        return SliceReader(slices, wanted, f"table {self._part.files.table}")
+
+    def slices(self, columns: Sequence[str]) -> Generator[Slice, None, None]:
+        """The rows as they are stored: the ``columns``, of which the last ones may be BEFORE and
+        NUMBER."""
+        held = [c for c in columns if c not in (BEFORE, NUMBER)]
         rows = _TimedRows(self._relation, self._part, held) if BEFORE in columns else None
         self.counted.append(None if rows is None else rows.counted)
-        slices = Prefetch(self._slices(held, rows), "cql reading a part")
-        return SliceReader(slices, wanted, f"table {self._part.files.table}")
+        return self._slices(held, rows)
 
     def _slices(self, columns: list[str], timed: _TimedRows | None) -> Generator[Slice, None, None]:
         groups = self._part.groups
@@ -156,6 +164,13 @@ class _TimedRows:
         if self._valid is not None:
             kept[self._valid == 0] = found.owned
         return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def timed(name: Name, rows: DataSource, time: str | None) -> RowWatermarks:
+    """``rows``, whose last columns are BEFORE and NUMBER, as the stream ``name`` with column
+    ``time``."""
+    columns = {} if time is None else {time: BEFORE}
+    return RowWatermarks(rows, columns, what=f"stream {'.'.join(name)}", numbers=NUMBER)
 
 
 def _with(batch: pa.RecordBatch, name: str, values: npt.NDArray[np.int64]) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ from cql.session.hints import HINT, hinted
 from cql.spark.job import Job
 from cql.spark.package import ship
 from cql.spark.registration import RegisteredCatalog, Registration, changed_since
-from cql.spark.task import RUNTIME, query_of
+from cql.spark.task import RUNTIME, job_from, query_of
 from cql.spark.whole_tables import FilesSource
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class PlannedText:
     def tasks(self, *, whole: bool = False) -> list[str]:
         """The tasks as JSON texts: the parts of the rows that tasks can share, or one task with the
         whole plan (``whole``: always)."""
-        plan, job = self._prepared.plan, self._prepared.job()
-        tasks = [] if whole or not self._is_shared(plan) else self._shared(plan, job)
+        job = self._prepared.job()
+        tasks = [] if whole else self._shared(job)
         if not tasks:  # also over a table without rows
             tables = [
                 [name, files_to_json(files)]
@@ -85,11 +85,19 @@ class PlannedText:
         tasks[0] = {**tasks[0], "seen": self._catalog.seen()}
         return list(map(json.dumps, tasks))
 
-    def _shared(self, plan: PhysicalPlan, job: Job) -> list[Mapping[str, Any]]:
+    def _shared(self, job: Job) -> list[Mapping[str, Any]]:
+        """The tasks that share the plan without a shuffle; none if tasks cannot share it so."""
         from cql.spark.tasks import TaskPlan
 
-        tasks = self._settings.partitions
-        return list(TaskPlan(plan, job).describe(self._parquet, tasks, LOG.info))
+        plan = self._prepared.plan
+        placed = placement(plan, "time")
+        if not isinstance(placed, ByRows | ByTime) or not self._is_parquet(plan):
+            return []
+        shared = TaskPlan(plan, job)
+        inputs = [
+            shared.input_of(source, self._files(source), LOG.info) for source in shared.first_uses()
+        ]
+        return shared.tasks(inputs, placed, self._settings.partitions)
 
     @property
     def _changes(self) -> bool:
@@ -140,19 +148,17 @@ class PlannedText:
                     hint="store its rows in a table of Spark, and register the session again",
                 )
 
-    def _is_shared(self, plan: PhysicalPlan) -> bool:
-        """Whether several tasks can share the plan."""
-        if not isinstance(placement(plan), ByRows | ByTime):
-            return False
+    def _is_parquet(self, plan: PhysicalPlan) -> bool:
+        """Whether all sources are Parquet files, and those of one name have one watermark."""
         declared: dict[tuple[str, ...], object] = {}
         return all(
-            self._parquet(source).format == "parquet"
+            self._files(source).format == "parquet"
             and declared.setdefault(source.relation.name, source.relation.stream)
             == source.relation.stream
             for source in sources(plan.root)
         )
 
-    def _parquet(self, source: SourceExec) -> Files:
+    def _files(self, source: SourceExec) -> Files:
         files = self._catalog.files(source.relation.name)
         assert files is not None
         return files
@@ -177,7 +183,7 @@ def _no_run(plan: PhysicalPlan, settings: Settings, job: object) -> Run:
 def rows(job: str, task: str) -> Iterator[pa.RecordBatch]:
     """The rows of a task, which ``PlannedText.tasks`` described. Logs how many rows the task left
     out. The first task logs whether a table has other files than at the time of the plan."""
-    from cql.spark.worker import job_from, open_task
+    from cql.spark.worker import open_task
 
     found, described = job_from(job), json.loads(task)
     try:

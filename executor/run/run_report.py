@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Progress:
     """Progress of a query. ``event_time`` is the lowest watermark of its inputs, in units of their
     window attribute. ``total_rows`` is known for bounded inputs with statistics. ``elapsed`` is in
-    seconds."""
+    seconds. ``tasks`` are those of Spark that have ended, and all of them; None under another
+    runtime."""
 
     rows_in: int
     rows_out: int
@@ -41,6 +42,7 @@ class Progress:
     event_time: int | None
     total_rows: int | None
     elapsed: float
+    tasks: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def plan(
     runtime = choose_runtime([root], settings, cores)
     plan = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
     if runtime.name == scale_out.RUNTIME:
-        return replace(plan, runtime=scale_out.chosen(plan))
+        return replace(plan, runtime=scale_out.chosen(plan, settings["tasks_by"]))
     return plan
 
 

@@ -1,8 +1,8 @@
 """Placements: how the tasks of a cluster can share the work of a plan, and why.
 
 A placement is a function of the plan alone; no cluster is asked. Each task runs the same plan over
-a part of the rows, and the parts of the result, in the order of the tasks, are the result. That
-holds because a row brings the watermark that it has in the whole input.
+a part of the rows, and the parts of the result, one behind the other, are the result. That holds
+because a row brings the watermark that it has in the whole input.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.placement.broadcast import looks_up, shared, tables
+from cql.planner.placement.by_key import columns_of, in_any_order, names_of
 from cql.planner.placement.order_sensitivity import is_total
 
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """Each task takes consecutive rows: the plan keeps no state."""
+    """Each task takes consecutive rows of one input: the plan keeps no state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,14 @@ class ByTime:
 
 
 @dataclass(frozen=True, slots=True)
+class ByKey:
+    """Each task takes the rows with some values of a key, which the rows are shuffled by.
+    ``columns``: of each source, the indices of the key's columns in the schema of its relation."""
+
+    columns: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """One process computes the whole plan. ``why`` is the reason, ``pos`` its place in the text,
     ``hint`` what could be done."""
@@ -84,28 +94,44 @@ class Whole:
 
 
 #: Operators that rows pass one by one.
-PASSING = (SourceExec, FilterExec, ProjectExec, UnionExec)
+PASSING = (SourceExec, FilterExec, ProjectExec, UnionExec, UnnestExec, TableJoinExec, LookupExec)
+STATELESS = (*PASSING, OnTimeExec)
 JOINS = (OopJoinExec, AsofJoinExec, TableJoinExec, LookupExec, SubqueryJoinExec, WindowJoinExec)
 
 #: The runtime of plans that tasks of Spark share.
 RUNTIME = "spark"
 
-Placement: TypeAlias = ByRows | ByTime | Whole
+Placement: TypeAlias = ByRows | ByTime | ByKey | Whole
 
 
-def placement(plan: PhysicalPlan) -> Placement:
-    """The placement of a plan over bounded inputs."""
-    placed = _refused(plan) or _placed(plan)
+def placement(plan: PhysicalPlan, by: str = "auto") -> Placement:
+    """The placement of a plan over bounded inputs. ``by``: "time" or "key" takes this way or none,
+    "auto" prefers the way that shuffles no rows."""
+    refused = _refused(plan)
+    if refused is not None:
+        return refused
+    placed = _placed(plan)
+    if by == "key" and not isinstance(placed, ByRows):
+        placed = Whole("SET tasks_by = 'key'")
     twice = isinstance(placed, ByTime) and any(map(any, placed.reach))
     if plan.keep_bad_rows and twice:
-        return Whole("several tasks read a row, and ON BAD ROW KEEP counts it once")
+        placed = Whole(_READ_TWICE)
+    if isinstance(placed, Whole) and by != "time":
+        columns = columns_of(plan.root)
+        if columns:
+            return ByKey(columns)
+        if by == "key":
+            return Whole("no column is a key of all its operators")
     return placed
 
 
+_READ_TWICE = "several tasks read a row, and ON BAD ROW KEEP counts it once"
+
+
 def _placed(plan: PhysicalPlan) -> Placement:
-    node = passed(plan.root)
-    if isinstance(node, SourceExec):
+    if _first_other(plan.root, STATELESS) is None:
         return ByRows()
+    node = passed(plan.root)
     sort = node if isinstance(node, SortExec) and node.window_end is not None else None
     if sort is not None:
         node = passed(sort.input)
@@ -125,10 +151,10 @@ def passed(node: Physical) -> Physical:
     return node
 
 
-def chosen(plan: PhysicalPlan) -> RuntimeChoice:
-    """The choice of the runtime spark. Raises NotSupportedError for a plan that tasks cannot
-    share."""
-    placed = placement(plan)
+def chosen(plan: PhysicalPlan, by: str) -> RuntimeChoice:
+    """The choice of the runtime spark; ``by`` as in ``placement``. Raises NotSupportedError for a
+    plan that tasks cannot share."""
+    placed = placement(plan, by)
     if isinstance(placed, Whole):
         raise NotSupportedError(
             f"runtime = 'spark' is not supported for this query: {placed.why}",
@@ -139,6 +165,9 @@ def chosen(plan: PhysicalPlan) -> RuntimeChoice:
         how = "tasks by time, each with the " + (
             "pairs of its range" if placed.alone else "windows that end in its range"
         )
+    elif isinstance(placed, ByKey):
+        key = ", ".join(names_of(sources(plan.root), placed.columns))
+        how = f"tasks by key {key}: rows are shuffled by its values"
     else:
         how = "tasks by rows: no operator keeps a state"
     return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}")
@@ -161,6 +190,15 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
             return Whole(f"{name} has punctuation between its rows", source.pos)
     if not found:
         return Whole("the query reads no table")
+    broadcast = tables(plan.root)
+    if broadcast and plan.keep_bad_rows:
+        return Whole(_READ_TWICE)
+    names = {s.relation.name for s in found if s not in broadcast}
+    for source in broadcast:
+        if source.relation.name in names or source.progress:
+            return Whole(
+                f"rows are looked up in {source.name}, a part of which is late", source.pos
+            )
     if plan.changelog:
         return Whole("the result is a relation that changes")
     return None
@@ -184,7 +222,7 @@ def _windows(node: WidAggregateExec, window: Window) -> Placement:
         return _whole_for(stateful)
     if not all(_is_time(node.input, window.wa)):
         return Whole("the window's time is no stored time with a watermark")
-    if not _in_any_order(node) and _has_union(node):
+    if not in_any_order(node) and _has_union(node):
         return Whole("an aggregate depends on the order in which the rows of a union come")
     count = len(sources(node))
     if window.kind is WindowKind.CUMULATE:  # windows that begin together lie in one range
@@ -210,21 +248,9 @@ def _windows_of_windows(
     offset = window.offset + window.slide
     if window.slide % placed.step or (offset - placed.offset) % placed.step:
         return Whole("the outer windows do not end with inner ones")
-    if not _in_any_order(node) and not _keeps_order(below):
+    if not in_any_order(node) and not _keeps_order(below):
         return Whole("an aggregate depends on the order in which the groups of a window leave")
     return ByTime(window.slide, offset, placed.reach)
-
-
-def _in_any_order(node: WidAggregateExec) -> bool:
-    """Whether the results are the same in any order of the rows (sums of fractions: but for
-    rounding). A user's aggregate promises that itself."""
-    return all(
-        call.function is not None or (call.fn in _ANY_ORDER and call.beside is None)
-        for call in node.calls
-    )
-
-
-_ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or", "sum", "avg"))
 
 
 def _keeps_order(node: WidAggregateExec) -> bool:
@@ -253,8 +279,7 @@ def _pairs(node: OopJoinExec) -> Placement:
     """A join by the time of the input whose rows leave without partners, else by that of the left
     input."""
     band = node.band
-    kinds = (*PASSING, OnTimeExec)
-    stateful = _first_other(node.left, kinds) or _first_other(node.right, kinds)
+    stateful = _first_other(node.left, STATELESS) or _first_other(node.right, STATELESS)
     if stateful is not None:
         return _whole_for(stateful)
     if node.kind == "full":
@@ -281,8 +306,16 @@ def owner(node: OopJoinExec) -> int:
 
 
 def _first_other(node: Physical, kinds: tuple[type, ...]) -> Physical | None:
-    """The first operator of ``node`` that is none of ``kinds``."""
-    return next((found for found in walk(node) if not isinstance(found, kinds)), None)
+    """The first operator of ``node`` that is none of ``kinds``, not within broadcast tables."""
+    return next(
+        (
+            found
+            for found in shared(node)
+            if not isinstance(found, kinds)
+            or (isinstance(found, TableJoinExec) and not looks_up(found))
+        ),
+        None,
+    )
 
 
 def _is_time(node: Physical, column: int) -> list[bool]:
@@ -299,6 +332,11 @@ def _is_time(node: Physical, column: int) -> list[bool]:
             return [is_time for below in node.inputs for is_time in _is_time(below, column)]
         case FilterExec() | OnTimeExec():
             return _is_time(node.input, column)
+        case UnnestExec() | TableJoinExec():
+            place = node.columns[column]
+            return _is_time(node.input, place) if place < len(node.input.schema) else [False]
+        case LookupExec():
+            return _is_time(node.input, column) if column < node.width else [False]
     return [False]
 
 
@@ -322,9 +360,7 @@ _CLAUSES = {
     KeyWindowsExec: "a window of rows",
     MergeUnionExec: "a union in order",
     SlackExec: "a watermark from the order of arrival",
-    UnnestExec: "UNNEST",
     BucketExec: "a window without an aggregate",
-    UnionExec: "a union without a window",
     StreamExec: "a relation",
     OnTimeExec: "a relation",
 }
@@ -365,6 +401,10 @@ def _rows_within(node: Physical, column: int, low: int | None, high: int | None)
             assert isinstance(expr, Column)
             return replace(node, input=_rows_within(node.input, expr.index, low, high))
         case FilterExec():
+            return replace(node, input=_rows_within(node.input, column, low, high))
+        case UnnestExec() | TableJoinExec():
+            return replace(node, input=_rows_within(node.input, node.columns[column], low, high))
+        case LookupExec():
             return replace(node, input=_rows_within(node.input, column, low, high))
         case OnTimeExec():
             return replace(node, input=_within(node.input, column, ("ge", low), ("lt", high)))

@@ -302,6 +302,11 @@ def test_the_status_line() -> None:
         "━━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌  50%  500 rows read, 250 rows/s  "
         "event time 1970-01-01 00:00:01  3 late, 0 bad"
     )
+    run.state.tasks = (3, 1_600)
+    assert "250 rows/s  3 of 1,600 tasks  event time" in status_line(query)
+    run.state.rows_in = 0
+    assert status_line(query) == "3 of 1,600 tasks (2.0 s)"
+    run.state.tasks = None
     live = make_query(run, bounded=False)
     next(iter(live))
     run.state.rows_in = 500

@@ -1,10 +1,9 @@
-"""Queries on Spark executors: the rows, their order and the ledgers of a run in this process."""
+"""Queries on Spark without a shuffle: the rows, their order and ledgers of a local run."""
 
 from __future__ import annotations
 
 import collections
 import itertools
-import random
 import re
 import sys
 import threading
@@ -19,21 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import cql
 from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError, NotSupportedError, RunError
-from cql.session.session import Session
 from cql.spark import parts
+from tests.support.task_tables import KINDS, SCHEMA, SECOND, Tables, answer, disordered, stored
 
-SECOND = 1_000_000
-SCHEMA = pa.schema(
-    [
-        ("ts", pa.timestamp("us", tz="UTC")),
-        ("k", pa.int64()),
-        ("v", pa.int64()),
-        ("w", pa.string()),
-    ]
-)
 WINDOWS = {
     "tumbling": "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM {s}"
     " [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY k",
@@ -65,86 +54,12 @@ ROWS = {
 }
 
 
-#: Kinds of tables: rows, slack in seconds, rows of a row group, share of rows far ahead.
-KINDS = {
-    "few late": (4000, 3.0, 250, 0.0),
-    "many late": (4000, 60.0, 333, 0.0),
-    "ordered": (3000, 0.0, 500, 0.0),
-    "far ahead": (3000, 3.0, 200, 0.01),
-    "one group": (700, 3.0, 10_000, 0.0),
-}
-
-
-def disordered(seed: str, rows: int, *, slack: float, jump: float = 0.0) -> pa.Table:
-    """Rows whose times rise by a second on average and lie up to twice the ``slack`` (in seconds)
-    behind; a share of ``jump`` lies days ahead."""
-    rng = np.random.default_rng(random.Random(seed).randrange(2**32))
-    now = np.cumsum(rng.integers(0, 2 * SECOND, rows))
-    back = rng.integers(0, int(2 * slack * SECOND) + 1, rows) * (rng.random(rows) < 0.3)
-    far = (rng.random(rows) < jump) * rng.integers(2, 9, rows) * 86_400 * SECOND
-    words = np.array(["a", "b", "c", None], object)
-    return pa.table(
-        [
-            pa.array(now - back + far).cast(SCHEMA.field("ts").type),
-            pa.array(rng.integers(0, 9, rows)),
-            pa.array(rng.integers(0, 100, rows)),
-            pa.array(words[rng.integers(0, 4, rows)], pa.string()),
-        ],
-        schema=SCHEMA,
-    )
-
-
-def stored(spark: Any, folder: Path, table: pa.Table, groups: int, files: int = 3) -> str:
-    """A table of Spark over ``files`` Parquet files with row groups of ``groups`` rows."""
-    name = f"default.{folder.name}_rows"
-    folder.mkdir()
-    share = -(-table.num_rows // files)
-    for n in range(files):
-        part = table.slice(n * share, share)
-        pq.write_table(part, folder / f"part-{n:05d}.parquet", row_group_size=groups)
-    columns = "ts timestamp, k bigint, v bigint, w string"
-    spark.sql(f"CREATE TABLE {name} ({columns}) USING parquet LOCATION '{folder.as_uri()}'")
-    return name
-
-
-class Tables:
-    """Streams over tables of Spark, by what their rows are like."""
-
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self.session = cql.connect(spark)
-        self.session.on_notice = lambda text: None
-        self._spark, self._folder = spark, folder
-        self._made: dict[str, str] = {}
-
-    def stream(self, kind: str) -> str:
-        if kind not in self._made:
-            rows, slack, groups, jump = KINDS[kind]
-            rows_of = disordered(kind, rows, slack=slack, jump=jump)
-            table = stored(self._spark, self._folder / kind.replace(" ", "_"), rows_of, groups)
-            name = f"default.s_{kind.replace(' ', '_')}"
-            self.session.sql(
-                f"CREATE OR REPLACE STREAM {name} FROM TABLE {table}"
-                f" WATERMARK FOR ts AS ts - INTERVAL {slack / 2} SECONDS"
-            )
-            self._made[kind] = name
-        return self._made[kind]
-
-
 @pytest.fixture(scope="module")
 def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     made = Tables(spark, tmp_path_factory.mktemp("tables"))
+    made.session.set("tasks_by", "time")
     yield made
     made.session.close()
-
-
-def answer(session: Session, text: str, runtime: str, tasks: int = 0) -> tuple[pa.Table, list[Any]]:
-    """The rows, and the ledger of lateness without what concerns MAX ADVANCE alone."""
-    session.set("runtime", runtime)
-    session.set("partitions", tasks)
-    query = session.sql(text)
-    rows = query.to_arrow()
-    kinds = ("rows", "pairs", "left out")
-    return rows, [entry for entry in query.late().to_pylist() if entry["kind"] in kinds]
 
 
 def in_windows(rows: pa.Table) -> list[str]:
@@ -272,8 +187,7 @@ def test_times_of_all_types(
 
 
 def test_a_plain_table(tables: Tables) -> None:
-    tables.stream("few late")
-    text = "SELECT ts, v FROM default.few_late_rows WHERE v < 50"
+    text = f"SELECT ts, v FROM {tables.table('few late')} WHERE v < 50"
     assert answer(tables.session, text, "spark", 3) == answer(tables.session, text, "depth_first")
 
 
@@ -463,7 +377,13 @@ def test_explain(tables: Tables) -> None:
     query = session.sql(text)
     assert "runtime: spark (SET runtime = 'spark': tasks by time," in query.explain()
     assert query.to_arrow().num_rows > 0
-    assert "tasks on Spark" in query.explain("analyze")
+    session.set("partitions", 4)
+    query = session.sql(text)
+    analyzed = query.explain("analyze")
+    assert "aggregate#0" in analyzed
+    assert re.search(r"4 tasks on Spark ran the query: 4,\d+ rows in, [\d,]+ out", analyzed)
+    assert query.progress().tasks == (4, 4)
+    assert query.metrics()[-1]["nanoseconds"] > 0
     with pytest.raises(NotSupportedError, match="EXPLAIN KERNEL"):
         query.explain("kernel")
 
@@ -504,6 +424,9 @@ def test_stop_cancels_the_tasks(spark: Any, tables: Tables) -> None:
     while not tracker.getActiveJobsIds():
         reading.join(0.05)
         assert reading.is_alive()
+    ended = query.progress().tasks
+    assert ended is not None
+    assert ended[1] == 16
     query.stop()
     reading.join(60)
     assert not reading.is_alive()

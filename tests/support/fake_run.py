@@ -29,6 +29,7 @@ class FakeProgress:
     event_time: int | None = None
     total_rows: int | None = None
     elapsed: float = 2.0
+    tasks: tuple[int, int] | None = None
 
 
 class FakeControl:

@@ -35,7 +35,8 @@ def _few(data: int, size: int, at: int, n: int) -> int:
 
 
 @njit(inline="always")
-def _hash(data: int, size: int, start: int, end: int) -> int:
+def text_hash(data: int, size: int, start: int, end: int) -> int:
+    """The hash of the bytes from ``start`` to ``end`` of the ``size`` bytes at address ``data``."""
     h = uint64(end - start) * uint64(0x9E3779B97F4A7C15)
     i = start
     while i + 8 <= end:
@@ -105,7 +106,7 @@ def encode(
             if recent[slot] == word and lengths[slot] == b - a:
                 codes[i] = known[slot]
                 continue
-        h = _hash(begin, data.size, a, b)
+        h = text_hash(begin, data.size, a, b)
         p = h & mask
         while True:
             c = places[p] - 1

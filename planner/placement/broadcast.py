@@ -1,0 +1,34 @@
+"""Tables that each task reads whole: rows of the shared inputs are looked up in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cql.planner.nodes.physical import Physical, SourceExec, inputs, sources
+from cql.planner.nodes.physical_join import LookupExec, TableJoinExec
+
+#: The most rows of a table that each task reads.
+BROADCAST_ROWS = 2_000_000
+
+
+def looks_up(node: Physical) -> bool:
+    """Whether rows pass the operator one by one, and each task has the whole table."""
+    if isinstance(node, TableJoinExec):
+        rows = [source.relation.statistics.rows or 0 for source in sources(node.table)]
+        return sum(rows) <= BROADCAST_ROWS
+    return isinstance(node, LookupExec)
+
+
+def shared(node: Physical) -> Iterator[Physical]:
+    """``node`` and the operators below, without those of broadcast tables."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += reversed(inputs(found)[:1] if looks_up(found) else inputs(found))
+
+
+def tables(root: Physical) -> tuple[SourceExec, ...]:
+    """The sources that each task reads whole."""
+    held = {id(node) for node in shared(root)}
+    return tuple(source for source in sources(root) if id(source) not in held)
