@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.base.model import Schema
-from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
@@ -30,6 +29,7 @@ from cql.catalog.spark.tables import stream as spark_stream
 from cql.catalog.spark.tables import table as spark_table
 from cql.catalog.spark.tables.files import Files, frame_of, table_files, table_schema
 from cql.catalog.spark.tables.read import Slice, SliceReader, query_batches, read_batches
+from cql.catalog.spark.tables.row_groups import statistics_of
 from cql.catalog.spark.tables.table import Table
 from cql.catalog.spark.tables.types import usable_columns
 from cql.catalog.spark.tables.write import EpochWriter
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Name = tuple[str, ...]
-#: Most files of a table whose footers are read for statistics.
-_FOOTERS = 64
 
 
 class SparkCatalog:
@@ -243,9 +241,7 @@ class SparkRelation:
             return Statistics()
         latest = self._latest
         if latest.statistics is None:
-            files = latest.files or self.files()
-            few = files is not None and files.format == "parquet" and len(files.files) <= _FOOTERS
-            latest.statistics = _footers(files) if files is not None and few else Statistics()
+            latest.statistics = statistics_of(latest.files or self.files())
         return latest.statistics
 
     def files(self) -> Files | None:
@@ -279,22 +275,6 @@ class _Latest:
 
     files: Files | None = None
     statistics: Statistics | None = None
-
-
-def _footers(files: Files) -> Statistics:
-    rows = 0
-    nulls: dict[str, int] = {}
-    for file in files.files:
-        try:
-            groups = row_groups(file.path, columns=True)
-        except (OSError, ValueError):
-            return Statistics()  # reading the rows will report the fault of the file
-        for group in groups:
-            rows += group.rows
-            for name, more in group.nulls.items():
-                if more:
-                    nulls[name] = nulls.get(name, 0) + more
-    return Statistics(rows=rows, nulls=nulls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class SessionCatalog(Catalogs):
         from cql.catalog.spark import databases as spark_databases
 
         with spark_databases.at(pos):
-            return spark_databases.use(self._session("USE"), name)
+            return spark_databases.use(self.spark_session("USE"), name)
 
     def databases(self, catalog: Name | None, pos: Position | None) -> list[str]:
         """Spark's databases. Without ``catalog``, starts no Spark: the list is empty if none
@@ -117,16 +117,18 @@ class SessionCatalog(Catalogs):
         if catalog is None and not self.spark_runs:
             return []
         with spark_databases.at(pos):
-            return spark_databases.databases(self._session("SHOW DATABASES"), catalog)
+            return spark_databases.databases(self.spark_session("SHOW DATABASES"), catalog)
 
     def tables_in(self, database: Name, pos: Position | None) -> list[Name]:
         """The full names of the tables, views and streams of one database."""
         from cql.catalog.spark import databases as spark_databases
 
         with spark_databases.at(pos):
-            return spark_databases.tables(self._session("SHOW TABLES IN"), database)
+            return spark_databases.tables(self.spark_session("SHOW TABLES IN"), database)
 
-    def _session(self, statement: str) -> SparkSession:
+    def spark_session(self, statement: str) -> SparkSession:
+        """The SparkSession, started on first use. Raises CatalogError if this session has none,
+        with the name of the ``statement``."""
         from cql.catalog.spark.catalog import SparkCatalog
 
         found = self.spark

@@ -472,6 +472,34 @@ class Session(Registering, Pushing):
         assert isinstance(query, Query)
         return query.schema
 
+    # ----------------------------------------------------------------- inside Spark SQL
+
+    def register_in_spark(self, relations: Sequence[str] | None = None) -> None:
+        """Registers the format and the table function ``cql`` in this session's Spark, so that
+        plain Spark SQL reads queries: ``SELECT * FROM cql('SELECT …')``.
+
+        The texts may read the tables of Parquet or ORC files in Spark's catalog, and the streams
+        over them: those of ``relations``, by default all. They know the views, constants, functions
+        and settings that this session has now; a later call takes what it has then."""
+        from cql.spark.registration import Names, registration_of
+        from cql.spark.texts import register
+
+        self._check_open()
+        with self._lock:
+            spark = self._catalog.spark_session("register_in_spark")
+            held = self._definitions
+            register(
+                spark,
+                registration_of(
+                    spark,
+                    self._catalog,
+                    None if relations is None else [parts_of(name) for name in relations],
+                    Names(held.constants, held.views, held.streams, self._functions),
+                    self._settings,
+                    self._notice,
+                ),
+            )
+
     # ----------------------------------------------------------------- settings
 
     @property

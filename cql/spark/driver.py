@@ -7,9 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,45 +15,22 @@ import numpy as np
 import pyarrow as pa
 
 from cql import errors
-from cql.catalog.spark.catalog import SparkSource
-from cql.catalog.spark.frame import BatchFrame
 from cql.catalog.spark.session import spark_call
-from cql.catalog.spark.tables.files import Files
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position, RunError
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
-from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
-from cql.planner.placement.broadcast import tables
-from cql.planner.placement.by_key import columns_of
-from cql.planner.placement.scale_out import ByKey, ByTime, placement
+from cql.planner.nodes.physical import PhysicalPlan
 from cql.spark.figures import stage_text, summed
-from cql.spark.frames import FrameInput, frame_input
-from cql.spark.looked_up import rows_of
-from cql.spark.package import ship
-from cql.spark.parts import (
-    TASK_ROWS,
-    Input,
-    Reading,
-    by_key,
-    by_rows,
-    by_time,
-    input_of,
-    readings_of_a_row,
-)
+from cql.spark.rdd import TaskRdd
 from cql.spark.sent import ERROR, ROWS, Sent, unpacked
-from cql.spark.shuffle import run_part, split_rows
-from cql.spark.task_rows import Pieces
-from cql.spark.worker import run_tasks
 
 if TYPE_CHECKING:
     from cql.planner.nodes.statements import Name
     from cql.spark.job import Job
 
-#: Tasks by time that read each row so many times cost more than a shuffle of all rows.
-WORTH_SHUFFLING = 3.0
 #: Tasks of one wave, for each core of the executors: the driver holds the results of one wave.
 WAVE = 4
 
@@ -67,18 +42,13 @@ class SparkRun:
         self.on_notice: Callable[[str], None] = lambda message: None
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
-        self._plan, self._job, self._tasks = plan, job, tasks
-        self._sources, self._broadcast = sources(plan.root), tables(plan.root)
+        self._tasks = TaskRdd(plan, job, tasks)
+        self._shared = self._tasks.shared
         self._reports: list[dict[str, Any]] = []
-        self._inputs: list[Input] = []
-        self._frames: list[FrameInput] = []
-        self._looked_up: dict[Name, Pieces] = {}
-        self._groups_read: dict[Name, int] = {}
-        self._session: Any = None
         self._group = f"cql-{uuid.uuid4()}"
         self._control = _Control()
         self._stopped = False
-        self._ended = self._splitting = self._running = 0
+        self._ended = 0
         self._started: float | None = None
         self._finished: float | None = None
 
@@ -93,27 +63,28 @@ class SparkRun:
             self._finished = time.monotonic()
 
     def _results(self) -> Iterator[pa.RecordBatch]:
-        tasks = self._described()
-        if tasks is None:
+        made = self._tasks.make(self.on_notice, timed=self.timed)
+        if made is None:
             return
-        wave = WAVE * self._session.sparkContext.defaultParallelism
-        for begin in range(0, tasks.getNumPartitions(), wave):
+        wave = WAVE * self._tasks.session.sparkContext.defaultParallelism
+        for begin in range(0, made.getNumPartitions(), wave):
             if self._stopped:
                 return
-            found = self._run_wave(tasks, begin, wave)
-            self._ended = min(begin + wave, tasks.getNumPartitions()) + self._splitting
+            end = min(begin + wave, made.getNumPartitions())
+            found = self._run_wave(made, range(begin, end))
+            self._ended = end + self._tasks.splitting
             for sent in found:
                 yield from self._received(*sent)
 
-    def _run_wave(self, tasks: Any, begin: int, wave: int) -> list[Sent]:
+    def _run_wave(self, tasks: Any, partitions: range) -> list[Sent]:
         """What some partitions of the RDD ``tasks`` send. Their shuffle, if any, is Spark's: it
         runs once."""
         found: list[Sent] = []
-        context = self._session.sparkContext
-        end = min(begin + wave, tasks.getNumPartitions())
+        session = self._tasks.session
+        context = session.sparkContext
         try:
-            with spark_call(self._session, "running tasks"), _group_of_jobs(context, self._group):
-                found = context.runJob(tasks, iter, range(begin, end))
+            with spark_call(session, "running tasks"), _group_of_jobs(context, self._group):
+                found = context.runJob(tasks, iter, partitions)
         except BaseException as error:
             self._cancel()
             if (lacking := _lacking(error)) is not None:
@@ -133,191 +104,15 @@ class SparkRun:
             for notice in report["notices"]:
                 self.on_notice(notice)
 
-    def _described(self) -> Any:
-        """The tasks as an RDD of what they send; None without rows."""
-        by = self._job.settings.get("tasks_by", "auto")
-        placed = placement(self._plan, by)
-        columns = columns_of(self._plan.root) if by == "auto" else ()
-        frames = self._listed()
-        if frames and not isinstance(placed, ByKey):
-            if not columns:
-                raise self._no_files(next(iter(frames.values()))[0])
-            placed = ByKey(columns)
-        ship(self._session.sparkContext)
-        if isinstance(placed, ByKey):
-            return self._by_key(placed.columns, frames)
-        if not isinstance(placed, ByTime):
-            return self._tasks_of(list(by_rows(self._inputs, self._count)))
-        tasks = list(by_time(self._inputs, self._reach(placed), placed, self._count))
-        again = readings_of_a_row(self._inputs, tasks)
-        if columns and again > WORTH_SHUFFLING:
-            self.on_notice(
-                f"the files are in no order of time: tasks by time would read each row"
-                f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
-                " them so often)"
-            )
-            return self._by_key(columns, frames)
-        return self._tasks_of(tasks)
-
-    def _listed(self) -> dict[Name, tuple[SourceExec, Any]]:
-        """Lists the row groups of the tables; returns the views and DataFrames."""
-        frames: dict[Name, tuple[SourceExec, Any]] = {}
-        for source in self._first_uses():
-            name, found = self._named(source), source.relation.source()
-            files = found.relation.files() if isinstance(found, SparkSource) else None
-            if isinstance(found, SparkSource):
-                self._session = found.relation.catalog.session()
-            if files is not None and files.format == "parquet":
-                self._inputs.append(self._input(name, source, files))
-            elif source in self._broadcast:
-                self._looked_up[name] = rows_of(source, self._columns(name))
-            elif isinstance(found, SparkSource) and files is None:
-                frames[name] = source, found.relation.frame()
-            elif isinstance(found, BatchFrame):
-                frames[name] = source, found.frame
-                self._session = found.frame.sparkSession
-            else:
-                raise self._no_files(source)
-        return frames
-
-    @property
-    def _rows(self) -> int:
-        tables = sum(one.rows for one in self._inputs if not one.broadcast)
-        return tables + sum(frame.rows for frame in self._frames)
-
-    @property
-    def _count(self) -> int:
-        """The number of tasks."""
-        return self._tasks or max(1, -(-self._rows // TASK_ROWS))
-
-    def _tasks_of(self, tasks: Sequence[Mapping[str, Any]]) -> Any:
-        if not tasks:
-            return None
-        for task in tasks:
-            self._note(task["parts"])
-        sent, context = list(map(json.dumps, tasks)), self._session.sparkContext
-        self._running = len(sent)
-        return context.parallelize(sent, len(sent)).mapPartitions(
-            partial(run_tasks, self._job.to_json(), context.broadcast(self._looked_up), self.timed)
-        )
-
-    def _by_key(
-        self,
-        columns: tuple[tuple[int, ...], ...],
-        frames: Mapping[Name, tuple[SourceExec, Any]],
-    ) -> Any:
-        """Tasks that split the rows and, behind a shuffle, tasks that run the query."""
-        readings, context = self._readings(columns), self._session.sparkContext
-        self._frames += [frame_input(n, *found, readings[n]) for n, found in frames.items()]
-        first = list(by_key(self._inputs, readings, self._count))
-        for task in first:
-            self._note([(task["name"], task["part"])])
-        job, sent = self._job.to_json(), list(map(json.dumps, first))
-        split = [frame.split(job, self._count) for frame in self._frames if frame.rows]
-        if sent:
-            read = context.parallelize(sent, len(sent))
-            split.append(read.mapPartitions(partial(split_rows, job, self._count)))
-        if not split:
-            return None
-        self._running = self._count
-        self._splitting = sum(one.getNumPartitions() for one in split)
-        times = {name: reading.time for name, reading in readings.items()}
-        whole = json.dumps([[one.name, one.whole()] for one in self._inputs if one.broadcast])
-        return (
-            context.union(split)
-            .partitionBy(self._count, int)
-            .mapPartitions(
-                partial(run_part, job, times, whole, context.broadcast(self._looked_up), self.timed)
-            )
-        )
-
-    def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
-        """Counts the row groups that a task reads."""
-        for name, part in parts:
-            self._groups_read[name] = self._groups_read.get(name, 0) + len(part["groups"])
-
-    def _readings(self, columns: tuple[tuple[int, ...], ...]) -> dict[Name, Reading]:
-        """How each shuffled input is read, for all its uses."""
-        made: dict[Name, Reading] = {}
-        for source, key in zip(self._sources, columns, strict=True):
-            if not key:
-                continue
-            name, fields = self._named(source), source.relation.schema
-            keys = tuple(fields[c].name for c in key)
-            time = next((p.column for _, p in source.progress), None)
-            known = made.get(name, Reading((), None, (), 0))
-            made[name] = Reading(
-                tuple(dict.fromkeys((*self._columns(name), *keys))),
-                known.time or time,
-                keys,
-                known.uses + 1,
-            )
-        return made
-
-    def _reach(self, placed: ByTime) -> dict[Name, tuple[int, int]]:
-        """How far each input is read around a range, for all its uses."""
-        made: dict[Name, tuple[int, int]] = {}
-        for source, (before, behind) in zip(self._sources, placed.reach, strict=True):
-            known = made.get(self._named(source), (0, 0))
-            made[self._named(source)] = max(known[0], before), max(known[1], behind)
-        return made
-
-    def _first_uses(self) -> list[SourceExec]:
-        """The sources, of those with the same name the first one, or the first one that reads the
-        time."""
-        found: dict[Name, SourceExec] = {}
-        for source in self._sources:
-            name = self._named(source)
-            first = found.setdefault(name, source)
-            if source.progress and not first.progress:
-                found[name] = source
-            if first.relation.stream != source.relation.stream:
-                raise NotSupportedError(
-                    f"runtime = 'spark': a query that reads {source.name} with two watermarks is"
-                    " not supported",
-                    position=source.pos,
-                    hint="SET runtime = 'auto'",
-                )
-        return list(found.values())
-
-    def _named(self, source: SourceExec) -> Name:
-        """The name of the source in the text."""
-        wanted = source.relation.name
-        return next(n for n, r in self._job.relations.items() if r is not None and r.name == wanted)
-
-    def _columns(self, name: Name) -> list[str]:
-        """The columns of an input that the query reads, over all its uses."""
-        uses = [source for source in self._sources if self._named(source) == name]
-        return list(dict.fromkeys(u.relation.schema[c].name for u in uses for c in u.columns))
-
-    def _input(self, name: Name, source: SourceExec, files: Files) -> Input:
-        """Lists the row groups of a table of Parquet files."""
-        made = replace(input_of(name, source, files), broadcast=source in self._broadcast)
-        if made.scanned > 1:  # the first row group has none before it
-            self.on_notice(
-                f"the footers of {source.name} do not tell the watermarks behind"
-                f" {made.scanned:,} of its {len(made.groups):,} row groups: their times are read"
-                " beforehand"
-            )
-        return made
-
-    def _no_files(self, source: SourceExec) -> NotSupportedError:
-        return NotSupportedError(
-            f"runtime = 'spark' is not supported for {source.name}: it is no table of Parquet"
-            " files in Spark's catalog, nor a view or DataFrame whose rows have a key",
-            position=source.pos,
-            hint="SET runtime = 'auto' runs the query here",
-        )
-
     def request_stop(self) -> None:
         self._stopped = True
         self._cancel()
 
     def _cancel(self) -> None:
         """Cancels the tasks that run, unless Spark itself has ended."""
-        if self._session is not None and self._finished is None:
+        if self._tasks.session is not None and self._finished is None:
             with contextlib.suppress(Exception):
-                self._session.sparkContext.cancelJobGroup(self._group)
+                self._tasks.session.sparkContext.cancelJobGroup(self._group)
 
     # ----------------------------------------------------------------- reports
 
@@ -334,19 +129,22 @@ class SparkRun:
         begun, ended = self._started, self._finished
         elapsed = 0.0 if begun is None else (ended or time.monotonic()) - begun
         late = sum(entry.count for entry in self._late() if entry.kind == "rows")
-        total = sum([*(i.rows for i in self._inputs), *(f.rows for f in self._frames)]) or None
+        total = (
+            sum([*(i.rows for i in self._tasks.inputs), *(f.rows for f in self._tasks.frames)])
+            or None
+        )
         efforts = self._efforts()
         rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
         bad = sum(report["bad"] for report in self._reports)
-        tasks = (self._ended + self._of_this_wave(), self._splitting + self._running)
+        tasks = (self._ended + self._of_this_wave(), self._tasks.splitting + self._tasks.running)
         return Progress(rows_in, rows_out, late, bad, None, total, elapsed, tasks)
 
     def _of_this_wave(self) -> int:
         """The tasks of the running job that have ended."""
-        if self._finished is not None or self._session is None:
+        if self._finished is not None or self._tasks.session is None:
             return 0
         with contextlib.suppress(Exception):  # Spark may end at any time
-            tracker = self._session.sparkContext.statusTracker()
+            tracker = self._tasks.session.sparkContext.statusTracker()
             job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(self._group)))
             if job.status == "RUNNING":
                 found = map(tracker.getStageInfo, job.stageIds)
@@ -361,22 +159,24 @@ class SparkRun:
                 "operator": one.relation_name,
                 "rows_in": one.rows,
                 "row_groups": len(one.groups),
-                "row_groups_read": self._groups_read.get(one.name, 0),
+                "row_groups_read": self._tasks.groups_read.get(one.name, 0),
             }
-            for one in self._inputs
+            for one in self._tasks.inputs
         ]
-        inputs += [{"operator": of.relation_name, "rows_in": of.rows} for of in self._frames]
-        return inputs + summed([report["metrics"] for report in self._reports], len(self._sources))
+        inputs += [{"operator": of.relation_name, "rows_in": of.rows} for of in self._tasks.frames]
+        return inputs + summed(
+            [report["metrics"] for report in self._reports], len(self._shared.sources)
+        )
 
     def late(self) -> pa.Table:
-        return late_rows.table(self._late(), timed=has_timestamps(self._sources))
+        return late_rows.table(self._late(), timed=has_timestamps(self._shared.sources))
 
     def _late(self) -> list[Late]:
         """The ledgers of the tasks, summed."""
         found: list[Late] = []
         seen: dict[Name, Iterator[int]] = {}
-        for source in self._sources:
-            name = self._named(source)
+        for source in self._shared.sources:
+            name = self._shared.named(source)
             use = next(seen.setdefault(name, count()))
             for _, progress in source.progress:
                 found.append(self._of_input(source.name, name, use, progress.slack))

@@ -34,12 +34,15 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
     """The declaration with its source. Raises NotSupportedError for a function that refers to
     something that cannot travel."""
     made = _made(declared)
-    module = _Module(declared.name)
-    module.define(made.__name__, made)
+    source = _received(made)
+    if source is None:
+        module = _Module(declared.name)
+        module.define(made.__name__, made)
+        source = module.source()
     return {
         "name": declared.name,
         "object": made.__name__,
-        "source": module.source(),
+        "source": source,
         "args": [type_to_json(kind) for _, kind in declared.parameters],
         "returns": type_to_json(declared.returns),
         "null_handling": "call" if declared.sees_null else "default",
@@ -64,11 +67,22 @@ def function_from_json(data: Mapping[str, Any]) -> Declared:
 @lru_cache(maxsize=256)
 def _namespace(source: str) -> dict[str, Any]:
     """The names that the module ``source`` defines. A traceback shows its lines."""
-    file = f"<cql {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    file = f"{_FILES}{hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": file}
     exec(compile(source, file, "exec"), namespace)
     return namespace
+
+
+#: The names of the modules that came as source begin so.
+_FILES = "<cql "
+
+
+def _received(made: Any) -> str | None:
+    """The source from which ``function_from_json`` made a function; None for others."""
+    name = str(made.__module__)
+    lines = linecache.getlines(name) if name.startswith(_FILES) else []
+    return "".join(lines) or None
 
 
 def _made(value: object) -> Any:

@@ -155,7 +155,7 @@ def job_of(text: str, context: Context, plan: str, *, inserts: bool) -> Job:
     words, views, streams = _closure(text, context)
     return Job(
         text,
-        _changed(context.settings),
+        changed(context.settings),
         {n: v for n, v in _literals(context.parameters) if n.lower() in words},
         {n: v for n, v in context.constants.items() if n.lower() in words},
         views,
@@ -210,7 +210,8 @@ def _described(relation: Relation, inserts: bool) -> TaskRelation:
     )
 
 
-def _changed(settings: Settings) -> dict[str, Any]:
+def changed(settings: Settings) -> dict[str, Any]:
+    """The settings that do not have their default."""
     defaults = Settings()
     return {n: settings[n] for n in settings if settings[n] != defaults[n]}
 

@@ -79,6 +79,7 @@ def _prepared(job: Job, sources: Mapping[Name, Source]) -> PreparedQuery:
     catalog = TaskCatalog(relations)
     try:
         bound = _query_in(bind(parse_one(job.text), catalog, context))
+        bound = replace(bound, hints=())  # they hold for the plan of the sender, who checked them
         prepared = prepare(bound, Origin(job.text, job.text, context), None, _run)
     except CqlError as error:
         raise error.with_text(job.text) from error.__cause__

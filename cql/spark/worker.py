@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark import Broadcast
 
 from cql.errors import CqlError
 from cql.planner.nodes.statements import Name
+from cql.query.run import Run
 from cql.spark.job import Job
 from cql.spark.looked_up import LookedUp
 from cql.spark.sent import ERROR, Effort, Sent, counts_of, error_to_json, results
@@ -30,10 +31,10 @@ def run_tasks(
             yield ERROR, error_to_json(error)
 
 
-def _run_task(
-    job: Job, looked_up: LookedUp, timed_run: bool, task: dict[str, Any]
-) -> Iterator[Sent]:
-    effort = Effort()
+def open_task(
+    job: Job, looked_up: LookedUp, task: Mapping[str, Any]
+) -> tuple[Run, Mapping[Name, PartSource]]:
+    """The run of a task, and the parts that it reads, by their names in the text."""
     parts: dict[Name, PartSource] = {}
     for name, described in task["parts"]:
         relation = job.relations[tuple(name)]
@@ -41,7 +42,14 @@ def _run_task(
         parts[tuple(name)] = PartSource(relation, Part.from_json(described))
     sources = pieces_of(job, looked_up)
     sources |= {name: timed(name, part, part.time) for name, part in parts.items()}
-    run = run_of(job, sources, task["low"], task["high"])
+    return run_of(job, sources, task["low"], task["high"]), parts
+
+
+def _run_task(
+    job: Job, looked_up: LookedUp, timed_run: bool, task: Mapping[str, Any]
+) -> Iterator[Sent]:
+    effort = Effort()
+    run, parts = open_task(job, looked_up, task)
     run.timed = timed_run
     yield from results(
         run, effort, lambda: [[n, list(map(counts_of, part.counted))] for n, part in parts.items()]

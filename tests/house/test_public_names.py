@@ -13,8 +13,8 @@ RUN = "await_termination exception is_active is_insert is_paused pause resume st
 NAMES = {
     "cql": "CqlError Punctuation Query Session __version__ aggregate connect function",
     "session": "aggregate close create_stream drop_function end function on_notice punctuate push"
-    " queries query_set register_function register_functions register_table set settings sql stop"
-    " together warm_up",
+    " queries query_set register_function register_functions register_in_spark register_table set"
+    " settings sql stop together warm_up",
     "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name progress"
     " row_count schema show summary text to_arrow to_pandas to_polars workers",
     "statement set": "await_termination batches bounded explain insert is_active is_insert name"

@@ -1,5 +1,5 @@
-"""The row groups of a Parquet table with the bounds of a time column, from the footers of its
-files; and a table's files as JSON data, for tasks that read a part of them."""
+"""The row groups of a Parquet table with the bounds of a time column, and its statistics, from the
+footers of its files; and a table's files as JSON data, for tasks that read a part of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from cql.catalog.files.reading import guarded
 from cql.catalog.spark.tables.columns import find_column
 from cql.catalog.spark.tables.files import DataFile, Files, PartitionValue
 from cql.catalog.spark.tables.read import is_legacy
+from cql.planner.nodes.catalog import Statistics
+
+#: Most files of a table whose footers are read for statistics.
+_FOOTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,25 @@ def _time_column(files: Files, file: DataFile, time: str) -> tuple[str, int, int
 
 
 _UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+
+
+def statistics_of(files: Files | None) -> Statistics:
+    """The number of rows and of NULLs of a Parquet table of a few files; unknown otherwise."""
+    if files is None or files.format != "parquet" or len(files.files) > _FOOTERS:
+        return Statistics()
+    rows = 0
+    nulls: dict[str, int] = {}
+    for file in files.files:
+        try:
+            groups = row_groups(file.path, columns=True)
+        except (OSError, ValueError):
+            return Statistics()  # reading the rows will report the fault of the file
+        for group in groups:
+            rows += group.rows
+            for name, more in group.nulls.items():
+                if more:
+                    nulls[name] = nulls.get(name, 0) + more
+    return Statistics(rows=rows, nulls=nulls)
 
 
 def files_to_json(files: Files) -> dict[str, Any]:

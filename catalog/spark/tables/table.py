@@ -26,9 +26,12 @@ from cql.errors import CatalogError, did_you_mean
 _CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
 SESSION_CATALOG = "spark_catalog"
+RECURSIVE = "recursiveFileLookup"
+"""Spark's option of a table whose folders hold files of it, too."""
 #: Spark's error conditions for a name in a catalog or database that does not exist.
 _UNKNOWN_PLACES = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND")
-_RESERVED = frozenset(
+#: The properties in which Spark keeps the clauses of a table.
+RESERVED = frozenset(
     ("provider", "location", "external", "owner", "table_type", "comment", "is_managed_location")
 )
 
@@ -120,7 +123,7 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
             properties={
                 k: v
                 for k, v in properties.items()
-                if k not in _RESERVED and not k.startswith(_OPTION)
+                if k not in RESERVED and not k.startswith(_OPTION)
             },
             comment=properties.get("comment"),
             created=(

@@ -42,11 +42,9 @@ from cql.catalog.spark.tables.files import (
     partition_schema,
 )
 from cql.catalog.spark.tables.staging import Staging, explained, gone, sync_folder
-from cql.catalog.spark.tables.table import Table
+from cql.catalog.spark.tables.table import RECURSIVE, Table
 from cql.catalog.spark.tables.types import to_arrow, to_spark
 from cql.errors import CatalogError, did_you_mean
-
-RECURSIVE = "recursiveFileLookup"
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20

@@ -1,0 +1,222 @@
+"""The format ``cql`` and the table function ``cql`` of Spark SQL, as classes that Spark's Python
+workers make.
+
+A worker receives such a class with the text of a registration. The class refers to the planner of
+texts by name: the worker imports it from the library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import udtf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
+
+from cql.catalog.spark.session import Session, spark_call
+from cql.catalog.spark.tables.table import RESERVED
+from cql.catalog.spark.tables.types import to_spark
+from cql.errors import CatalogError, CqlError, NotSupportedError
+
+#: The name of the format and of the table function.
+NAME = "cql"
+#: The one option of the format, and those that Spark adds when it makes a table.
+QUERY = "query"
+_OF_TABLES = (f"option.{QUERY}", *RESERVED)
+
+
+class Planned(Protocol):
+    """The plan of a text."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def job(self) -> str: ...
+    def tasks(self, *, whole: bool = False) -> list[str]: ...
+
+
+#: Plans a text with a registration. Runs a task of a job.
+Planner: TypeAlias = Callable[[str, str], Planned]
+Runner: TypeAlias = Callable[[str, str], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What plans texts and runs their tasks: functions of a module, and the registration with which
+    they plan, as JSON text."""
+
+    registration: str
+    planner: Planner
+    run: Runner
+
+    def plan(self, text: str) -> Planned:
+        return self.planner(self.registration, text)
+
+
+def register(session: Session, texts: Texts) -> None:
+    """Registers the format and the table function in ``session``."""
+    source = type("CqlSource", (QuerySource,), {"texts": texts})
+    analyze = staticmethod(partial(_analyzed, texts))
+    function = type("CqlFunction", (QueryFunction,), {"texts": texts, "analyze": analyze})
+    with spark_call(session, "registering the format cql"):
+        session.dataSource.register(source)
+        session.udtf.register(NAME, udtf(function, useArrow=False))
+
+
+class QuerySource(DataSource):  # type: ignore[misc]
+    """The format: the rows of a query, whose text is the option ``query``."""
+
+    texts: ClassVar[Texts]
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        try:
+            return _columns(self._planned().schema)
+        except CqlError as error:
+            raise _shown(error) from None
+
+    def reader(self, schema: StructType) -> QueryReader:
+        try:
+            planned = self._planned()
+            _check_columns(schema, _columns(planned.schema))
+            return QueryReader(self.texts.run, schema.json(), planned.job, planned.tasks())
+        except CqlError as error:
+            raise _shown(error) from None
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802
+        raise NotSupportedError(
+            "spark.readStream.format('cql') is not supported: a query gives the rows that its"
+            " tables have",
+            hint="spark.read.format('cql'), or INSERT INTO in a session with a stream that follows"
+            " its table",
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise _not_written("write.format('cql')")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        raise _not_written("writeStream.format('cql')")
+
+    def _planned(self) -> Planned:
+        others = sorted(name for name in self.options if name.lower() not in (QUERY, *_OF_TABLES))
+        if others:
+            raise CatalogError(
+                f"the format cql has no option {others[0]}",
+                hint="its one option is query; session.register_in_spark() says what it may read",
+            )
+        text = self.options.get(QUERY)
+        if text is None:
+            raise CatalogError(
+                "the format cql needs the option query",
+                hint="OPTIONS (query 'SELECT …') of a view or a read; where a query reads a table"
+                " USING cql, WITH (query = 'SELECT …') behind its name",
+            )
+        return self.texts.plan(text)
+
+
+class QueryReader(DataSourceReader):  # type: ignore[misc]
+    """Reads the rows of a query, one task in each partition of Spark."""
+
+    def __init__(self, run: Runner, schema: str, job: str, tasks: list[str]) -> None:
+        self._run, self._schema, self._job, self._tasks = run, schema, job, tasks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker needs no task but its own, which its partition has."""
+        return QueryReader, (self._run, self._schema, self._job, [])
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(task) for task in self._tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
+        try:
+            for batch in self._run(self._job, partition.value):
+                yield _in_types(batch, schema)
+        except CqlError as error:
+            raise _shown(error) from None
+
+
+class QueryFunction:
+    """The table function: the rows of the query whose text is its argument, in one task."""
+
+    texts: ClassVar[Texts]
+
+    def eval(self, query: str) -> Iterator[tuple[Any, ...]]:
+        try:
+            planned = self.texts.plan(query)
+            for task in planned.tasks(whole=True):
+                for batch in self.texts.run(planned.job, task):
+                    yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        except CqlError as error:
+            raise _shown(error) from None
+
+
+def _analyzed(texts: Texts, query: AnalyzeArgument) -> AnalyzeResult:
+    try:
+        if not isinstance(query.value, str):
+            raise CatalogError(
+                "the table function cql takes the text of a query, as a constant",
+                hint="SELECT * FROM cql('SELECT …')",
+            )
+        return AnalyzeResult(_columns(texts.plan(query.value).schema))
+    except CqlError as error:
+        raise _shown(error) from None
+
+
+def _shown(error: CqlError) -> CqlError:
+    """The error without the frames of the library: Spark shows the traceback of a worker above the
+    message."""
+    return error.with_traceback(None)
+
+
+def _columns(schema: pa.Schema) -> StructType:
+    """The columns of a result in Spark's types. Any may be NULL: whether one is depends on the rows
+    of the day. Raises CatalogError if two have one name."""
+    made = to_spark(schema)
+    names = [field.name.lower() for field in made.fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CatalogError(
+            f"the query gives two columns {twice}", hint="give one of them another name with AS"
+        )
+    for field in made.fields:
+        field.nullable = True
+    return made
+
+
+def _check_columns(given: StructType, made: StructType) -> None:
+    """Raises CatalogError unless the table or reader declares the columns of the query."""
+    if [_column(f) for f in given.fields] == [_column(f) for f in made.fields]:
+        return
+    raise CatalogError(
+        f"the query gives the columns {made.simpleString()}, and {given.simpleString()} is"
+        " declared",
+        hint="declare the columns of the query, or leave them out",
+    )
+
+
+def _column(field: Any) -> tuple[str, str]:
+    return field.name.lower(), field.dataType.simpleString()
+
+
+def _in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in exactly the types of Spark, which compares nullability too."""
+    columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _not_written(what: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"{what} is not supported: a query only gives rows",
+        hint="write into a table of Spark, and read it in a query",
+    )

@@ -1,0 +1,159 @@
+"""The tasks of a plan as an RDD of Spark: what they read, and how they share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from cql.catalog.spark.catalog import SparkSource
+from cql.catalog.spark.frame import BatchFrame
+from cql.errors import NotSupportedError
+from cql.planner.nodes.physical import PhysicalPlan, SourceExec
+from cql.planner.nodes.statements import Name
+from cql.planner.placement.by_key import columns_of
+from cql.planner.placement.scale_out import ByKey, ByTime, placement
+from cql.spark.frames import FrameInput, frame_input
+from cql.spark.job import Job
+from cql.spark.looked_up import rows_of
+from cql.spark.package import ship
+from cql.spark.parts import Input, by_key, by_rows, by_time, readings_of_a_row
+from cql.spark.shuffle import run_part, split_rows
+from cql.spark.task_rows import Pieces
+from cql.spark.tasks import TaskPlan, shared_rows, task_count
+from cql.spark.worker import run_tasks
+
+#: Tasks by time that read each row so many times cost more than a shuffle of all rows.
+WORTH_SHUFFLING = 3.0
+#: The views and DataFrames that a query reads, by their names in the text.
+Frames: TypeAlias = Mapping[Name, tuple[SourceExec, Any]]
+
+
+class TaskRdd:
+    """The RDD of what the tasks of a plan send, in ``tasks`` tasks (0: by the number of rows).
+
+    ``splitting`` and ``running`` are the numbers of tasks that split rows by key, and that run the
+    query; ``groups_read`` counts for each input the row groups that the tasks read."""
+
+    def __init__(self, plan: PhysicalPlan, job: Job, tasks: int) -> None:
+        self.shared = TaskPlan(plan, job)
+        self.inputs: list[Input] = []
+        self.frames: list[FrameInput] = []
+        self.groups_read: dict[Name, int] = {}
+        self.session: Any = None
+        self.splitting = self.running = 0
+        self._job, self._tasks = job, tasks
+        self._looked_up: dict[Name, Pieces] = {}
+
+    def make(self, on_notice: Callable[[str], None], *, timed: bool) -> Any:
+        """Lists what the query reads, and returns the RDD; None without rows. ``timed``: the tasks
+        measure the time of the operators. Raises NotSupportedError for a source that tasks cannot
+        share."""
+        by = self._job.settings.get("tasks_by", "auto")
+        root = self.shared.plan.root
+        placed = placement(self.shared.plan, by)
+        columns = columns_of(root) if by == "auto" else ()
+        frames = self._listed(on_notice)
+        if frames and not isinstance(placed, ByKey):
+            if not columns:
+                raise _no_files(next(iter(frames.values()))[0])
+            placed = ByKey(columns)
+        ship(self.session.sparkContext)
+        if isinstance(placed, ByKey):
+            return self._by_key(placed.columns, frames, timed=timed)
+        if not isinstance(placed, ByTime):
+            return self._without_shuffle(list(by_rows(self.inputs, self._count)), timed=timed)
+        tasks = list(by_time(self.inputs, self.shared.reach(placed), placed, self._count))
+        again = readings_of_a_row(self.inputs, tasks)
+        if columns and again > WORTH_SHUFFLING:
+            on_notice(
+                f"the files are in no order of time: tasks by time would read each row"
+                f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
+                " them so often)"
+            )
+            return self._by_key(columns, {}, timed=timed)
+        return self._without_shuffle(tasks, timed=timed)
+
+    def _listed(self, on_notice: Callable[[str], None]) -> Frames:
+        """Lists the row groups of the tables; returns the views and DataFrames."""
+        frames: dict[Name, tuple[SourceExec, Any]] = {}
+        for source in self.shared.first_uses():
+            name, found = self.shared.named(source), source.relation.source()
+            files = found.relation.files() if isinstance(found, SparkSource) else None
+            if isinstance(found, SparkSource):
+                self.session = found.relation.catalog.session()
+            if files is not None and files.format == "parquet":
+                self.inputs.append(self.shared.input_of(source, files, on_notice))
+            elif source in self.shared.broadcast:
+                self._looked_up[name] = rows_of(source, self.shared.columns(name))
+            elif isinstance(found, SparkSource) and files is None:
+                frames[name] = source, found.relation.frame()
+            elif isinstance(found, BatchFrame):
+                frames[name] = source, found.frame
+                self.session = found.frame.sparkSession
+            else:
+                raise _no_files(source)
+        return frames
+
+    @property
+    def rows(self) -> int:
+        """The rows of all inputs, each once."""
+        return sum(one.rows for one in self.inputs) + sum(one.rows for one in self.frames)
+
+    @property
+    def _count(self) -> int:
+        """The number of tasks that run the query."""
+        rows = shared_rows(self.inputs) + sum(frame.rows for frame in self.frames)
+        return self._tasks or task_count(rows)
+
+    def _without_shuffle(self, tasks: Sequence[Mapping[str, Any]], *, timed: bool) -> Any:
+        if not tasks:
+            return None
+        for task in tasks:
+            self._note(task["parts"])
+        sent, context = list(map(json.dumps, tasks)), self.session.sparkContext
+        self.running = len(sent)
+        looked_up = context.broadcast(self._looked_up)
+        return context.parallelize(sent, len(sent)).mapPartitions(
+            partial(run_tasks, self._job.to_json(), looked_up, timed)
+        )
+
+    def _by_key(self, columns: tuple[tuple[int, ...], ...], frames: Frames, *, timed: bool) -> Any:
+        """Tasks that split the rows and, behind a shuffle, tasks that run the query."""
+        readings, context = self.shared.readings(columns), self.session.sparkContext
+        self.frames += [frame_input(n, *found, readings[n]) for n, found in frames.items()]
+        first = list(by_key(self.inputs, readings, self._count))
+        for task in first:
+            self._note([(task["name"], task["part"])])
+        job, sent = self._job.to_json(), list(map(json.dumps, first))
+        split = [frame.split(job, self._count) for frame in self.frames if frame.rows]
+        if sent:
+            read = context.parallelize(sent, len(sent))
+            split.append(read.mapPartitions(partial(split_rows, job, self._count)))
+        if not split:
+            return None
+        self.running = self._count
+        self.splitting = sum(one.getNumPartitions() for one in split)
+        times = {name: reading.time for name, reading in readings.items()}
+        whole = json.dumps([[one.name, one.whole()] for one in self.inputs if one.broadcast])
+        looked_up = context.broadcast(self._looked_up)
+        return (
+            context.union(split)
+            .partitionBy(self._count, int)
+            .mapPartitions(partial(run_part, job, times, whole, looked_up, timed))
+        )
+
+    def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:
+        """Counts the row groups that a task reads."""
+        for name, part in parts:
+            self.groups_read[name] = self.groups_read.get(name, 0) + len(part["groups"])
+
+
+def _no_files(source: SourceExec) -> NotSupportedError:
+    return NotSupportedError(
+        f"runtime = 'spark' is not supported for {source.name}: it is no table of Parquet"
+        " files in Spark's catalog, nor a view or DataFrame whose rows have a key",
+        position=source.pos,
+        hint="SET runtime = 'auto' runs the query here",
+    )

@@ -1,0 +1,42 @@
+"""The rows of whole tables, for a task that computes a whole plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cql.base.model import Field, Schema
+from cql.catalog.prefetch import Prefetch
+from cql.catalog.spark.tables.files import Files
+from cql.catalog.spark.tables.read import SliceReader, read_batches
+from cql.errors import CatalogError
+from cql.executor.protocols import Offset, Reader
+from cql.planner.nodes.catalog import Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSource:
+    """The rows of files that Arrow reads (``Files.direct``)."""
+
+    schema: Schema
+    files: Files
+    bounded: bool = True
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return {}
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        table, start = self.files.table, int(offset["row"]) if offset else 0
+        slices = read_batches(self.files, columns, offset=start)
+        wanted = Schema(tuple(self._field(column) for column in columns))
+        return SliceReader(Prefetch(slices, f"cql reading {table}"), wanted, f"table {table}")
+
+    def _field(self, column: str) -> Field:
+        index = self.schema.find(column)
+        if index is None:
+            raise CatalogError(f"table {self.files.table} has no column {column}")
+        return self.schema[index]
