@@ -81,14 +81,14 @@ class QuerySource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         try:
-            return _columns(self._planned().schema)
+            return result_columns(self._planned().schema)
         except CqlError as error:
             raise _shown(error) from None
 
     def reader(self, schema: StructType) -> QueryReader:
         try:
             planned = self._planned()
-            _check_columns(schema, _columns(planned.schema))
+            _check_columns(schema, result_columns(planned.schema))
             return QueryReader(self.texts.run, schema.json(), planned.job, planned.tasks())
         except CqlError as error:
             raise _shown(error) from None
@@ -141,7 +141,7 @@ class QueryReader(DataSourceReader):  # type: ignore[misc]
         schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
         try:
             for batch in self._run(self._job, partition.value):
-                yield _in_types(batch, schema)
+                yield in_types(batch, schema)
         except CqlError as error:
             raise _shown(error) from None
 
@@ -168,7 +168,7 @@ def _analyzed(texts: Texts, query: AnalyzeArgument) -> AnalyzeResult:
                 "the table function cql takes the text of a query, as a constant",
                 hint="SELECT * FROM cql('SELECT …')",
             )
-        return AnalyzeResult(_columns(texts.plan(query.value).schema))
+        return AnalyzeResult(result_columns(texts.plan(query.value).schema))
     except CqlError as error:
         raise _shown(error) from None
 
@@ -179,7 +179,7 @@ def _shown(error: CqlError) -> CqlError:
     return error.with_traceback(None)
 
 
-def _columns(schema: pa.Schema) -> StructType:
+def result_columns(schema: pa.Schema) -> StructType:
     """The columns of a result in Spark's types. Any may be NULL: whether one is depends on the rows
     of the day. Raises CatalogError if two have one name."""
     made = to_spark(schema)
@@ -209,7 +209,7 @@ def _column(field: Any) -> tuple[str, str]:
     return field.name.lower(), field.dataType.simpleString()
 
 
-def _in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in exactly the types of Spark, which compares nullability too."""
     columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

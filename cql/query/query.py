@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cql.base.model import Schema
 from cql.base.reentrancy import inherited
 from cql.base.types import DataType
-from cql.errors import PlanError, RunError
+from cql.errors import CqlError, NotSupportedError, PlanError, RunError
 from cql.query.life_cycle import LifeCycle
 from cql.query.run import Progress, Run
 from cql.query.sink_writer import Publisher
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from pyspark.sql import DataFrame as SparkDataFrame
+    from pyspark.sql import DataFrameWriterV2
 
     from cql.executor.protocols import Sink
     from cql.planner.nodes.logical import SortKey
@@ -304,6 +306,37 @@ class Query(LifeCycle):
             table.rename_columns(_each_once(table.column_names))
         )
         return frame
+
+    def to_spark(self) -> SparkDataFrame:
+        """The rows as a DataFrame of Spark. Its tasks run each time that Spark reads it; ``late``
+        and ``bad_rows`` then have their figures.
+
+        A query that tasks cannot share runs here, at once, and so does one that gives the rows of a
+        relation. Raises RunError for an INSERT, CatalogError without a Spark session; tasks need
+        the extra ``pandas`` (``DataFrame.mapInArrow``)."""
+        from cql.spark.result_frame import FrameRun, frame_of_table
+
+        if self._target is not None:
+            raise RunError("an INSERT has no rows", hint="query.insert() runs it")
+        self._must_end()
+        if not self._prepared.changelog:
+            with contextlib.suppress(NotSupportedError):
+                run = FrameRun(self._plan, self._prepared.job())
+                self._run = run
+                return self._with_place(run.frame)
+        return frame_of_table(self.to_arrow())
+
+    def _with_place(self, make: Callable[[], SparkDataFrame]) -> SparkDataFrame:
+        try:
+            return make()
+        except CqlError as error:
+            raise error.with_text(self._prepared.source) from error.__cause__
+
+    def write_to(self, table: str) -> DataFrameWriterV2:
+        """Spark's writer of the rows, by its tasks: ``query.writeTo("default.t").create()``. Its
+        ``append`` needs a table of a format with a writer of version 2 (Iceberg, Delta); for other
+        tables ``to_spark().write`` appends. Raises as ``to_spark`` does."""
+        return self.to_spark().writeTo(table)
 
     def show(self, n: int = 20) -> None:
         """Prints the first ``n`` rows to arrive and ends the run; for an INSERT, runs it and prints

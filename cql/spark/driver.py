@@ -97,7 +97,7 @@ class SparkRun:
         if kind == ROWS:
             yield from unpacked(sent)
         elif kind == ERROR:
-            raise _error(json.loads(sent))
+            raise error_of(json.loads(sent))
         else:
             report = json.loads(sent)
             self._reports.append(report)
@@ -135,7 +135,7 @@ class SparkRun:
         )
         efforts = self._efforts()
         rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
-        bad = sum(report["bad"] for report in self._reports)
+        bad = sum(report["bad"] for report in self._all_reports())
         tasks = (self._ended + self._of_this_wave(), self._tasks.splitting + self._tasks.running)
         return Progress(rows_in, rows_out, late, bad, None, total, elapsed, tasks)
 
@@ -165,7 +165,7 @@ class SparkRun:
         ]
         inputs += [{"operator": of.relation_name, "rows_in": of.rows} for of in self._tasks.frames]
         return inputs + summed(
-            [report["metrics"] for report in self._reports], len(self._shared.sources)
+            [report["metrics"] for report in self._all_reports()], len(self._shared.sources)
         )
 
     def late(self) -> pa.Table:
@@ -181,7 +181,7 @@ class SparkRun:
             for _, progress in source.progress:
                 found.append(self._of_input(source.name, name, use, progress.slack))
         operators: dict[tuple[str, str], int] = {}
-        for report in self._reports:
+        for report in self._all_reports():
             for place, kind, rows in report["left_out"]:
                 operators[place, kind] = operators.get((place, kind), 0) + rows
         return [*found, *(Late(place, kind, n) for (place, kind), n in operators.items())]
@@ -189,7 +189,7 @@ class SparkRun:
     def _of_input(self, place: str, name: Name, use: int, slack: int) -> Late:
         counts = [
             opened[use]
-            for report in self._reports
+            for report in self._all_reports()
             for held, opened in report["inputs"]
             if tuple(held) == name
         ]
@@ -201,7 +201,7 @@ class SparkRun:
 
     def bad_rows(self) -> pa.Table:
         """The ledgers of the tasks, in the order of the rows."""
-        found = [row for report in self._reports for row in report["bad_rows"]]
+        found = [row for report in self._all_reports() for row in report["bad_rows"]]
         found.sort(key=lambda row: (row["source"] or "", row["offset"] or 0))
         return pa.Table.from_pylist(found[:LEDGER_ROWS], schema=bad_rows.SCHEMA)
 
@@ -213,12 +213,16 @@ class SparkRun:
 
     def sharing(self) -> str | None:
         """What the tasks took, in a line for each of their stages."""
-        splits = [effort for report in self._reports for effort in report["splits"]]
+        splits = [effort for report in self._all_reports() for effort in report["splits"]]
         stages = (("split the rows by key", splits), ("ran the query", self._efforts()))
         return "\n".join(stage_text(what, efforts) for what, efforts in stages if efforts)
 
+    def _all_reports(self) -> list[dict[str, Any]]:
+        """The reports of the tasks that have ended."""
+        return self._reports
+
     def _efforts(self) -> list[dict[str, float]]:
-        return [report["effort"] for report in self._reports]
+        return [report["effort"] for report in self._all_reports()]
 
     def kernel_sources(self) -> Mapping[str, str]:
         raise NotSupportedError(
@@ -271,7 +275,8 @@ class _Control:
         raise RunError("Spark gives a query its cores", hint="spark.cores.max sets their number")
 
 
-def _error(data: Mapping[str, Any]) -> CqlError:
+def error_of(data: Mapping[str, Any]) -> CqlError:
+    """The error that a task sent."""
     kind = getattr(errors, data["kind"], CqlError)
     place = data["position"]
     made: CqlError = kind(

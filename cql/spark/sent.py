@@ -83,7 +83,7 @@ def stream_of(batches: list[pa.RecordBatch]) -> bytes:
     return made
 
 
-def unpacked(sent: bytes) -> Iterator[pa.RecordBatch]:
+def unpacked(sent: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
     yield from pa.ipc.open_stream(sent)
 
 
