@@ -13,6 +13,8 @@ from cql.query.query import PreparedQuery, Target
 from cql.query.run import Run
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as SparkDataFrame
+
     from cql.base.model import Schema
     from cql.base.types import DataType
     from cql.executor.protocols import Sink
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
     from cql.planner.nodes.catalog import TableFiles
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.session.names import SessionCatalog
-    from cql.spark.job import Job
+    from cql.spark.job.job import Job
 
 Name: TypeAlias = tuple[str, ...]
 RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings, Callable[[], Job]], Run]"
+FramePlan: TypeAlias = "Callable[[PhysicalPlan, Job], tuple[Run, SparkDataFrame]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,11 @@ def prepare(
     run_plan: RunPlan,
     *,
     inserts: bool = False,
+    frame_plan: FramePlan | None = None,
 ) -> PreparedQuery:
     """Optimizes and plans a bound query. ``inserts``: the rows go into a table. ``catalog`` None:
-    late rows are counted, and LATE OUTPUT has no table here.
+    late rows are counted, and LATE OUTPUT has no table here. ``frame_plan`` makes a DataFrame of
+    Spark (``PreparedQuery.frame``).
 
     Raises the planner's refusals; PlanError for a hint that the plan cannot obey."""
     from cql.planner.lower import lower
@@ -92,7 +97,7 @@ def prepare(
 
     def job() -> Job:
         from cql.planner.nodes.plan_hash import plan_hash
-        from cql.spark.job import in_place, job_of
+        from cql.spark.job.job import in_place, job_of
 
         text = in_place(origin.source, origin.start, origin.start + len(origin.text))
         return job_of(text, origin.context, plan_hash(plan.root), inserts=inserts)
@@ -112,6 +117,7 @@ def prepare(
         order=plan.order,
         late=kept,
         live=live,
+        frame=None if frame_plan is None else lambda: frame_plan(plan, job()),
     )
 
 

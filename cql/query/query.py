@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink
     from cql.planner.nodes.logical import SortKey
     from cql.planner.nodes.physical import PhysicalPlan
-    from cql.spark.job import Job
+    from cql.spark.job.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class PreparedQuery:
     of a relation; ``order`` is the order of the relation itself. ``late`` is the target of LATE
     OUTPUT. ``bounded``: the query ends by itself. ``live``: some input has no end, so the query
     waits for new rows; None means the opposite of ``bounded``. ``job`` is the query for another
-    process."""
+    process. ``frame`` makes a DataFrame of Spark, and the run behind it."""
 
     text: str
     source: str
@@ -82,6 +82,7 @@ class PreparedQuery:
     order: tuple[SortKey, ...] = ()
     late: Target | None = None
     live: bool | None = None
+    frame: Callable[[], tuple[Run, SparkDataFrame]] | None = None
 
 
 EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
@@ -314,23 +315,23 @@ class Query(LifeCycle):
         A query that tasks cannot share runs here, at once, and so does one that gives the rows of a
         relation. Raises RunError for an INSERT, CatalogError without a Spark session; tasks need
         the extra ``pandas`` (``DataFrame.mapInArrow``)."""
-        from cql.spark.result_frame import FrameRun, frame_of_table
+        from cql.catalog.spark.result import frame_of_table
 
         if self._target is not None:
             raise RunError("an INSERT has no rows", hint="query.insert() runs it")
         self._must_end()
-        if not self._prepared.changelog:
-            with contextlib.suppress(NotSupportedError):
-                run = FrameRun(self._plan, self._prepared.job())
-                self._run = run
-                return self._with_place(run.frame)
-        return frame_of_table(self.to_arrow())
-
-    def _with_place(self, make: Callable[[], SparkDataFrame]) -> SparkDataFrame:
-        try:
-            return make()
-        except CqlError as error:
-            raise error.with_text(self._prepared.source) from error.__cause__
+        if not self._prepared.changelog and self._prepared.frame is not None:
+            try:
+                frame: SparkDataFrame
+                self._run, frame = self._prepared.frame()
+            except NotSupportedError:
+                pass
+            except CqlError as error:
+                raise error.with_text(self._prepared.source) from error.__cause__
+            else:
+                return frame
+        made: SparkDataFrame = frame_of_table(self.to_arrow())
+        return made
 
     def write_to(self, table: str) -> DataFrameWriterV2:
         """Spark's writer of the rows, by its tasks: ``query.writeTo("default.t").create()``. Its

@@ -50,6 +50,7 @@ from cql.session.pyspark_names import pyspark_names
 from cql.session.registering import Registering
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as SparkDataFrame
     from sqlglot import exp
 
     from cql.base.model import Schema
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal
     from cql.planner.nodes.physical import PhysicalPlan, QuerySetPlan
-    from cql.spark.job import Job
+    from cql.spark.job.job import Job
 
 Name: TypeAlias = tuple[str, ...]
 #: Makes the run of a plan in this process.
@@ -354,12 +355,26 @@ class Session(Registering, Pushing):
         return query
 
     def _prepared(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> PreparedQuery:
-        return prepare(bound, origin, self._catalog, self._make_run, inserts=inserts)
+        return prepare(
+            bound,
+            origin,
+            self._catalog,
+            self._make_run,
+            inserts=inserts,
+            frame_plan=self._make_frame,
+        )
+
+    def _make_frame(self, plan: PhysicalPlan, job: Job) -> tuple[Run, SparkDataFrame]:
+        from cql.spark.run.result_frame import FrameRun
+
+        run = FrameRun(plan, job)
+        run.on_notice = self._notice
+        return run, run.frame()
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
         WATCH.report_to(self._notice_compiling)
         if plan.runtime.name == "spark":
-            from cql.spark.driver import SparkRun
+            from cql.spark.run.driver import SparkRun
 
             run: Run = SparkRun(plan, job(), settings.partitions)
         else:
@@ -481,8 +496,8 @@ class Session(Registering, Pushing):
         The texts may read the tables of Parquet or ORC files in Spark's catalog, and the streams
         over them: those of ``relations``, by default all. They know the views, constants, functions
         and settings that this session has now; a later call takes what it has then."""
-        from cql.spark.registration import Names, registration_of
-        from cql.spark.texts import register
+        from cql.spark.sql.registration import Names, registration_of
+        from cql.spark.sql.texts import register
 
         self._check_open()
         with self._lock:

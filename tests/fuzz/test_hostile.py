@@ -115,8 +115,11 @@ ALLOWED = {
     ("executor/codegen/module.py", "exec_module"),
     ("executor/jit/compiler_process.py", "Popen"),
     ("cql/functions/declare.py", "exec_module"),  # a file of functions that the user names
-    ("cql/spark/functions.py", "compile"),  # the user's functions, as source for another process
-    ("cql/spark/functions.py", "exec"),
+    (
+        "cql/spark/job/functions.py",
+        "compile",
+    ),  # the user's functions, as source for another process
+    ("cql/spark/job/functions.py", "exec"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What travels with a job (``cql.spark.job``), and what is refused."""
+"""What travels with a job (``cql.spark.job.job``), and what is refused."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cql.functions.declare import load
 from cql.planner.nodes.physical import sources
 from cql.query.query import Query
 from cql.session.session import Session
-from cql.spark.functions import function_from_json, function_to_json
-from cql.spark.job import Job, literal_from_json, literal_to_json
-from cql.spark.task import query_of
+from cql.spark.job.functions import function_from_json, function_to_json
+from cql.spark.job.job import Job, literal_from_json, literal_to_json
+from cql.spark.task.task import query_of
 from tests.support.own_aggregates import own_spread, own_sum
 
 ROWS = pa.table(

@@ -1,5 +1,5 @@
-"""The job of a query (``cql.spark.job``): another process makes the same plan of it, and gives the
-same rows."""
+"""The job of a query (``cql.spark.job.job``): another process makes the same plan of it, and
+gives the same rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import cql
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.query.query import Query
-from cql.spark.job import Job
-from cql.spark.task import query_of
+from cql.spark.job.job import Job
+from cql.spark.task.task import query_of
 from tests.support.paths import ROOT
 from tests.support.query_files import RUNNING, planned
 

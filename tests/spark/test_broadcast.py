@@ -11,7 +11,7 @@ import pytest
 
 from cql.errors import NotSupportedError
 from cql.planner.placement import broadcast
-from cql.spark import looked_up
+from cql.spark.run import looked_up
 from tests.support.task_tables import Tables, answer
 
 NAMES = [(k, f"name {k}", k % 3) for k in range(7)]  # keys 7 and 8 have none

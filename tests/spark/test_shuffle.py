@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cql.errors import NotSupportedError
-from cql.spark.shuffle import mix
+from cql.spark.task.shuffle import mix
 from tests.support.task_tables import KINDS, Tables, answer, disordered, stored
 
 ONE = {

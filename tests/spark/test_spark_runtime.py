@@ -20,7 +20,7 @@ import pytest
 
 from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError, NotSupportedError, RunError
-from cql.spark import parts
+from cql.spark.run import parts
 from tests.support.task_tables import KINDS, SCHEMA, SECOND, Tables, answer, disordered, stored
 
 WINDOWS = {

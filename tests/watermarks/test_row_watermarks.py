@@ -23,7 +23,7 @@ from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.catalog import Progress, Statistics, StreamSpec
 from cql.session.session import Session
-from cql.spark.job import TaskRelation
+from cql.spark.job.job import TaskRelation
 from tests.reference.naive_progress import NEVER, Column, believed
 from tests.support.runtimes import RUNTIMES, named
 

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pyspark.serializers import read_int, write_int
+from pyspark import RDD
+from pyspark.serializers import NoOpSerializer, read_int, write_int
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -372,7 +373,7 @@ def rows_through_spark(
         plain = frame.toDF(*[f"c{i}" for i in range(len(schema))])
         plain = plain.select([F.col(f"c{i}") for i in positions])
         rows = 0 if names else int(plain.count())
-        sent = arrow_messages_schema(session, plain)
+        sent = _messages_schema(session, plain)
     if not names:
         for start in range(0, rows, MAX_ROWS):
             yield rows_only(min(MAX_ROWS, rows - start))
@@ -389,7 +390,19 @@ def rows_through_spark(
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def arrow_messages_schema(session: SparkSession, frame: Any) -> pa.Schema:
+def arrow_messages(frame: Any, columns: Sequence[str]) -> tuple[RDD[bytes], pa.Schema]:
+    """Some columns of a DataFrame as an RDD of Arrow messages, and their schema. An RDD has the
+    partitions of the DataFrame."""
+    # By position: a name with a backtick in it cannot be written as a column.
+    places = {column.lower(): n for n, column in enumerate(frame.columns)}
+    plain = frame.toDF(*(f"c{n}" for n in range(len(places))))
+    chosen = plain.select([F.col(f"c{places[column.lower()]}") for column in columns])
+    messages = chosen._jdf.toArrowBatchRdd().toJavaRDD()
+    made = RDD(messages, frame.sparkSession.sparkContext, NoOpSerializer())
+    return made, _messages_schema(frame.sparkSession, chosen)
+
+
+def _messages_schema(session: SparkSession, frame: Any) -> pa.Schema:
     """The schema of the Arrow messages of a DataFrame (``toArrowBatchRdd``)."""
     large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)

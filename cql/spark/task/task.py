@@ -20,7 +20,7 @@ from cql.planner.placement.scale_out import restricted
 from cql.query.prepared import Origin, prepare
 from cql.query.query import PreparedQuery, Query
 from cql.query.run import Run
-from cql.spark.job import Job, TaskRelation
+from cql.spark.job.job import Job, TaskRelation
 
 if TYPE_CHECKING:
     from cql.executor.protocols import Source

@@ -3,21 +3,16 @@ each task has them all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from cql.errors import NotSupportedError, RunError
 from cql.planner.nodes.physical import SourceExec
-from cql.planner.nodes.statements import Name
 from cql.planner.placement.broadcast import BROADCAST_ROWS
-from cql.spark.sent import stream_of
-from cql.spark.task_rows import NUMBER, Pieces, with_column
-
-#: Rows by the name of the source, as Arrow streams.
-LookedUp: TypeAlias = Mapping[Name, Pieces]
+from cql.spark.task.rows import NUMBER, Pieces, with_column
+from cql.spark.task.sent import stream_of
 
 
 def rows_of(source: SourceExec, columns: Sequence[str]) -> Pieces:

@@ -12,9 +12,9 @@ from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.broadcast import tables
 from cql.planner.placement.scale_out import ByRows, ByTime
-from cql.spark import parts
-from cql.spark.job import Job
-from cql.spark.parts import TASK_ROWS, Input, Reading, by_rows, by_time
+from cql.spark.job.job import Job
+from cql.spark.run import parts
+from cql.spark.run.parts import TASK_ROWS, Input, Reading, by_rows, by_time
 
 
 class TaskPlan:

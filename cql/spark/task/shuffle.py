@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import Broadcast
 
 from cql.catalog.spark.tables.read import MAX_ROWS
 from cql.errors import CqlError
@@ -22,9 +21,19 @@ from cql.executor.kernels.ingest import shuffle as kernel
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import Source
 from cql.planner.nodes.statements import Name
-from cql.spark.job import Job
-from cql.spark.looked_up import LookedUp
-from cql.spark.sent import (
+from cql.spark.job.job import Job
+from cql.spark.task.rows import (
+    BEFORE,
+    NUMBER,
+    Part,
+    PartSource,
+    PieceSource,
+    Shipped,
+    pieces_of,
+    storage_of,
+    timed,
+)
+from cql.spark.task.sent import (
     ERROR,
     REPORT,
     ROWS,
@@ -35,17 +44,7 @@ from cql.spark.sent import (
     results,
     stream_of,
 )
-from cql.spark.task import job_from, run_of
-from cql.spark.task_rows import (
-    BEFORE,
-    NUMBER,
-    Part,
-    PartSource,
-    PieceSource,
-    pieces_of,
-    storage_of,
-    timed,
-)
+from cql.spark.task.task import job_from, run_of
 
 #: What a first task sends to a part: the kind, the relation, the number of the first row, and an
 #: Arrow stream, a report or an error.
@@ -166,7 +165,7 @@ def run_part(
     job: str,
     times: Mapping[Name, str | None],
     whole: str,
-    looked_up: Broadcast[LookedUp],
+    looked_up: Shipped,
     timed_run: bool,
     received: Iterable[tuple[int, Shuffled]],
 ) -> Iterator[Sent]:

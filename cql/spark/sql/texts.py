@@ -32,11 +32,11 @@ from cql.query.prepared import Origin, prepare
 from cql.query.query import PreparedQuery
 from cql.query.run import Run
 from cql.session.hints import HINT, hinted
-from cql.spark.job import Job
-from cql.spark.package import ship
-from cql.spark.registration import RegisteredCatalog, Registration, changed_since
-from cql.spark.task import RUNTIME, job_from, query_of
-from cql.spark.whole_tables import FilesSource
+from cql.spark.job.job import Job
+from cql.spark.job.package import ship
+from cql.spark.sql.registration import RegisteredCatalog, Registration, changed_since
+from cql.spark.task.task import RUNTIME, job_from, query_of
+from cql.spark.task.whole_tables import FilesSource
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import PhysicalPlan
@@ -87,7 +87,7 @@ class PlannedText:
 
     def _shared(self, job: Job) -> list[Mapping[str, Any]]:
         """The tasks that share the plan without a shuffle; none if tasks cannot share it so."""
-        from cql.spark.tasks import TaskPlan
+        from cql.spark.run.task_plan import TaskPlan
 
         plan = self._prepared.plan
         placed = placement(plan, "time")
@@ -183,7 +183,7 @@ def _no_run(plan: PhysicalPlan, settings: Settings, job: object) -> Run:
 def rows(job: str, task: str) -> Iterator[pa.RecordBatch]:
     """The rows of a task, which ``PlannedText.tasks`` described. Logs how many rows the task left
     out. The first task logs whether a table has other files than at the time of the plan."""
-    from cql.spark.worker import open_task
+    from cql.spark.task.worker import open_task
 
     found, described = job_from(job), json.loads(task)
     try:

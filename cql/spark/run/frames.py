@@ -18,24 +18,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import RDD
-from pyspark.serializers import NoOpSerializer
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
 from cql.catalog.spark.session import spark_call
-from cql.catalog.spark.tables.read import arrow_messages_schema
+from cql.catalog.spark.tables.read import arrow_messages
 from cql.errors import CatalogError, CqlError
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.planner.nodes.catalog import Relation, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json, spec_to_json
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
-from cql.spark.job import TaskRelation
-from cql.spark.parts import Reading
-from cql.spark.sent import ERROR, error_to_json
-from cql.spark.shuffle import Shuffled, split
-from cql.spark.task import job_from
-from cql.spark.task_rows import BEFORE, NUMBER, storage_of, with_column
+from cql.spark.job.job import TaskRelation
+from cql.spark.run.parts import Reading
+from cql.spark.task.rows import BEFORE, NUMBER, storage_of, with_column
+from cql.spark.task.sent import ERROR, error_to_json
+from cql.spark.task.shuffle import Shuffled, split
+from cql.spark.task.task import job_from
 
 _TIMES = pa.schema([("time", pa.int64())])
 
@@ -63,7 +60,7 @@ class FrameInput:
         return sum(rows for rows, _ in self.counts)
 
     def split(self, job: str, parts: int) -> Any:
-        """The RDD of the pieces of the rows, each with its part (``shuffle.split_rows``)."""
+        """The RDD of the pieces of the rows, each with its part (``task.shuffle.split_rows``)."""
         firsts = np.cumsum([0, *(rows for rows, _ in self.counts)]).tolist()
         stream = self.relation.stream
         described = {
@@ -81,15 +78,8 @@ class FrameInput:
 
 def frame_input(name: Name, source: SourceExec, frame: Any, reading: Reading) -> FrameInput:
     """Reads the frame once."""
-    # By position: a name with a backtick in it cannot be written as a column.
-    columns = {column.lower(): n for n, column in enumerate(frame.columns)}
-    plain = frame.toDF(*(f"c{n}" for n in range(len(columns))))
-    wanted = [F.col(f"c{columns[column.lower()]}") for column in reading.columns]
     with spark_call(frame.sparkSession, f"counting the rows of {source.name}"):
-        chosen = plain.select(wanted)
-        schema = arrow_messages_schema(frame.sparkSession, chosen)
-        context = frame.sparkSession.sparkContext
-        messages = RDD(chosen._jdf.toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer())
+        messages, schema = arrow_messages(frame, reading.columns)
         progress = next((p for _, p in source.progress), None)
         time = None if progress is None else reading.columns.index(progress.column)
         found = messages.mapPartitions(partial(_count, time, _sent(schema))).collect()
@@ -105,7 +95,7 @@ def frame_input(name: Name, source: SourceExec, frame: Any, reading: Reading) ->
                     continue
                 if not watermarks.skip(high):
                     work = partial(_times, time, _sent(schema), batch)
-                    (message,) = context.runJob(messages, work, [partition])
+                    (message,) = messages.context.runJob(messages, work, [partition])
                     (times,) = _batches(_sent(_TIMES), [message])
                     watermarks.take(*storage_of(times.column(0)))
     return FrameInput(
@@ -154,7 +144,7 @@ def _higher(known: int | None, column: pa.Array[Any]) -> int | None:
 def _split_frame(
     job: str, parts: int, described: str, schema: bytes, partition: int, messages: Iterable[bytes]
 ) -> Iterator[tuple[int, Shuffled]]:
-    """``shuffle.split_rows`` of one partition of a frame."""
+    """``task.shuffle.split_rows`` of one partition of a frame."""
     data = json.loads(described)
     name: Name = tuple(data["name"])
     try:

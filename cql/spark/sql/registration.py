@@ -19,8 +19,8 @@ from cql.catalog.spark.tables.table import full_name
 from cql.errors import CatalogError, CqlError, NotSupportedError, did_you_mean
 from cql.planner.nodes.catalog import Relation, Statistics
 from cql.planner.nodes.statements import Name
-from cql.spark.functions import function_to_json
-from cql.spark.job import Job, TaskRelation, changed
+from cql.spark.job.functions import function_to_json
+from cql.spark.job.job import Job, TaskRelation, changed
 
 if TYPE_CHECKING:
     from cql.base.settings import Settings

@@ -6,20 +6,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pyspark import Broadcast
-
 from cql.errors import CqlError
 from cql.planner.nodes.statements import Name
 from cql.query.run import Run
-from cql.spark.job import Job
-from cql.spark.looked_up import LookedUp
-from cql.spark.sent import ERROR, Effort, Sent, counts_of, error_to_json, results
-from cql.spark.task import job_from, run_of
-from cql.spark.task_rows import Part, PartSource, pieces_of, timed
+from cql.spark.job.job import Job
+from cql.spark.task.rows import LookedUp, Part, PartSource, Shipped, pieces_of, timed
+from cql.spark.task.sent import ERROR, Effort, Sent, counts_of, error_to_json, results
+from cql.spark.task.task import job_from, run_of
 
 
 def run_tasks(
-    job: str, looked_up: Broadcast[LookedUp], timed_run: bool, tasks: Iterable[str]
+    job: str, looked_up: Shipped, timed_run: bool, tasks: Iterable[str]
 ) -> Iterator[Sent]:
     """Runs the tasks of one partition. ``looked_up``: the rows of inputs that are no tables of
     files; ``timed_run``: measures the time of the operators. An error of ours is sent, so that

@@ -14,15 +14,15 @@ from cql.planner.nodes.physical import PhysicalPlan, SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.by_key import columns_of
 from cql.planner.placement.scale_out import ByKey, ByTime, placement
-from cql.spark.frames import FrameInput, frame_input
-from cql.spark.job import Job
-from cql.spark.looked_up import rows_of
-from cql.spark.package import ship
-from cql.spark.parts import Input, by_key, by_rows, by_time, readings_of_a_row
-from cql.spark.shuffle import run_part, split_rows
-from cql.spark.task_rows import Pieces
-from cql.spark.tasks import TaskPlan, shared_rows, task_count
-from cql.spark.worker import run_tasks
+from cql.spark.job.job import Job
+from cql.spark.job.package import ship
+from cql.spark.run.frames import FrameInput, frame_input
+from cql.spark.run.looked_up import rows_of
+from cql.spark.run.parts import Input, by_key, by_rows, by_time, readings_of_a_row
+from cql.spark.run.task_plan import TaskPlan, shared_rows, task_count
+from cql.spark.task.rows import Pieces
+from cql.spark.task.shuffle import run_part, split_rows
+from cql.spark.task.worker import run_tasks
 
 #: Tasks by time that read each row so many times cost more than a shuffle of all rows.
 WORTH_SHUFFLING = 3.0

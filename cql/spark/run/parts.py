@@ -18,7 +18,7 @@ from cql.planner.nodes.declaration_json import spec_to_json
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.scale_out import ByTime
-from cql.spark.task_rows import storage_of
+from cql.spark.task.rows import storage_of
 
 #: Rows of a task: it pays a fixed cost of some ten milliseconds for them.
 TASK_ROWS = 2_000_000
@@ -55,7 +55,7 @@ class Input:
         high: int | None = None,
         alone: tuple[int | None, int | None] | None = None,
     ) -> Mapping[str, Any]:
-        """The description of a part (``task_rows.Part``): groups by their index in ``groups``, each
+        """The description of a part (``task.rows.Part``): groups by their index in ``groups``, each
         with whether the task owns it."""
         used = sorted({self.groups[k].file for k, _ in picked})
         place = {file: n for n, file in enumerate(used)}
@@ -136,7 +136,7 @@ class Reading:
 def by_key(
     inputs: Sequence[Input], readings: Mapping[Name, Reading], tasks: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The first tasks (``shuffle.split_rows``), of about the same number of rows."""
+    """The first tasks (``task.shuffle.split_rows``), of about the same number of rows."""
     for one, picked in _shares([one for one in inputs if not one.broadcast], tasks):
         reading = asdict(readings[one.name])
         yield {"name": one.name, "part": one.part(picked), "reading": reading}

@@ -23,13 +23,13 @@ from cql.executor.ledgers.bad_rows import LEDGER_ROWS
 from cql.executor.ledgers.late_rows import Late, suggested_slack
 from cql.executor.run.run_report import Progress, Timing, has_timestamps
 from cql.planner.nodes.physical import PhysicalPlan
-from cql.spark.figures import stage_text, summed
-from cql.spark.rdd import TaskRdd
-from cql.spark.sent import ERROR, ROWS, Sent, unpacked
+from cql.spark.run.figures import stage_text, summed
+from cql.spark.run.rdd import TaskRdd
+from cql.spark.task.sent import ERROR, ROWS, Sent, unpacked
 
 if TYPE_CHECKING:
     from cql.planner.nodes.statements import Name
-    from cql.spark.job import Job
+    from cql.spark.job.job import Job
 
 #: Tasks of one wave, for each core of the executors: the driver holds the results of one wave.
 WAVE = 4

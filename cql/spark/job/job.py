@@ -38,8 +38,8 @@ from cql.planner.nodes.declaration_json import (
 )
 from cql.planner.nodes.expr import Literal, Value
 from cql.planner.nodes.statements import Name, NamedQuery
-from cql.spark.functions import function_from_json, function_to_json
-from cql.spark.version import version_hash
+from cql.spark.job.functions import function_from_json, function_to_json
+from cql.spark.job.version import version_hash
 
 if TYPE_CHECKING:
     from cql.executor.protocols import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from cql.executor.protocols import Offset, Reader, Source
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json
 from cql.planner.nodes.statements import Name
-from cql.spark.job import Job, TaskRelation
+from cql.spark.job.job import Job, TaskRelation
 
 #: The columns with the watermark before each row, and with the number of each row in the table.
 BEFORE, NUMBER = "\0before", "\0number"
@@ -34,6 +34,15 @@ HIDDEN = (Field(BEFORE, BIGINT), Field(NUMBER, BIGINT))
 
 #: Arrow streams with the number of their first row, in the order of the rows.
 Pieces: TypeAlias = Sequence[tuple[int, bytes]]
+#: The rows of sources that are no tables of files, by their names in the text.
+LookedUp: TypeAlias = Mapping[Name, Pieces]
+
+
+class Shipped(Protocol):
+    """Rows that Spark brings once to each executor (``pyspark.Broadcast``)."""
+
+    @property
+    def value(self) -> LookedUp: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +215,7 @@ class PieceSource:
                     yield Slice(first + start, rows.slice(start, MAX_ROWS))
 
 
-def pieces_of(job: Job, pieces: Mapping[Name, Pieces]) -> dict[Name, Source]:
+def pieces_of(job: Job, pieces: LookedUp) -> dict[Name, Source]:
     """The sources over rows that were sent to the task, without watermarks."""
     made: dict[Name, Source] = {}
     for name, held in pieces.items():
