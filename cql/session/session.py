@@ -494,8 +494,9 @@ class Session(Registering, Pushing):
         plain Spark SQL reads queries: ``SELECT * FROM cql('SELECT …')``.
 
         The texts may read the tables of Parquet or ORC files in Spark's catalog, and the streams
-        over them: those of ``relations``, by default all. They know the views, constants, functions
-        and settings that this session has now; a later call takes what it has then."""
+        over them: those of ``relations``, by default those that SHOW TABLES lists. They know the
+        views, constants, functions and settings that this session has now; a later call takes what
+        it has then."""
         from cql.spark.sql.registration import Names, registration_of
         from cql.spark.sql.texts import register
 

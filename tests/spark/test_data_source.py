@@ -26,49 +26,49 @@ from cql.session.session import Session
 
 SECOND = 1_000_000
 TUMBLING = (
-    "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM default.s"
+    "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM inside.s"
     " [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY k"
 )
 BAND = (
-    "SELECT a.ts, a.v, b.v AS w FROM default.s AS a JOIN default.r AS b ON a.k = b.k"
+    "SELECT a.ts, a.v, b.v AS w FROM inside.s AS a JOIN inside.r AS b ON a.k = b.k"
     " AND b.ts BETWEEN a.ts - INTERVAL 9 SECONDS AND a.ts + INTERVAL 5 SECONDS"
 )
 #: Texts, each with whether several tasks share its plan.
 TEXTS = {
-    "filter": ("SELECT ts, k + 1 AS k, w FROM default.s WHERE v % 7 = 3", True),
+    "filter": ("SELECT ts, k + 1 AS k, w FROM inside.s WHERE v % 7 = 3", True),
     "tumbling": (TUMBLING, True),
     "sliding": (
-        "SELECT k, max(v) AS m, window_start FROM default.s [RANGE 5 MINUTES SLIDE 1 MINUTE]"
+        "SELECT k, max(v) AS m, window_start FROM inside.s [RANGE 5 MINUTES SLIDE 1 MINUTE]"
         " GROUP BY k",
         True,
     ),
     "band join": (BAND, True),
     "sessions": (
-        "SELECT k, count(*) AS n, window_end FROM default.s [SESSION 5 SECONDS] GROUP BY k",
+        "SELECT k, count(*) AS n, window_end FROM inside.s [SESSION 5 SECONDS] GROUP BY k",
         False,
     ),
-    "aggregate": ("SELECT k, count(*) AS n FROM default.s GROUP BY k", False),
-    "limit": ("SELECT ts, k FROM default.s ORDER BY ts, k, v, w LIMIT 7", False),
+    "aggregate": ("SELECT k, count(*) AS n FROM inside.s GROUP BY k", False),
+    "limit": ("SELECT ts, k FROM inside.s ORDER BY ts, k, v, w LIMIT 7", False),
     "relation": (
-        "SELECT k, count(*) AS n FROM default.s [RANGE 1 MINUTE] GROUP BY k EMIT CHANGES",
+        "SELECT k, count(*) AS n FROM inside.s [RANGE 1 MINUTE] GROUP BY k EMIT CHANGES",
         False,
     ),
-    "its last state": ("SELECT k, count(*) AS n FROM default.s [RANGE 1 MINUTE] GROUP BY k", False),
+    "its last state": ("SELECT k, count(*) AS n FROM inside.s [RANGE 1 MINUTE] GROUP BY k", False),
     "a watermark for each key": (
-        "SELECT k, count(*) AS n, window_end FROM default.keyed [RANGE 1 MINUTE SLIDE 1 MINUTE]"
+        "SELECT k, count(*) AS n, window_end FROM inside.keyed [RANGE 1 MINUTE SLIDE 1 MINUTE]"
         " GROUP BY k",
         False,
     ),
     "two watermarks": (
-        "SELECT a.v, b.v AS w FROM default.s AS a JOIN default.s WATERMARK ts DELAY OF INTERVAL"
+        "SELECT a.v, b.v AS w FROM inside.s AS a JOIN inside.s WATERMARK ts DELAY OF INTERVAL"
         " '9' SECONDS AS b ON a.k = b.k AND a.ts = b.ts",
         False,
     ),
-    "a plain table": ("SELECT v, w FROM default.s_rows WHERE k = 2", True),
+    "a plain table": ("SELECT v, w FROM inside.s_rows WHERE k = 2", True),
     "no table": ("SELECT 7 / 2 AS q, 'a' AS t", False),
     "views and constants": ("SELECT ts, v FROM few WHERE v < most", True),
-    "a function": ("SELECT scaled(v) AS v FROM default.s WHERE k = 3", True),
-    "an aggregate of the user": ("SELECT k, spread(v) AS d FROM default.s GROUP BY k", False),
+    "a function": ("SELECT scaled(v) AS v FROM inside.s WHERE k = 3", True),
+    "an aggregate of the user": ("SELECT k, spread(v) AS d FROM inside.s GROUP BY k", False),
 }
 
 
@@ -88,7 +88,7 @@ def rows(seed: int, count: int) -> pa.Table:
 
 
 def stored(spark: Any, folder: Path, name: str, table: pa.Table) -> None:
-    """The table of Spark ``default.<name>`` over three Parquet files."""
+    """The table of Spark ``inside.<name>`` over three Parquet files."""
     (folder / name).mkdir()
     share = -(-table.num_rows // 3)
     for n in range(3):
@@ -97,7 +97,7 @@ def stored(spark: Any, folder: Path, name: str, table: pa.Table) -> None:
         )
     columns = "ts timestamp, k bigint, v bigint, w string"
     where = (folder / name).as_uri()
-    spark.sql(f"CREATE TABLE default.{name} ({columns}) USING parquet LOCATION '{where}'")
+    spark.sql(f"CREATE TABLE inside.{name} ({columns}) USING parquet LOCATION '{where}'")
 
 
 def scaled(x: int) -> int:
@@ -118,19 +118,21 @@ class Spread:
 @pytest.fixture(scope="module")
 def session(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("source")
+    spark.sql("CREATE DATABASE inside")
+    spark.sql("USE inside")
     with cql.connect(spark) as made:
         made.on_notice = lambda text: None
         for seed, name in enumerate(("s", "r")):
             stored(spark, folder, f"{name}_rows", rows(seed, 2000))
             made.sql(
-                f"CREATE OR REPLACE STREAM default.{name} FROM TABLE default.{name}_rows"
+                f"CREATE OR REPLACE STREAM inside.{name} FROM TABLE inside.{name}_rows"
                 " WATERMARK FOR ts AS ts - INTERVAL 30 SECONDS"
             )
         made.sql(
-            "CREATE OR REPLACE STREAM default.keyed FROM TABLE default.s_rows"
+            "CREATE OR REPLACE STREAM inside.keyed FROM TABLE inside.s_rows"
             " ORDERED BY ts WITHIN 30 SECONDS PUNCTUATE BY k"
         )
-        made.sql("CREATE VIEW few AS SELECT * FROM default.s WHERE k < 3")
+        made.sql("CREATE VIEW few AS SELECT * FROM inside.s WHERE k < 3")
         made.sql("CREATE CONSTANT most = 40")
         made.register_function("scaled", scaled)
         made.register_function("spread", Spread)
@@ -138,10 +140,8 @@ def session(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         made.set("partitions", 4)
         made.register_in_spark()
         yield made
-        for name in ("s", "r", "keyed"):
-            made.sql(f"DROP STREAM default.{name}")
-        for name in ("s_rows", "r_rows"):
-            made.sql(f"DROP TABLE default.{name}")
+    spark.sql("USE default")
+    spark.sql("DROP DATABASE inside CASCADE")
 
 
 def read(spark: Any, text: str) -> Any:
@@ -179,7 +179,7 @@ def test_texts(spark: Any, session: Session, name: str) -> None:
 @pytest.mark.parametrize("text", [TUMBLING, BAND])
 def test_partitions(spark: Any, session: Session, text: str, tasks: int) -> None:
     session.set("partitions", tasks)
-    session.register_in_spark(["default.s", "default.r"])
+    session.register_in_spark(["inside.s", "inside.r"])
     try:
         frame = read(spark, text)
         assert frame.rdd.getNumPartitions() <= tasks
@@ -207,23 +207,23 @@ def test_spark_sql_over_the_rows(spark: Any, session: Session) -> None:
         f"CREATE OR REPLACE TEMPORARY VIEW counts USING cql OPTIONS (query {in_sql(TUMBLING)})"
     )
     assert same(spark.table("counts"), expected)
-    spark.sql(f"CREATE TABLE default.base USING cql OPTIONS (query {in_sql(TUMBLING)})")
+    spark.sql(f"CREATE TABLE inside.base USING cql OPTIONS (query {in_sql(TUMBLING)})")
     spark.sql(
-        "CREATE VIEW default.permanent AS"
-        f" SELECT * FROM default.base WITH (query = {in_sql(TUMBLING)}) WHERE n > 0"
+        "CREATE VIEW inside.permanent AS"
+        f" SELECT * FROM inside.base WITH (query = {in_sql(TUMBLING)}) WHERE n > 0"
     )
     try:
-        assert same(spark.table("default.permanent"), expected)
+        assert same(spark.table("inside.permanent"), expected)
         joined = spark.sql(
             "SELECT sum(c.n) AS n, count(DISTINCT r.k) AS k FROM counts AS c JOIN"
-            " (SELECT DISTINCT k FROM default.r_rows) AS r ON c.k = r.k"
+            " (SELECT DISTINCT k FROM inside.r_rows) AS r ON c.k = r.k"
         ).collect()
         assert joined == [(total, 9)]
         with pytest.raises(AnalysisException, match=r"reads a table USING cql, WITH"):
-            spark.table("default.base").collect()
+            spark.table("inside.base").collect()
     finally:
-        spark.sql("DROP VIEW default.permanent")
-        spark.sql("DROP TABLE default.base")
+        spark.sql("DROP VIEW inside.permanent")
+        spark.sql("DROP TABLE inside.base")
 
 
 def test_columns_of_all_types(spark: Any, session: Session, tmp_path: Path) -> None:
@@ -253,22 +253,20 @@ def test_columns_of_all_types(spark: Any, session: Session, tmp_path: Path) -> N
         " a_float float, a_double double, a_decimal decimal(12, 3), a_date date, a_time timestamp,"
         " a_plain_time timestamp_ntz, a_text string, some_bytes binary"
     )
-    spark.sql(
-        f"CREATE TABLE default.types ({columns}) USING parquet LOCATION '{tmp_path.as_uri()}'"
-    )
+    spark.sql(f"CREATE TABLE inside.types ({columns}) USING parquet LOCATION '{tmp_path.as_uri()}'")
     session.register_in_spark()
     lists = (
         "SELECT array_agg(an_int) AS i, array_agg(a_text) AS t, array_agg(a_time) AS z,"
-        " array_agg(a_decimal) AS d, count(*) AS n, sum(a_decimal) AS s FROM default.types"
+        " array_agg(a_decimal) AS d, count(*) AS n, sum(a_decimal) AS s FROM inside.types"
     )
-    for text in ("SELECT * FROM default.types", lists):
+    for text in ("SELECT * FROM inside.types", lists):
         expected = session.sql(text).to_arrow()
         frame = read(spark, text)
         assert same(frame, expected)
         assert same(spark.sql(f"SELECT * FROM cql({in_sql(text)})"), expected)
         assert all(field.nullable for field in frame.schema.fields)
-    made = read(spark, "SELECT * FROM default.types").schema.simpleString()
-    assert made == spark.table("default.types").schema.simpleString()
+    made = read(spark, "SELECT * FROM inside.types").schema.simpleString()
+    assert made == spark.table("inside.types").schema.simpleString()
 
 
 def log(spark: Any) -> str:
@@ -283,11 +281,11 @@ def appended(spark: Any, session: Session, table: str, add: Any) -> None:
     text = f"SELECT * FROM {table}"
     session.register_in_spark()
     options = f"USING cql OPTIONS (query {in_sql(text)})"
-    spark.sql(f"CREATE TABLE default.lasting {options}")
+    spark.sql(f"CREATE TABLE inside.lasting {options}")
     spark.sql(f"CREATE TEMPORARY VIEW of_first_read {options}")
     spark.sql(
         "CREATE TEMPORARY VIEW up_to_date AS"
-        f" SELECT * FROM default.lasting WITH (query = {in_sql(text)})"
+        f" SELECT * FROM inside.lasting WITH (query = {in_sql(text)})"
     )
     before = session.sql(text).to_arrow()
     assert same(spark.table("up_to_date"), before)
@@ -304,7 +302,7 @@ def appended(spark: Any, session: Session, table: str, add: Any) -> None:
     assert "has changed since Spark planned this read of it" in log(spark)[known:]
     for view in ("up_to_date", "of_first_read"):
         spark.catalog.dropTempView(view)
-    spark.sql("DROP TABLE default.lasting")
+    spark.sql("DROP TABLE inside.lasting")
 
 
 def test_rows_that_are_added_are_seen(spark: Any, session: Session, tmp_path: Path) -> None:
@@ -317,32 +315,32 @@ def test_rows_that_are_added_are_seen(spark: Any, session: Session, tmp_path: Pa
     appended(
         spark,
         session,
-        "default.grows",
+        "inside.grows",
         lambda: pq.write_table(more, tmp_path / "grows" / "4.parquet"),
     )
 
 
 def test_rows_that_a_session_adds_are_seen(spark: Any, session: Session) -> None:
-    session.sql("CREATE TABLE default.made AS SELECT k, v FROM default.s WHERE v < 9")
-    insert = "INSERT INTO default.made SELECT k, v FROM default.s WHERE v > 9"
-    appended(spark, session, "default.made", lambda: session.sql(insert))
+    session.sql("CREATE TABLE inside.made AS SELECT k, v FROM inside.s WHERE v < 9")
+    insert = "INSERT INTO inside.made SELECT k, v FROM inside.s WHERE v > 9"
+    appended(spark, session, "inside.made", lambda: session.sql(insert))
+    session.sql("DROP TABLE inside.made")
 
 
 def test_partitions_that_are_added_are_seen(spark: Any, session: Session) -> None:
     spark.sql(
-        "CREATE TABLE default.parts (v bigint, d date, w string) USING parquet"
-        " PARTITIONED BY (d, w)"
+        "CREATE TABLE inside.parts (v bigint, d date, w string) USING parquet PARTITIONED BY (d, w)"
     )
-    spark.sql("INSERT INTO default.parts VALUES (1, DATE '2024-01-01', 'a/b'), (2, NULL, NULL)")
-    insert = "INSERT INTO default.parts VALUES (3, DATE '2023-01-01', 'x y%'), (4, NULL, 'a=b')"
-    appended(spark, session, "default.parts", lambda: spark.sql(insert))
+    spark.sql("INSERT INTO inside.parts VALUES (1, DATE '2024-01-01', 'a/b'), (2, NULL, NULL)")
+    insert = "INSERT INTO inside.parts VALUES (3, DATE '2023-01-01', 'x y%'), (4, NULL, 'a=b')"
+    appended(spark, session, "inside.parts", lambda: spark.sql(insert))
 
 
 def test_a_table_that_only_spark_can_list(spark: Any, session: Session, tmp_path: Path) -> None:
     """Its files are those of the registration."""
     pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "0.parquet")
     spark.sql(
-        "CREATE TABLE default.chosen (k bigint) USING parquet"
+        "CREATE TABLE inside.chosen (k bigint) USING parquet"
         f" OPTIONS (pathGlobFilter '?.parquet') LOCATION '{tmp_path.as_uri()}'"
     )
     session.register_in_spark()
@@ -350,8 +348,8 @@ def test_a_table_that_only_spark_can_list(spark: Any, session: Session, tmp_path
     pq.write_table(pa.table({"k": [4]}), tmp_path / "not.parquet")
     seen = []
     for _ in range(2):
-        seen.append(sorted(row.k for row in read(spark, "SELECT k FROM default.chosen").collect()))
-        spark.catalog.refreshTable("default.chosen")
+        seen.append(sorted(row.k for row in read(spark, "SELECT k FROM inside.chosen").collect()))
+        spark.catalog.refreshTable("inside.chosen")
         session.register_in_spark()
     assert seen == [[1, 2], [1, 2, 3]]
 
@@ -359,15 +357,15 @@ def test_a_table_that_only_spark_can_list(spark: Any, session: Session, tmp_path
 def described(spark: Any, table: str) -> TableFolder:
     files = table_files(spark, table)
     assert files is not None
-    return folder_of(spark, ("default", table), files)
+    return folder_of(spark, ("inside", table), files)
 
 
 def test_folders_that_are_not_of_the_table(spark: Any, session: Session, tmp_path: Path) -> None:
     spark.sql(
-        "CREATE TABLE default.days (v bigint, d int) USING parquet PARTITIONED BY (d)"
+        "CREATE TABLE inside.days (v bigint, d int) USING parquet PARTITIONED BY (d)"
         f" LOCATION '{tmp_path.as_uri()}'"
     )
-    spark.sql("INSERT INTO default.days VALUES (1, 1), (2, 2)")
+    spark.sql("INSERT INTO inside.days VALUES (1, 1), (2, 2)")
     folder = described(spark, "days")
     assert folder.folder == tmp_path
     assert [f.partition for f in folder.list_files().files] == [(1,), (2,)]
@@ -375,7 +373,7 @@ def test_folders_that_are_not_of_the_table(spark: Any, session: Session, tmp_pat
     with pytest.raises(CatalogError, match="names no value of the type integer"):
         folder.list_files()
     (tmp_path / "d=x").rmdir()
-    spark.sql("ALTER TABLE default.days DROP PARTITION (d = 2)")
+    spark.sql("ALTER TABLE inside.days DROP PARTITION (d = 2)")
     assert described(spark, "days").folder is None
     (tmp_path / "_spark_metadata").mkdir()
     with pytest.raises(CatalogError, match="the log there says which files count"):
@@ -383,27 +381,27 @@ def test_folders_that_are_not_of_the_table(spark: Any, session: Session, tmp_pat
 
 
 def test_a_table_without_rows(spark: Any, session: Session) -> None:
-    spark.sql("CREATE TABLE default.no_rows (ts timestamp, k bigint) USING parquet")
-    session.sql("CREATE OR REPLACE STREAM default.none FROM TABLE default.no_rows ORDERED BY ts")
+    spark.sql("CREATE TABLE inside.no_rows (ts timestamp, k bigint) USING parquet")
+    session.sql("CREATE OR REPLACE STREAM inside.none FROM TABLE inside.no_rows ORDERED BY ts")
     session.register_in_spark()
-    for text in ("SELECT k FROM default.none", TUMBLING.replace("default.s", "default.none")):
+    for text in ("SELECT k FROM inside.none", TUMBLING.replace("inside.s", "inside.none")):
         assert read(spark, text.replace("sum(v)", "sum(k)")).collect() == []
-    session.sql("DROP STREAM default.none")
+    session.sql("DROP STREAM inside.none")
 
 
 def test_a_table_that_is_gone(spark: Any, session: Session) -> None:
-    spark.sql("CREATE TABLE default.gone USING parquet AS SELECT 1 AS k")
+    spark.sql("CREATE TABLE inside.gone USING parquet AS SELECT 1 AS k")
     session.register_in_spark()
-    spark.sql("DROP TABLE default.gone")
+    spark.sql("DROP TABLE inside.gone")
     with pytest.raises(AnalysisException, match=r"cannot be listed: No such file"):
-        read(spark, "SELECT k FROM default.gone")
+        read(spark, "SELECT k FROM inside.gone")
 
 
 def test_an_orc_table(spark: Any, session: Session, tmp_path: Path) -> None:
     orc.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "0.orc")
-    spark.sql(f"CREATE TABLE default.orcs (k bigint) USING orc LOCATION '{tmp_path.as_uri()}'")
+    spark.sql(f"CREATE TABLE inside.orcs (k bigint) USING orc LOCATION '{tmp_path.as_uri()}'")
     session.register_in_spark()
-    frame = read(spark, "SELECT k FROM default.orcs WHERE k > 1")
+    frame = read(spark, "SELECT k FROM inside.orcs WHERE k > 1")
     assert (sorted(row.k for row in frame.collect()), frame.rdd.getNumPartitions()) == ([2, 3], 1)
 
 
@@ -428,17 +426,17 @@ def test_late_rows_are_logged(spark: Any, session: Session) -> None:
 
 #: Texts that are wrong, with a part of the message and the words above the caret.
 WRONG = {
-    "SELECT k,\n  kk FROM default.s": ("there is no column kk (line 2, column 3)", "kk"),
-    "SELECT k FORM default.s": ("", None),
-    "SELECT k FROM default.nope": ("there is no stream or table default.nope", "default.nope"),
+    "SELECT k,\n  kk FROM inside.s": ("there is no column kk (line 2, column 3)", "kk"),
+    "SELECT k FORM inside.s": ("", None),
+    "SELECT k FROM inside.nope": ("there is no stream or table inside.nope", "inside.nope"),
     "SELECT a FROM here": ("here cannot be read inside Spark SQL", "here"),
-    "SELECT k FROM default.s; SELECT 1": ("expected one statement", "S"),
+    "SELECT k FROM inside.s; SELECT 1": ("expected one statement", "S"),
     "": ("expected one statement", None),
-    "INSERT INTO default.s_rows SELECT * FROM default.s_rows": ("reads the rows of a", "INSERT"),
-    "DROP TABLE default.s_rows": ("reads the rows of a SELECT", "DROP"),
+    "INSERT INTO inside.s_rows SELECT * FROM inside.s_rows": ("reads the rows of a", "INSERT"),
+    "DROP TABLE inside.s_rows": ("reads the rows of a SELECT", "DROP"),
     "EXPLAIN SELECT 1 AS a": ("reads the rows of a SELECT", "EXPLAIN"),
-    "SELECT k, v AS K FROM default.s": ("the query gives two columns k", None),
-    f"{TUMBLING} LATE OUTPUT INTO default.late": ("LATE OUTPUT is not supported", "default"),
+    "SELECT k, v AS K FROM inside.s": ("the query gives two columns k", None),
+    f"{TUMBLING} LATE OUTPUT INTO inside.late": ("LATE OUTPUT is not supported", "inside"),
 }
 
 
@@ -466,7 +464,7 @@ def test_wrong_texts(spark: Any, session: Session, text: str) -> None:
 
 
 def test_an_error_of_a_row(spark: Any, session: Session) -> None:
-    text = "SELECT 100 / (v - 50) AS q FROM default.s"
+    text = "SELECT 100 / (v - 50) AS q FROM inside.s"
     for frame in (read(spark, text), spark.sql(f"SELECT * FROM cql({in_sql(text)})")):
         with pytest.raises(PythonException) as caught:
             frame.collect()
@@ -482,11 +480,11 @@ def test_hostile_texts(spark: Any, session: Session, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [42]}), secret)
     (tmp_path / "secret.csv").write_text("k\n42\n", "utf-8")
     touch = f"`touch {canary}` $(touch {canary})"
-    harmless = f"'; DROP TABLE default.s_rows; --\" {touch} \\ /* ; */"
+    harmless = f"'; DROP TABLE inside.s_rows; --\" {touch} \\ /* ; */"
     literal = harmless.replace("'", "''")
     for text in (
-        f"SELECT k, '{literal}' AS t FROM default.s WHERE v = 3 -- '; DROP TABLE s_rows; \"",
-        f"/* '; DROP TABLE default.s_rows; */ SELECT k, '{literal}' AS t FROM default.s LIMIT 3;",
+        f"SELECT k, '{literal}' AS t FROM inside.s WHERE v = 3 -- '; DROP TABLE s_rows; \"",
+        f"/* '; DROP TABLE inside.s_rows; */ SELECT k, '{literal}' AS t FROM inside.s LIMIT 3;",
     ):
         expected = session.sql(text).to_arrow()
         assert expected["t"].to_pylist() == [harmless] * expected.num_rows
@@ -509,7 +507,7 @@ def test_hostile_texts(spark: Any, session: Session, tmp_path: Path) -> None:
         with pytest.raises(AnalysisException, match=r"cql\.errors\."):
             read(spark, text)
     assert not canary.exists()
-    assert spark.table("default.s_rows").count() == 2000
+    assert spark.table("inside.s_rows").count() == 2000
 
 
 def test_other_options_are_refused(spark: Any, session: Session, tmp_path: Path) -> None:
@@ -523,17 +521,17 @@ def test_other_options_are_refused(spark: Any, session: Session, tmp_path: Path)
 
 
 def test_declared_columns_must_agree(spark: Any, session: Session) -> None:
-    reader = spark.read.format("cql").option("query", "SELECT k, v FROM default.s")
+    reader = spark.read.format("cql").option("query", "SELECT k, v FROM inside.s")
     assert reader.schema("k bigint, v bigint").load().count() == 2000
     with pytest.raises(AnalysisException, match=r"the query gives the columns struct<k:bigint,v:"):
         reader.schema("k bigint, v int").load().count()
 
 
 def test_what_is_not_supported(spark: Any, session: Session, tmp_path: Path) -> None:
-    frame = read(spark, "SELECT k FROM default.s")
+    frame = read(spark, "SELECT k FROM inside.s")
     with pytest.raises(AnalysisException, match=r"write\.format\('cql'\) is not supported"):
         frame.write.format("cql").mode("append").save()
-    stream = spark.readStream.format("cql").option("query", "SELECT k FROM default.s").load()
+    stream = spark.readStream.format("cql").option("query", "SELECT k FROM inside.s").load()
     started = stream.writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"readStream.format\('cql'\) is not supp"):
         started.awaitTermination()
@@ -547,21 +545,21 @@ def test_a_registration_of_some(spark: Any, session: Session) -> None:
         other.on_notice = notices.append
         offset = object()
         other.register_function("odd", lambda x: x if offset else 0, ["bigint"], "bigint")
-        with pytest.raises(CatalogError, match=r"there is no stream or table default\.nope"):
-            other.register_in_spark(["default.nope"])
-        other.register_in_spark(["default.s"])
+        with pytest.raises(CatalogError, match=r"there is no stream or table inside\.nope"):
+            other.register_in_spark(["inside.nope"])
+        other.register_in_spark(["inside.s"])
         try:
-            assert read(spark, "SELECT k FROM DEFAULT.S").count() == 2000
-            assert read(spark, "SELECT k FROM spark_catalog.default.s").count() == 2000
+            assert read(spark, "SELECT k FROM INSIDE.S").count() == 2000
+            assert read(spark, "SELECT k FROM spark_catalog.inside.s").count() == 2000
             for text in (
-                "SELECT k FROM default.r",
-                "SELECT k FROM default.s_rows",
+                "SELECT k FROM inside.r",
+                "SELECT k FROM inside.s_rows",
                 "SELECT 1 FROM few",
             ):
                 with pytest.raises(AnalysisException, match="there is no stream or table"):
                     read(spark, text)
             with pytest.raises(AnalysisException, match="unknown function odd"):
-                read(spark, "SELECT odd(k) AS k FROM default.s")
+                read(spark, "SELECT odd(k) AS k FROM inside.s")
         finally:
             session.register_in_spark()
     assert any("odd" in text and "is not registered in Spark" in text for text in notices)
