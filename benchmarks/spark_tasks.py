@@ -29,22 +29,23 @@ STEP, DISORDER = 60, 2_000_000
 @dataclass(frozen=True, slots=True)
 class Work:
     """``goal`` is the least speed beside Spark's operators; ``share`` the part of the rows that
-    each table has; ``native`` the same over DataFrames of the tables."""
+    each table has; ``native`` the same over DataFrames of the tables; ``by`` is ``tasks_by``."""
 
     query: str
     native: Callable[..., Any]
     goal: float
     tables: int = 1
     share: int = 1
+    by: str = "time"
 
 
-def _counted(*window: str) -> Callable[[Any], Any]:
+def _counted(window: str, *lengths: str) -> Callable[[Any], Any]:
     def native(frame: Any) -> Any:
         from pyspark.sql import functions as f
 
-        grouped = frame.groupBy(f.window("ts", *window), "k")
+        grouped = frame.groupBy(getattr(f, window)("ts", *lengths), "k")
         counted = grouped.agg(f.count("*").alias("n"), f.sum("v").alias("s"))
-        return counted.select("k", "n", "s", f.col("window.end").alias("window_end"))
+        return counted.select("k", "n", "s", f.col(f"{window}.end").alias("window_end"))
 
     return native
 
@@ -60,8 +61,22 @@ def _joined(left: Any, right: Any) -> Any:
 
 COUNT = "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM bench_t0 [RANGE {}] GROUP BY k"
 WORK: Mapping[str, Work] = {
-    "tumbling": Work(COUNT.format("1 MINUTE SLIDE 1 MINUTE"), _counted("1 minute"), 1 / 0.35),
-    "sliding": Work(COUNT.format("5 MINUTES SLIDE 1 MINUTE"), _counted("5 minutes", "1 minute"), 5),
+    "tumbling": Work(
+        COUNT.format("1 MINUTE SLIDE 1 MINUTE"), _counted("window", "1 minute"), 1 / 0.35
+    ),
+    "sliding": Work(
+        COUNT.format("5 MINUTES SLIDE 1 MINUTE"), _counted("window", "5 minutes", "1 minute"), 5
+    ),
+    "by-key": Work(
+        COUNT.format("1 MINUTE SLIDE 1 MINUTE"), _counted("window", "1 minute"), 1 / 1.2, by="key"
+    ),
+    "sessions": Work(
+        "SELECT k, count(*) AS n, sum(v) AS s, session_window.end AS window_end FROM bench_t0"
+        " GROUP BY k, session_window(ts, '5 seconds')",
+        _counted("session_window", "5 seconds"),
+        2,
+        by="key",
+    ),
     "join": Work(
         "SELECT a.k, a.v, b.v AS w, a.ts FROM bench_t0 AS a JOIN bench_t1 AS b ON a.k = b.k"
         " AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts + INTERVAL 1 SECOND",
@@ -99,6 +114,7 @@ def tasks(
 
     def run(runtime: str) -> Any:
         ours.set("runtime", runtime)
+        ours.set("tasks_by", work.by)
         return ours.sql(work.query).to_arrow()
 
     def native() -> Any:
