@@ -34,6 +34,7 @@ from cql.planner.nodes.statements import (
     Insert,
     Name,
     Query,
+    RefreshView,
     Reset,
     Set,
     Show,
@@ -82,6 +83,14 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return ddl.create_stream(binder, node)
         case nodes.CreateView():
             return ddl.create_view(binder, node)
+        case nodes.CreateMaterializedView():
+            return ddl.create_materialized_view(
+                binder, node, _query(binder, node.args["query"], name_of(node.this))
+            )
+        case nodes.RefreshView():
+            return RefreshView(
+                name_of(node.this), bool(node.args.get("full")), binder.pos(node.this)
+            )
         case nodes.CreateTable():
             inner = node.args.get("query")
             query = _query(binder, inner, name_of(node.this)) if inner else None
@@ -114,7 +123,8 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.UseDatabase():
             return Use(name_of(node.this), binder.pos(node.this))
         case nodes.DescribeObject():
-            return Describe(name_of(node.this), binder.pos(node.this))
+            materialized = bool(node.args.get("materialized"))
+            return Describe(name_of(node.this), binder.pos(node.this), materialized)
         case nodes.StopQuery():
             return StopQuery(node.this.name, binder.pos(node.this))
     raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)

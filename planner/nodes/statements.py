@@ -104,6 +104,30 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateMaterializedView:
+    """CREATE MATERIALIZED VIEW: a table with the rows of ``query``, whose text begins at the offset
+    ``begin`` of the whole text. ``freshness`` is a number of microseconds."""
+
+    name: Name
+    query: Query
+    begin: int
+    comment: str | None = None
+    freshness: int | None = None
+    if_not_exists: bool = False
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshView:
+    """REFRESH MATERIALIZED VIEW ``name``; ``full``: computes all rows anew."""
+
+    name: Name
+    full: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """CREATE TABLE; with ``query``, the statement inserts the query's rows. A table has either
     ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows."""
@@ -129,7 +153,7 @@ class CreateConstant:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """DROP ``name``; ``kind`` is stream, table, view or constant."""
+    """DROP ``name``; ``kind`` is stream, table, view, materialized view or constant."""
 
     kind: str
     name: Name
@@ -189,8 +213,11 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """DESCRIBE ``name``; ``materialized``: DESCRIBE MATERIALIZED VIEW."""
+
     name: Name
     pos: Position | None = field(default=None, compare=False)
+    materialized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +231,8 @@ Statement: TypeAlias = (
     | Insert
     | CreateStream
     | CreateView
+    | CreateMaterializedView
+    | RefreshView
     | CreateTable
     | CreateConstant
     | Drop

@@ -180,6 +180,11 @@ def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
     return None if clause is None else _elapsed(binder, clause.this, "IDLE AFTER")
 
 
+def freshness(binder: Binder, length: exp.Expr | None) -> int | None:
+    """The microseconds of the FRESHNESS of a materialized view, or None."""
+    return None if length is None else _elapsed(binder, length, "FRESHNESS", zero=True)
+
+
 def heartbeat(
     binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
 ) -> Heartbeat | None:
