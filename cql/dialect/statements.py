@@ -277,7 +277,7 @@ class CqlParser(CreateParser):
             self.refuse(
                 "'REFRESH' is not a statement of this dialect, but for materialized views",
                 self._prev,
-                "leave it out: each query looks at the files of its tables anew",
+                "CREATE MATERIALIZED VIEW makes one; each query looks at the files of tables anew",
             )
         whole = "REFRESH MATERIALIZED VIEW v"
         self.require("MATERIALIZED", "VIEW", after="REFRESH", whole=whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cql.base.model import Schema
@@ -89,7 +89,7 @@ class Bases:
                     f"there is no table or stream {'.'.join(full)} any more",
                     hint="make it again, or DROP MATERIALIZED VIEW",
                 )
-            self.found[name] = relation
+            self.found[name] = replace(relation, name=name)
         found = self.found[name]
         return found if self._measured else Unmeasured(found)
 

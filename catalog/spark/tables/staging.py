@@ -104,9 +104,13 @@ class Staging:
                 tuple(map(self._relative, removals)),
                 notes,
             )
-            _write(self.folder, epoch)
-            self.last = epoch
             self.unpublished = True
+            try:
+                _write(self.folder, epoch)
+            except BaseException:  # Ctrl-C, too
+                self.unpublished = _read(self.folder, self.table).number == epoch.number
+                raise
+            self.last = epoch
             self._publish(epoch)
             self.unpublished = False
             return epoch, True
@@ -161,10 +165,11 @@ class Staging:
             sync_folder(parent)
         for removed in epoch.removals:
             path = self.folder / removed
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # removed before a crash
+                os.unlink(path)
             if path.parent != self.folder:
                 with contextlib.suppress(OSError):  # other files are in it
-                    path.parent.rmdir()
+                    os.rmdir(path.parent)
 
     def _make_folders(self, folder: Path) -> None:
         """Makes a folder below the table's folder, and its parents."""
