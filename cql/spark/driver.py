@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -39,13 +39,20 @@ WAVE = 4
 
 
 class SparkRun:
-    """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows)."""
+    """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows), or in the tasks
+    ``given``."""
 
-    def __init__(self, plan: PhysicalPlan, job: Job, tasks: int = 0) -> None:
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        job: Job,
+        tasks: int = 0,
+        given: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self.on_notice: Callable[[str], None] = lambda message: None
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
-        self._plan, self._job, self._tasks = plan, job, tasks
+        self._plan, self._job, self._tasks, self._given = plan, job, tasks, given
         self._sources = sources(plan.root)
         self._reports: list[dict[str, Any]] = []
         self._inputs: list[Input] = []
@@ -114,7 +121,10 @@ class SparkRun:
         self._inputs = [self._input(source, self._named(source)) for source in self._first_uses()]
         rows = sum(one.rows for one in self._inputs)
         tasks = self._tasks or max(1, -(-rows // TASK_ROWS))
-        if isinstance(placed, ByTime):
+        made: Iterable[Mapping[str, Any]]
+        if self._given is not None:
+            made = self._given
+        elif isinstance(placed, ByTime):
             made = by_time(self._inputs, self._reach(placed), placed, tasks)
         else:
             made = by_rows(self._inputs, tasks)

@@ -16,7 +16,7 @@ from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.scale_out import ByRows, ByTime, Placement, placement
+from cql.planner.placement.scale_out import RUNTIME, ByRows, ByTime, Placement, placement
 from cql.query.prepared import Origin, RunPlan, prepare
 from cql.query.query import PreparedQuery
 from cql.session.hints import hinted
@@ -100,11 +100,12 @@ class Bases:
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
     """The plan of a view's query. ``bases`` are the relations that it reads, by their names in the
-    text."""
+    text; ``tasks`` is the number of tasks that share a refresh (0: by the number of rows)."""
 
     prepared: PreparedQuery
     placed: Placement
     bases: Mapping[Name, SparkRelation]
+    tasks: int = 1
 
     @property
     def plan(self) -> PhysicalPlan:
@@ -173,4 +174,5 @@ def _planned(
             position=bound.pos,
             hint="a window with SLIDE, or ISTREAM(SELECT …), gives rows that stay",
         )
-    return ViewPlan(prepared, placement(prepared.plan), bases.found)
+    tasks = settings.partitions if prepared.plan.runtime.name == RUNTIME else 1
+    return ViewPlan(prepared, placement(prepared.plan), bases.found, tasks)

@@ -12,6 +12,7 @@ from cql.catalog.spark.tables.replace import ReplacingWriter
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.scale_out import ByTime
 from cql.query.query import Query
+from cql.show.render import count_text
 from cql.views.plan import ViewPlan
 from cql.views.state import Changed, State, files_of, growth
 from cql.views.tasks import rows_of, tasks_of
@@ -49,7 +50,7 @@ class Refreshed:
             return f"{what} was refreshed by another session meanwhile"
         if self.nothing:
             return f"{what} is up to date: its tables have no new files"
-        rows = f"{self.kept + self.opened:,} rows"
+        rows = count_text(self.kept + self.opened)
         if self.opened:
             rows += f", {self.opened:,} of them until more come"
         if self.why is None:
@@ -170,21 +171,15 @@ def _by_tasks(
     why: str | None,
 ) -> Refreshed:
     tasks = tasks_of(made, files, new, None if known is None else known.closed)
-    job = made.prepared.job()
-    if tasks.final is not None:
-        _write(writer, rows_of(job, tasks.final))
+    for batch in rows_of(made, tasks.final):
+        writer.write(batch)
     writer.cut()
-    if tasks.opened is not None:
-        _write(writer, rows_of(job, tasks.opened))
+    for batch in rows_of(made, tasks.opened):
+        writer.write(batch)
     removed = writer.files if known is None else known.open
     notes = {**state.to_json(), "closed": tasks.closed}
     done = Refreshed(why=why, read=tasks.read, groups=tasks.groups)
     return _published(writer, removed, notes, done)
-
-
-def _write(writer: ReplacingWriter, batches: Iterable[Any]) -> None:
-    for batch in batches:
-        writer.write(batch)
 
 
 def _published(

@@ -3,8 +3,8 @@ time before which all rows are final."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,9 +17,10 @@ from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.protocols import Source
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.scale_out import ByRows, ByTime
+from cql.planner.placement.scale_out import RUNTIME, ByRows, ByTime
+from cql.spark.driver import SparkRun
 from cql.spark.job import Job
-from cql.spark.parts import Input, input_of
+from cql.spark.parts import TASK_ROWS, Input, cuts, input_of
 from cql.spark.task import run_of
 from cql.spark.task_rows import BEFORE, NUMBER, Part, PartSource
 from cql.views.plan import ViewPlan
@@ -30,49 +31,106 @@ Task: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """``final`` gives rows that stay, ``opened`` those that the next refresh replaces; None: there
-    are none. ``closed`` is the new bound (``State.closed``). ``read`` of ``groups`` row groups are
-    read."""
+    """``final`` give rows that stay, ``opened`` those that the next refresh replaces. ``closed`` is
+    the new bound (``State.closed``). ``read`` of ``groups`` row groups are read."""
 
-    final: Task | None
-    opened: Task | None
+    final: Sequence[Task]
+    opened: Sequence[Task]
     closed: int | None
     read: int
     groups: int
 
 
-def tasks_of(
-    made: ViewPlan, files: Mapping[Name, Files], new: New, closed: int | None = None
-) -> Tasks:
-    """The tasks for the rows of the files ``new``; ``closed`` is the bound of the last refresh,
+def tasks_of(made: ViewPlan, files: Mapping[Name, Files], new: New, closed: int | None) -> Tasks:
+    """The tasks for the rows of the files ``new``. ``closed`` is the bound of the last refresh;
     None if all files are new."""
     inputs, reach = _inputs(made, files)
     owned = {
         one.name: {k for k, g in enumerate(one.groups) if g.file in new[one.name]}
         for one in inputs.values()
     }
-    final: Task | None
-    opened: Task | None
     if isinstance(made.placed, ByRows):
-        final = {"low": None, "high": None, "parts": _parts(inputs.values(), owned)}
-        opened, bound = None, None
+        final, opened, bound = _by_rows(inputs, owned, made.tasks), list[Task](), None
     else:
         assert isinstance(made.placed, ByTime)
         bound = _bound(made, inputs, made.placed, closed)
-        final = None
-        if bound is not None and bound != closed:
-            final = _task(made.placed, inputs, reach, _before(inputs, owned, bound), closed, bound)
-            owned = {n: k - _before(inputs, owned, bound)[n] for n, k in owned.items()}
-        opened = _task(made.placed, inputs, reach, owned, bound, None)
-    parts = [part for task in (final, opened) if task is not None for part in task["parts"]]
+        final, opened = _by_time(made.placed, inputs, reach, owned, (closed, bound), made.tasks)
+    parts = [part for task in (*final, *opened) for part in task["parts"]]
     # The first row number in the table tells row groups apart.
     read = {(name, group[2]) for name, part in parts for group, _, _ in part["groups"]}
     groups = sum(len(one.groups) for one in inputs.values())
     return Tasks(final, opened, bound, len(read), groups)
 
 
-def rows_of(job: Job, task: Task) -> Iterator[pa.RecordBatch]:
-    """Runs a task in this process."""
+def _by_rows(
+    inputs: Mapping[Name, Input], owned: Mapping[Name, set[int]], count: int
+) -> list[Task]:
+    """Each task takes some row groups of the inputs."""
+    every = [(name, k) for name, groups in owned.items() for k in sorted(groups)]
+    rows = [inputs[name].groups[k].rows for name, k in every]
+    count = min(count or -(-sum(rows) // TASK_ROWS), len(every))
+    made: list[Task] = []
+    for share in np.array_split(np.arange(len(every)), max(count, 1)):
+        picked: dict[Name, list[tuple[int, bool]]] = {name: [] for name in inputs}
+        for at in share:
+            name, k = every[at]
+            picked[name].append((k, True))
+        parts = [[name, one.part(picked[name])] for name, one in inputs.items()]
+        made.append({"low": None, "high": None, "parts": parts})
+    return made
+
+
+def _by_time(
+    placed: ByTime,
+    inputs: Mapping[Name, Input],
+    reach: Mapping[Name, tuple[int, int]],
+    owned: Mapping[Name, set[int]],
+    closed: tuple[int | None, int | None],
+    count: int,
+) -> tuple[list[Task], list[Task]]:
+    """The tasks of the ranges between the old and the new bound, and of those behind. The row
+    groups of new files belong to the first task in whose range a row of them lies."""
+    low, bound = closed
+    inner = cuts(_behind(inputs, low), placed, count or _count(inputs, low))
+    later = [*inner, *(() if bound is None else (bound,))]
+    ends = sorted({end for end in later if low is None or end > low})
+    final, opened = list[Task](), list[Task]()
+    rest = {name: set(groups) for name, groups in owned.items()}
+    for high in (*ends, None):
+        now = rest if high is None else _before(inputs, rest, high)
+        rest = {name: groups - now[name] for name, groups in rest.items()}
+        stays = bound is not None and high is not None and high <= bound
+        (final if stays else opened).append(_task(placed, inputs, reach, now, low, high))
+        low = high
+    return final, opened
+
+
+def _behind(inputs: Mapping[Name, Input], low: int | None) -> list[Input]:
+    """The inputs with those row groups alone that reach ``low``."""
+    if low is None:
+        return list(inputs.values())
+    return [
+        replace(one, groups=tuple(g for g in one.groups if g.high is not None and g.high >= low))
+        for one in inputs.values()
+    ]
+
+
+def _count(inputs: Mapping[Name, Input], low: int | None) -> int:
+    return -(-sum(one.rows for one in _behind(inputs, low)) // TASK_ROWS)
+
+
+def rows_of(made: ViewPlan, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
+    """Runs tasks where the runtime of the plan wants them, one behind the other."""
+    job = made.prepared.job()
+    if made.plan.runtime.name == RUNTIME:
+        if tasks:
+            yield from SparkRun(made.plan, job, given=tasks).batches()
+        return
+    for task in tasks:
+        yield from _rows_here(job, task)
+
+
+def _rows_here(job: Job, task: Task) -> Iterator[pa.RecordBatch]:
     parts: dict[Name, Source] = {}
     for name, described in task["parts"]:
         relation = job.relations[name]
@@ -167,7 +225,3 @@ def _task(
         alone = (low, high) if placed.alone else None
         parts.append([one.name, one.part(picked, least, most, alone)])
     return {"low": low, "high": high, "parts": parts}
-
-
-def _parts(inputs: Iterable[Input], owned: Mapping[Name, set[int]]) -> list[Any]:
-    return [[one.name, one.part([(k, True) for k in sorted(owned[one.name])])] for one in inputs]

@@ -241,6 +241,33 @@ def test_two_inputs(session: Session, base: Callable[..., Base]) -> None:
         session.sql("DROP MATERIALIZED VIEW default.v")
 
 
+@pytest.mark.parametrize("name", ["filter", "sliding", "cumulating", "band join"])
+def test_on_executors(session: Session, base: Callable[..., Base], name: str) -> None:
+    one = base()
+    one.add(one.rows(300), files=2)
+    text = one.text(GROWING[name])
+    try:
+        for tasks, count in ((4, 0), (0, 100), (5, 400)):
+            session.set("runtime", "spark")
+            session.set("partitions", tasks)
+            if count:
+                one.add(one.rows(count))
+                assert " refreshed: " in refreshed(session)
+            else:
+                create(session, text)
+            session.set("runtime", "depth_first")
+            assert check(session, text) > 0
+        session.set("runtime", "spark")
+        with pytest.raises(NotSupportedError, match="runtime = 'spark' is not supported"):
+            session.sql(
+                "CREATE OR REPLACE MATERIALIZED VIEW default.v AS"
+                f" SELECT k, v FROM {one.table} LIMIT 3"
+            )
+    finally:
+        session.set("runtime", "depth_first")
+        session.set("partitions", 0)
+
+
 def test_only_the_row_groups_that_new_rows_change_are_read(
     session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,10 +418,10 @@ class Crash(BaseException):
 
 class Steps:
     """``os`` for the module that commits; the call number ``fatal`` of those that change files
-    raises Crash, before it or ``behind`` it."""
+    raises Crash: before it, behind it, or (``dead``) with all calls that follow."""
 
-    def __init__(self, fatal: int, *, behind: bool) -> None:
-        self.count, self._fatal, self._behind = 0, fatal, behind
+    def __init__(self, fatal: int, how: str) -> None:
+        self.count, self._fatal, self._how = 0, fatal, how
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
@@ -403,7 +430,9 @@ class Steps:
 
         def step(*args: Any, **named: Any) -> Any:
             self.count += 1
-            if self.count == self._fatal and not self._behind:
+            if self.count == self._fatal and self._how != "behind":
+                raise Crash
+            if self.count > self._fatal and self._how == "dead":
                 raise Crash
             made = real(*args, **named)
             if self.count == self._fatal:
@@ -413,13 +442,13 @@ class Steps:
         return step
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("how", ["before", "behind", "dead"])
 def test_a_crash_at_each_step(
     spark: Any,
     session: Session,
     base: Callable[..., Base],
     monkeypatch: pytest.MonkeyPatch,
-    behind: bool,
+    how: str,
 ) -> None:
     one = base()
     one.add(one.rows(300))
@@ -430,9 +459,11 @@ def test_a_crash_at_each_step(
             one.add(one.rows(150))
         else:  # all rows are computed anew
             one.add(one.rows(20), name="early")
-        steps = Steps(fatal, behind=behind)
+        steps = Steps(fatal, how)
         with monkeypatch.context() as patch, contextlib.suppress(Crash):
             patch.setattr(staging, "os", steps)
+            if how == "dead":
+                patch.setattr(staging.shutil, "rmtree", lambda *args, **named: None)
             refreshed(session)
         if fatal % 3 == 0:  # others append before the next refresh
             one.add(one.rows(30))
