@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cql.base.settings import Settings
 from cql.catalog.spark.catalog import SparkRelation
-from cql.catalog.spark.tables.table import full_name
+from cql.catalog.spark.tables.table import full_name, is_temporary
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position
 from cql.planner.bind.context import Context
 from cql.planner.nodes import statements as st
@@ -130,8 +131,10 @@ def defined(bound: st.CreateMaterializedView, origin: Origin, spark: SparkCatalo
     end = origin.start + len(origin.text)
     text = origin.source[bound.begin : end].strip()
     job = job_of(text, context, "", inserts=False)
-    if job.functions:
-        name = next(iter(job.functions))
+    texts = (job.text, *(named.text for named in (*job.views.values(), *job.streams.values())))
+    for name in job.functions:
+        if not any(re.search(rf"\b{re.escape(name)}\W?\s*\(", t, re.IGNORECASE) for t in texts):
+            continue  # the word is the name of something else
         raise _refused(
             f"a function of yours ({name})",
             what,
@@ -141,7 +144,7 @@ def defined(bound: st.CreateMaterializedView, origin: Origin, spark: SparkCatalo
     settings = {n: v for n, v in job.settings.items() if n not in OF_RUN}
     session = spark.session()
     names = {
-        name: full_name(session, _of_spark(relation, name, what, bound.query.pos).name)
+        name: full_name(session, _of_spark(session, relation, name, what, bound.query.pos).name)
         for name, relation in context.relations.items()
         if relation is not None
     }
@@ -159,7 +162,9 @@ def defined(bound: st.CreateMaterializedView, origin: Origin, spark: SparkCatalo
     )
 
 
-def _of_spark(relation: Relation, name: Name, what: str, pos: Position | None) -> SparkRelation:
+def _of_spark(
+    session: Any, relation: Relation, name: Name, what: str, pos: Position | None
+) -> SparkRelation:
     if not isinstance(relation, SparkRelation):
         raise _refused(
             f"{'.'.join(name)}, which only this session has,",
@@ -173,6 +178,13 @@ def _of_spark(relation: Relation, name: Name, what: str, pos: Position | None) -
             what,
             pos,
             "declare the stream without the option follow",
+        )
+    if is_temporary(session, relation.table):
+        raise _refused(
+            f"{'.'.join(name)}, a temporary view of Spark,",
+            what,
+            pos,
+            "read the tables behind it",
         )
     return relation
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.replace import ReplacingWriter
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.scale_out import ByTime
+from cql.planner.placement.scale_out import ByRows, ByTime
 from cql.query.query import Query
 from cql.show.render import count_text
 from cql.views.plan import ViewPlan
@@ -56,6 +56,18 @@ class Refreshed:
         if self.why is None:
             return f"{what} refreshed: {rows}, from {self.read:,} of {self.groups:,} row groups"
         return f"{what} computed: {rows} ({self.why})"
+
+
+def how(made: ViewPlan) -> str:
+    """What a refresh of the view computes, and why."""
+    why = _why_whole(made, _listed(made))
+    if why is not None:
+        return f"computes all rows: {why}"
+    if isinstance(made.placed, ByRows):
+        return "computes the rows of new files"
+    assert isinstance(made.placed, ByTime)
+    what = "pairs" if made.placed.alone else "windows"
+    return f"computes the {what} that rows of new files can change"
 
 
 def refresh(

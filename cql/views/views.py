@@ -21,7 +21,7 @@ from cql.query.prepared import Origin, RunPlan
 from cql.query.result import Result, done
 from cql.views.definition import Definition, defined
 from cql.views.plan import ViewPlan, view_plan
-from cql.views.refresh import EXPECTED, Refreshed, refresh
+from cql.views.refresh import EXPECTED, Refreshed, how, refresh
 from cql.views.state import State
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class Views:
     ) -> None:
         self._spark, self._settings = spark, settings
         self._run_plan, self._notify, self._now = run_plan, notify, now
-        self._refreshing: list[Name] = []
 
     # ----------------------------------------------------------------- statements
 
@@ -95,8 +94,7 @@ class Views:
         """The plan of a view and how a refresh would go, which does not run."""
         relation = self._find(bound.name, bound)
         made = self._plan(self._definition(relation))
-        how = f"refresh: {_how(made)}"
-        return "\n".join([made.prepared.explain(mode, None), how])
+        return "\n".join([made.prepared.explain(mode, None), f"refresh: {how(made)}"])
 
     def describe(self, bound: st.Describe) -> Result:
         """DESCRIBE MATERIALIZED VIEW: one row per property."""
@@ -110,7 +108,7 @@ class Views:
             ("query", definition.text),
             ("comment", comment or ""),
             ("freshness", _freshness(definition)),
-            ("refresh", _how(self._plan(definition))),
+            ("refresh", how(self._plan(definition))),
             ("refreshed", "never" if state is None else _time(state.refreshed)),
         ]
         for name, files in () if state is None else state.bases.items():
@@ -248,12 +246,6 @@ def _columns(schema: Schema) -> list[tuple[str, DataType]]:
 
 def _folded(name: Name) -> Name:
     return tuple(part.lower() for part in name)
-
-
-def _how(made: ViewPlan) -> str:
-    if made.why_whole is None:
-        return "adds what new files change"
-    return f"computes all rows: {made.why_whole}"
 
 
 def _freshness(definition: Definition) -> str:

@@ -403,6 +403,10 @@ def test_reasons_are_told(session: Session, base: Callable[..., Base]) -> None:
         refreshed(other)
         described = dict(other.sql("DESCRIBE MATERIALIZED VIEW default.v").rows)
         shown = other.sql("EXPLAIN REFRESH MATERIALIZED VIEW default.v").text or ""
+        growing = "CREATE OR REPLACE MATERIALIZED VIEW default.v AS " + one.text(TUMBLING)
+        other.sql(growing)
+        shown_growing = other.sql("EXPLAIN REFRESH MATERIALIZED VIEW default.v").text or ""
+    assert shown_growing.endswith("refresh: computes the windows that rows of new files can change")
     why = "sessions have no bounds that are known beforehand"
     assert told == [f"materialized view default.v was computed anew: {why}"]
     assert described["refresh"] == f"computes all rows: {why}"
@@ -612,6 +616,39 @@ def test_what_a_definition_holds(spark: Any, session: Session, base: Callable[..
     check(session, text)
 
 
+def test_settings_and_functions(spark: Any, session: Session, base: Callable[..., Base]) -> None:
+    """The settings of the maker decide the plan; a function's name may be that of a column."""
+    one = base()
+    one.add(one.rows(300))
+    divided = f"SELECT k, v AS twice, 100 / (v - 50) AS q FROM {one.table}"
+    with cql.connect(spark, on_bad_row="keep") as maker:
+        maker.register_function("twice", twice)
+        create(maker, divided)
+    assert check(session, f"{divided} ON BAD ROW KEEP") > 0
+    one.add(one.rows(100))
+    assert " refreshed: " in refreshed(session)
+    check(session, f"{divided} ON BAD ROW KEEP")
+
+
+def test_a_view_of_spark(spark: Any, session: Session, base: Callable[..., Base]) -> None:
+    """Spark computes its rows, so nobody knows what it gained."""
+    one = base()
+    one.add(one.rows(300))
+    spark.catalog.refreshTable(one.table)
+    spark.sql(f"CREATE VIEW default.plain AS SELECT k, v FROM {one.table} WHERE v > 30")
+    try:
+        text = "SELECT k FROM default.plain"
+        create(session, text)
+        for _ in range(2):
+            assert check(session, text) > 0
+            one.add(one.rows(50))
+            spark.catalog.refreshTable(one.table)
+            assert "default.plain is no table of files" in refreshed(session)
+    finally:
+        session.sql("DROP MATERIALIZED VIEW default.v")
+        spark.sql("DROP VIEW default.plain")
+
+
 def test_freshness(spark: Any, session: Session, base: Callable[..., Base]) -> None:
     one = base()
     one.add(one.rows(300))
@@ -759,6 +796,7 @@ def test_hostile_names(spark: Any, session: Session) -> None:
     ("text", "why"),
     [
         ("SELECT k FROM here", "here, which only this session has, in materialized view"),
+        ("SELECT k FROM passing", "passing, a temporary view of Spark, in materialized view"),
         ("SELECT k FROM {e}", "which has no end, in materialized view"),
         ("SELECT twice(k) AS k FROM {s}", r"a function of yours \(twice\) in materialized view"),
         ("SELECT 1 AS x", "a query that reads no table in materialized view"),
@@ -775,6 +813,7 @@ def test_what_is_refused(
     one = base()
     with cql.connect(spark) as other:
         other.register_function("twice", twice)
+        spark.range(3).selectExpr("id AS k").createOrReplaceTempView("passing")
         other.register_table("here", {"k": [1]})
         other.sql(
             f"CREATE STREAM {one.stream}_e FROM TABLE {one.table} OPTIONS (follow 'true')"
