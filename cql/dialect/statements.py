@@ -275,7 +275,7 @@ class CqlParser(CreateParser):
     def refresh(self) -> exp.Expr:
         if self.word_is("TABLE") or self.word_is("FUNCTION"):
             self.refuse(
-                "'REFRESH' is not a statement of this dialect, but for materialized views",
+                f"{self._prev.text!r} is not a statement of this dialect",
                 self._prev,
                 "CREATE MATERIALIZED VIEW makes one; each query looks at the files of tables anew",
             )
