@@ -129,10 +129,10 @@ def _new(
     found = growth(known.bases, now.bases, behind=isinstance(made.placed, ByTime))
     if isinstance(found, Changed):
         return found
-    if known.plan != now.plan:
-        return Changed("its plan is another one now")
     why = _why_whole(made, files)
-    return Changed(why) if why is not None and any(found.values()) else found
+    if why is not None and any(found.values()):
+        return Changed(why)
+    return found if known.plan == now.plan else Changed("its plan is another one now")
 
 
 def _why_whole(made: ViewPlan, files: Mapping[Name, Files | None]) -> str | None:
