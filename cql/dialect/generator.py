@@ -75,6 +75,7 @@ class CqlGenerator(generator.Generator):
             "REFRESH MATERIALIZED VIEW",
             self.sql(e, "this"),
             "FULL" if e.args.get("full") else None,
+            f"EVERY {self.sql(e, 'every')}" if e.args.get("every") else None,
         ),
         nodes.CreateTable: lambda self, e: self.create(e, "TABLE"),
         nodes.CreateConstant: lambda self, e: _words(

@@ -404,9 +404,10 @@ class CreateMaterializedView(exp.Expression):
 
 
 class RefreshView(exp.Expression):
-    """``REFRESH MATERIALIZED VIEW v FULL`` (``this``: exp.Table)."""
+    """``REFRESH MATERIALIZED VIEW v FULL EVERY 1 MINUTE`` (``this``: exp.Table; ``every``:
+    duration)."""
 
-    arg_types: ClassVar[Args] = {"this": True, "full": False}
+    arg_types: ClassVar[Args] = {"this": True, "full": False, "every": False}
 
 
 class CreateTable(exp.Expression):

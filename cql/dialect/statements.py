@@ -282,7 +282,9 @@ class CqlParser(CreateParser):
         whole = "REFRESH MATERIALIZED VIEW v"
         self.require("MATERIALIZED", "VIEW", after="REFRESH", whole=whole)
         name = self.object_name("the name of the materialized view")
-        return nodes.RefreshView(this=name, full=self.accept("FULL") or None)
+        full = self.accept("FULL") or None
+        every = self.parse_duration("EVERY") if self.accept("EVERY") else None
+        return nodes.RefreshView(this=name, full=full, every=every)
 
     def stop(self) -> exp.Expr:
         self.require("QUERY", after="STOP", whole="STOP QUERY q1")

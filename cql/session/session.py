@@ -285,7 +285,7 @@ class Session(Registering, Pushing, Viewing):
             case st.CreateMaterializedView():
                 return self._create_materialized_view(bound, origin)
             case st.RefreshView():
-                return self._refresh_view(bound)
+                return self._refresh_view(bound, origin)
             case st.CreateTable():
                 if bound.replace:
                     self._not_written(bound.name, bound.pos)

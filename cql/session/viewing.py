@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from cql.errors import BindError, PlanError
 from cql.query.result import Result, done, explained
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from cql.base.settings import Settings
     from cql.errors import Position
     from cql.planner.bind.context import Context
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.planner.nodes.statements import Name
     from cql.query.prepared import Origin
+    from cql.query.query import Query
     from cql.query.run import Run
     from cql.session.definitions import Definitions
     from cql.session.names import SessionCatalog
@@ -33,6 +37,10 @@ class Viewing(ABC):
     _settings: Settings
     #: Seconds since 1970; FRESHNESS goes by it.
     _now: Callable[[], float] = staticmethod(time.time)
+    #: Waits until the event, at most so many seconds; between two refreshes in the background.
+    _wait: Callable[[threading.Event, float], object] = staticmethod(threading.Event.wait)
+    _numbers: Iterator[int]
+    _inserts: deque[Query]
 
     @abstractmethod
     def _make_run(self, plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
@@ -62,8 +70,13 @@ class Viewing(ABC):
             )
         return views.create(bound, origin)
 
-    def _refresh_view(self, bound: st.RefreshView) -> Result:
-        return self._views(bound.name, bound.pos).refresh(bound)
+    def _refresh_view(self, bound: st.RefreshView, origin: Origin) -> Result | Query:
+        views = self._views(bound.name, bound.pos)
+        if bound.every is None:
+            return views.refresh(bound)
+        query = views.refresher(bound, origin, f"q{next(self._numbers)}", self._wait)
+        self._inserts.append(query)
+        return query
 
     def _explain_refresh(self, bound: st.RefreshView, mode: str, pos: Position | None) -> Result:
         if mode not in ("physical", "logical"):

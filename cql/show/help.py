@@ -163,7 +163,7 @@ A materialized view is a table of Spark that holds the rows of a query. REFRESH 
 of the query have gained; FRESHNESS refreshes before a SELECT that would read older rows.
 
   CREATE [OR REPLACE] MATERIALIZED VIEW db.name [COMMENT 'text'] [FRESHNESS 1 MINUTE] AS SELECT …
-  REFRESH MATERIALIZED VIEW db.name [FULL]
+  REFRESH MATERIALIZED VIEW db.name [FULL] [EVERY 1 MINUTE]
   SHOW MATERIALIZED VIEWS        DESCRIBE | DROP MATERIALIZED VIEW db.name""",
         (
             "CREATE VIEW late_flights AS SELECT ts, origin, dep_delay FROM flights\n"

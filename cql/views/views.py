@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cql.catalog.spark import registry
@@ -18,7 +19,9 @@ from cql.catalog.spark.tables.write import create_table
 from cql.errors import BindError, CqlError, NotSupportedError, did_you_mean
 from cql.planner.nodes.statements import Name
 from cql.query.prepared import Origin, RunPlan
+from cql.query.query import Query, Target
 from cql.query.result import Result, done
+from cql.views.background import NoRows, RefreshRun
 from cql.views.definition import Definition, defined
 from cql.views.plan import ViewPlan, view_plan
 from cql.views.refresh import EXPECTED, Refreshed, how, refresh
@@ -89,6 +92,27 @@ class Views:
         relation = self._find(bound.name, bound)
         made = self._refresh_now(relation, full=bound.full)
         return done(made.text(".".join(bound.name)))
+
+    def refresher(
+        self, bound: st.RefreshView, origin: Origin, name: str, wait: Callable[..., object]
+    ) -> Query:
+        """REFRESH … EVERY as a query called ``name``, which has not started."""
+        relation = self._find(bound.name, bound)
+        made, every = self._plan(self._definition(relation)), (bound.every or 0) / 1_000_000
+        prepared = replace(
+            made.prepared,
+            text=origin.text,
+            source=origin.source,
+            bounded=False,
+            live=True,
+            run=lambda: RefreshRun(
+                lambda: self._refresh_now(self._find(bound.name, bound), full=bound.full),
+                every,
+                wait,
+            ),
+        )
+        target = Target(".".join(bound.name), lambda: NoRows(made.prepared.schema), None)
+        return Query(prepared, target, name)
 
     def explain(self, bound: st.RefreshView, mode: str) -> str:
         """The plan of a view and how a refresh would go, which does not run."""

@@ -316,7 +316,7 @@ def create_materialized_view(
         query,
         int(node.meta["query_start"]),
         None if comment is None else comment.name,
-        watermark.freshness(binder, node.args.get("freshness")),
+        watermark.elapsed(binder, node.args.get("freshness"), "FRESHNESS", zero=True),
         bool(node.args.get("exists")),
         bool(node.args.get("replace")),
         binder.pos(node.this),

@@ -23,6 +23,7 @@ from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind.late_output import late_output, late_target
 from cql.planner.bind.query import bind_outermost, bind_query
+from cql.planner.bind.relations import watermark
 from cql.planner.bind.relations.from_clause import name_of, unknown_relation
 from cql.planner.nodes.catalog import Relations
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
@@ -88,9 +89,9 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
                 binder, node, _query(binder, node.args["query"], name_of(node.this))
             )
         case nodes.RefreshView():
-            return RefreshView(
-                name_of(node.this), bool(node.args.get("full")), binder.pos(node.this)
-            )
+            every = watermark.elapsed(binder, node.args.get("every"), "EVERY")
+            full = bool(node.args.get("full"))
+            return RefreshView(name_of(node.this), full, binder.pos(node.this), every)
         case nodes.CreateTable():
             inner = node.args.get("query")
             query = _query(binder, inner, name_of(node.this)) if inner else None

@@ -120,11 +120,13 @@ class CreateMaterializedView:
 
 @dataclass(frozen=True, slots=True)
 class RefreshView:
-    """REFRESH MATERIALIZED VIEW ``name``; ``full``: computes all rows anew."""
+    """REFRESH MATERIALIZED VIEW ``name``; ``full``: computes all rows anew. ``every``: again and
+    again in the background, so many microseconds apart."""
 
     name: Name
     full: bool = False
     pos: Position | None = field(default=None, compare=False)
+    every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

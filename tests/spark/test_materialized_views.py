@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ import pytest
 import cql
 from cql.catalog.spark.tables import read as spark_read
 from cql.catalog.spark.tables import staging
-from cql.errors import BindError, CatalogError, CqlError, NotSupportedError
+from cql.errors import BindError, CatalogError, CqlError, NotSupportedError, RunError
 from cql.session.session import Session
 from tests.support.paths import ROOT
 
@@ -713,6 +714,45 @@ def test_freshness(spark: Any, session: Session, base: Callable[..., Base]) -> N
         assert read.to_arrow().to_pylist() != [{"n": len(rows_of(other, text))}]
         now[0] -= 1_000  # the clock was set back
         assert read.to_arrow().to_pylist() == [{"n": len(rows_of(other, text))}]
+
+
+def test_a_refresher(spark: Any, session: Session, base: Callable[..., Base]) -> None:
+    one = base()
+    one.add(one.rows(300))
+    text = one.text(TUMBLING)
+    create(session, text)
+    refreshes, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait(stop: threading.Event, seconds: float) -> None:
+        assert seconds == 60
+        refreshes.release()
+        while not stop.is_set() and not goes_on.acquire(timeout=0.01):
+            pass
+
+    with cql.connect(spark) as other:
+        other._wait = wait
+        one.add(one.rows(100))
+        query = other.sql("REFRESH MATERIALIZED VIEW default.v EVERY 1 MINUTE")
+        for _ in range(3):
+            assert refreshes.acquire(timeout=60)
+            check(session, text)
+            one.add(one.rows(100))
+            goes_on.release()
+        listed = other.sql("SHOW QUERIES").rows
+        assert [(row[1], row[-1]) for row in listed] == [("running", query.text)]
+        with pytest.raises(RunError, match=r"query q1 writes into default\.v"):
+            other.sql("DROP MATERIALIZED VIEW default.v")
+        assert refreshes.acquire(timeout=60)
+        assert other.sql(f"STOP QUERY {query.name}").message == f"{query.name} has stopped"
+        assert query.status == "stopped"
+        check(session, text)
+        failing = other.sql("REFRESH MATERIALIZED VIEW default.v EVERY 1 MINUTE")
+        assert refreshes.acquire(timeout=60)
+        session.sql("DROP MATERIALIZED VIEW default.v")
+        goes_on.release()
+        with pytest.raises(BindError, match="no materialized view"):
+            failing.await_termination(60)
+        assert failing.status == "failed"
 
 
 def test_a_view_over_a_view(session: Session, base: Callable[..., Base]) -> None:

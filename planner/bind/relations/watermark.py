@@ -180,9 +180,11 @@ def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
     return None if clause is None else _elapsed(binder, clause.this, "IDLE AFTER")
 
 
-def freshness(binder: Binder, length: exp.Expr | None) -> int | None:
-    """The microseconds of the FRESHNESS of a materialized view, or None."""
-    return None if length is None else _elapsed(binder, length, "FRESHNESS", zero=True)
+def elapsed(
+    binder: Binder, length: exp.Expr | None, what: str, *, zero: bool = False
+) -> int | None:
+    """The microseconds of the clause ``what`` of a materialized view, or None."""
+    return None if length is None else _elapsed(binder, length, what, zero=zero)
 
 
 def heartbeat(
