@@ -24,6 +24,7 @@ import pytest
 import cql
 from cql.catalog.spark.tables import read as spark_read
 from cql.catalog.spark.tables import staging
+from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import BindError, CatalogError, CqlError, NotSupportedError, RunError
 from cql.session.session import Session
 from tests.support.paths import ROOT
@@ -248,6 +249,61 @@ def test_a_window_is_final_from_its_watermark_on(
     check(session, text)
     first = session.sql("SELECT min_by(n, window_end) AS n FROM default.v").to_arrow()
     assert first.to_pylist() == [{"n": 1 if closed else 3}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sql", "clause", "window"),
+    [
+        (pa.int64(), "bigint", "ORDERED BY ts WITHIN 3", "[RANGE 100 SLIDE 20]"),
+        (pa.int32(), "int", "ORDERED BY ts IN SECONDS WITHIN 3 SECONDS", "[RANGE 60 SLIDE 60]"),
+        (pa.date32(), "date", "ORDERED BY ts WITHIN 2 DAYS", "[RANGE 14 DAYS SLIDE 7 DAYS]"),
+    ],
+    ids=str,
+)
+def test_times_of_other_types(
+    spark: Any, session: Session, tmp_path: Path, kind: Any, sql: str, clause: str, window: str
+) -> None:
+    rng, folder = np.random.default_rng(5), tmp_path / "rows"
+    folder.mkdir()
+    now = 1000 + np.arange(900) // 3 - rng.integers(0, 6, 900)
+
+    def add(first: int, last: int) -> None:
+        times = pa.array(now[first:last])
+        times = times.cast(pa.int32()).cast(kind) if kind == pa.date32() else times.cast(kind)
+        part = pa.table({"ts": times, "k": pa.array(now[first:last] % 5)})
+        pq.write_table(part, folder / f"{first:04d}.parquet", row_group_size=70)
+
+    add(0, 400)
+    spark.sql(
+        f"CREATE TABLE default.timed (ts {sql}, k bigint) USING parquet"
+        f" LOCATION '{folder.as_uri()}'"
+    )
+    try:
+        session.sql(f"CREATE STREAM default.stimed FROM TABLE default.timed {clause}")
+        text = f"SELECT k, count(*) AS n, window_end FROM default.stimed {window} GROUP BY k"
+        create(session, text)
+        for first in (400, 401, 600):
+            add(first, {400: 401, 401: 600, 600: 900}[first])
+            assert " refreshed: " in refreshed(session)
+            assert check(session, text) > 10
+    finally:
+        session.sql("DROP MATERIALIZED VIEW IF EXISTS default.v")
+        session.sql("DROP STREAM IF EXISTS default.stimed")
+        spark.sql("DROP TABLE default.timed")
+
+
+def test_several_files_in_an_epoch(
+    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EpochWriter.__init__.__kwdefaults__, "max_rows_per_file", 7)
+    one = base()
+    text = one.text(GROWING["sliding"])
+    one.add(one.rows(300))
+    create(session, text)
+    for how in ("", "", "FULL"):
+        one.add(one.rows(100))
+        refreshed(session, how)
+        check(session, text)
 
 
 def test_two_inputs(session: Session, base: Callable[..., Base]) -> None:
