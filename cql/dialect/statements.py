@@ -267,7 +267,8 @@ class CqlParser(CreateParser):
         return nodes.DescribeObject(this=self.object_name("a name to describe"))
 
     def drop(self) -> exp.Expr:
-        kind = self.one_of((*KINDS, "MATERIALIZED VIEW"), "DROP")
+        materialized = self.accept("MATERIALIZED", "VIEW")
+        kind = "MATERIALIZED VIEW" if materialized else self.one_of(KINDS, "DROP")
         exists = self._if("IF", "EXISTS")
         name = self.object_name(f"the name of the {kind.lower()}")
         return nodes.DropObject(this=name, kind=kind, exists=exists or None)
