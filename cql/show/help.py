@@ -170,7 +170,8 @@ of the query have gained; FRESHNESS refreshes before a SELECT that would read ol
             "WHERE dep_delay > 60",
             "SELECT origin, count(*) FROM late_flights [RANGE 1 day SLIDE 1 hour] GROUP BY origin",
             "CREATE MATERIALIZED VIEW nyc.delays FRESHNESS 5 MINUTES AS\n"
-            "SELECT origin, count(*) AS n FROM nyc.late [RANGE 1 day SLIDE 1 day] GROUP BY origin",
+            "SELECT origin, count(*) AS n\n"
+            "FROM nyc.flights [RANGE 1 day SLIDE 1 day] GROUP BY origin",
         ),
     ),
     Page(
