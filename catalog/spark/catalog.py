@@ -22,12 +22,19 @@ from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark import declared as spark_declared
 from cql.catalog.spark import metadata, registry
 from cql.catalog.spark import session as spark_session
-from cql.catalog.spark.declared import STREAM
+from cql.catalog.spark.declared import STREAM, VIEW
 from cql.catalog.spark.quoting import quoted
 from cql.catalog.spark.tables import defaults
 from cql.catalog.spark.tables import stream as spark_stream
 from cql.catalog.spark.tables import table as spark_table
-from cql.catalog.spark.tables.files import Files, frame_of, table_files, table_schema
+from cql.catalog.spark.tables.files import (
+    Files,
+    frame_of,
+    property_of,
+    schema_of,
+    table_files,
+    table_schema,
+)
 from cql.catalog.spark.tables.read import Slice, SliceReader, query_batches, read_batches
 from cql.catalog.spark.tables.row_groups import statistics_of
 from cql.catalog.spark.tables.table import Table
@@ -119,7 +126,9 @@ class SparkCatalog:
     def drop(self, name: Name, kind: str) -> bool:
         session = self.session()
         full = spark_table.full_name(session, name)
-        if kind.lower() == "table":
+        if kind.lower() in ("table", "materialized view"):
+            if self._is_view(session, name) is not (kind.lower() != "table"):
+                return False
             spark_declared.forget_table(session, full)
             return registry.drop(session, name)
         if kind.lower() != "stream":
@@ -131,7 +140,20 @@ class SparkCatalog:
         return bool(declared)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
-        return SparkSink(self.session(), name, schema.to_arrow(), create)
+        session = self.session()
+        if not create and self._is_view(session, name):
+            raise CatalogError(
+                f"{_dotted(name)} is a materialized view: its rows are those of its query",
+                hint=f"INSERT INTO the tables that it reads, then REFRESH MATERIALIZED VIEW"
+                f" {_dotted(name)}",
+            )
+        return SparkSink(session, name, schema.to_arrow(), create)
+
+    def _is_view(self, session: SparkSession, name: Name) -> bool:
+        """Whether a table is a materialized view."""
+        if not registry.ensure(session, name):
+            return False
+        return property_of(session, frame_of(session, name), VIEW, quoted(name)) is not None
 
     # -- streams over tables ---------------------------------------------------------------------
 
@@ -205,16 +227,19 @@ class SparkCatalog:
         declared: Schema | None = None,
         follow: float | None = None,
     ) -> SparkRelation:
-        schema, unsupported = usable_columns(table_schema(session, table), f"table {quoted(table)}")
+        frame, what = frame_of(session, table), quoted(table)
+        schema, unsupported = usable_columns(schema_of(session, frame, what), f"table {what}")
         if declared is not None:
             schema = _checked(declared, schema, table)
-        return SparkRelation(self, name, table, schema, spec, follow, unsupported)
+        view = property_of(session, frame, VIEW, what)
+        return SparkRelation(self, name, table, schema, spec, follow, unsupported, view)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
     """A Spark table or view, or a stream declared over one. It is bounded by its rows at the start
-    of the query unless it is followed: then Spark looks for more every ``follow`` seconds."""
+    of the query unless it is followed: then Spark looks for more every ``follow`` seconds. ``view``
+    is the definition of the materialized view that the table is; None for other tables."""
 
     catalog: SparkCatalog = field(repr=False, compare=False)
     name: Name
@@ -223,11 +248,14 @@ class SparkRelation:
     stream: StreamSpec | None
     follow: float | None = None
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    view: str | None = field(default=None, compare=False)
     _latest: _Latest = field(default_factory=lambda: _Latest(), repr=False, compare=False)
 
     @property
     def kind(self) -> str:
-        return "table" if self.stream is None else "stream"
+        if self.stream is not None:
+            return "stream"
+        return "table" if self.view is None else "materialized view"
 
     @property
     def bounded(self) -> bool:

@@ -19,6 +19,8 @@ from cql.catalog.spark.tables import table as spark_table
 from cql.catalog.spark.tables.table import Table
 
 Name = tuple[str, ...]
+#: The property with the definition of a materialized view, as JSON.
+VIEW = "cql.view"
 STREAM = "cql.stream."
 """A stream ``s`` over a table is the property ``cql.stream.s`` of the table."""
 

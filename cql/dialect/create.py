@@ -51,6 +51,8 @@ class CreateParser(QueryParser):
 
     def create(self) -> exp.Expr:
         replace = self.accept("OR", "REPLACE")
+        if self.accept("MATERIALIZED", "VIEW"):
+            return self._materialized_view(replace)
         self._view_words()
         kind = self.one_of(KINDS, "CREATE")
         if kind == "CONSTANT":
@@ -73,12 +75,11 @@ class CreateParser(QueryParser):
         return self._create_table(args)
 
     def _view_words(self) -> None:
-        """Skips ``TEMP``, ``TEMPORARY`` and ``MATERIALIZED`` before VIEW.
+        """Skips ``TEMP`` and ``TEMPORARY`` before VIEW.
 
-        The words change nothing: every view belongs to its session, and each query computes the
-        views that it reads."""
+        The words change nothing: every view belongs to its session."""
         temporary = self.word_is("TEMP") or self.word_is("TEMPORARY")
-        if (temporary or self.word_is("MATERIALIZED")) and self._next.text.upper() == "VIEW":
+        if temporary and self._next.text.upper() == "VIEW":
             self._advance()
         elif temporary:
             self.refuse(
@@ -90,6 +91,35 @@ class CreateParser(QueryParser):
             self.refuse("CREATE EXTERNAL is not supported", hint=hint)
         elif self.word_is("GLOBAL"):
             self.refuse("CREATE GLOBAL is not supported", hint="CREATE VIEW name AS SELECT …")
+
+    def _materialized_view(self, replace: bool) -> exp.Expr:
+        """``v COMMENT 'text' FRESHNESS 1 MINUTE AS SELECT …``; the clauses come in any order."""
+        exists = self._if("IF", "NOT", "EXISTS")
+        args: dict[str, Any] = {
+            "this": self.object_name("the name of the materialized view"),
+            "replace": replace or None,
+            "exists": exists or None,
+        }
+        while self._curr and self._curr.token_type != TokenType.ALIAS:
+            self.refuse_unsupported(unsupported.OF_MATERIALIZED_VIEW)
+            token = self._curr
+            clause = self.one_of(("COMMENT", "FRESHNESS", "AS"), "the name")
+            if clause.lower() in args:
+                self.refuse(f"this view has two {clause} clauses", token)
+            if clause == "FRESHNESS":
+                args["freshness"] = self.parse_duration("FRESHNESS")
+            elif self._match(TokenType.STRING):
+                text = exp.Literal.string(self._prev.text)
+                args["comment"] = self.placed(text, self._prev)
+            else:
+                self.refuse("expected a string after COMMENT", hint="COMMENT 'text'")
+        begin = self._next.start if self._next else 0
+        args["query"] = self._query_after_as()
+        if args["query"] is None:
+            self.refuse_unexpected("expected AS and a query")
+        made = self.expression(nodes.CreateMaterializedView(**args))
+        made.meta["query_start"] = begin
+        return made
 
     def _if(self, *words: str) -> bool:
         if not self.accept("IF"):

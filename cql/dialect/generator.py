@@ -70,6 +70,13 @@ class CqlGenerator(generator.Generator):
         nodes.Punctuate: lambda self, e: self.punctuate(e),
         nodes.CreateStream: lambda self, e: self.create(e, "STREAM"),
         nodes.CreateView: lambda self, e: self.create(e, "VIEW"),
+        nodes.CreateMaterializedView: lambda self, e: self.materialized_view(e),
+        nodes.RefreshView: lambda self, e: _words(
+            "REFRESH MATERIALIZED VIEW",
+            self.sql(e, "this"),
+            "FULL" if e.args.get("full") else None,
+            f"EVERY {self.sql(e, 'every')}" if e.args.get("every") else None,
+        ),
         nodes.CreateTable: lambda self, e: self.create(e, "TABLE"),
         nodes.CreateConstant: lambda self, e: _words(
             "CREATE",
@@ -100,7 +107,11 @@ class CqlGenerator(generator.Generator):
             self.sql(e, "query"),
         ),
         nodes.UseDatabase: lambda self, e: f"USE {self.sql(e, 'this')}",
-        nodes.DescribeObject: lambda self, e: f"DESCRIBE {self.sql(e, 'this')}",
+        nodes.DescribeObject: lambda self, e: _words(
+            "DESCRIBE",
+            "MATERIALIZED VIEW" if e.args.get("materialized") else None,
+            self.sql(e, "this"),
+        ),
         nodes.DropObject: lambda self, e: _words(
             "DROP",
             e.args["kind"],
@@ -300,6 +311,19 @@ class CqlGenerator(generator.Generator):
             f"ORDERED BY {self.sql(clause, 'this')}",
             f"IN {unit}S" if unit else None,
             f"WITHIN {self.sql(within)}" if within is not None else None,
+        )
+
+    def materialized_view(self, node: nodes.CreateMaterializedView) -> str:
+        comment, freshness = node.args.get("comment"), node.args.get("freshness")
+        return _words(
+            "CREATE",
+            "OR REPLACE" if node.args.get("replace") else None,
+            "MATERIALIZED VIEW",
+            "IF NOT EXISTS" if node.args.get("exists") else None,
+            self.sql(node, "this"),
+            f"COMMENT {self.sql(comment)}" if comment is not None else None,
+            f"FRESHNESS {self.sql(freshness)}" if freshness is not None else None,
+            f"AS {self.sql(node, 'query')}",
         )
 
     def punctuate(self, clause: nodes.Punctuate) -> str:

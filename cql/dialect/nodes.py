@@ -388,6 +388,28 @@ class CreateView(exp.Expression):
     }
 
 
+class CreateMaterializedView(exp.Expression):
+    """``CREATE MATERIALIZED VIEW v COMMENT 'x' FRESHNESS 1 MINUTE AS SELECT …`` (``comment``:
+    literal; ``freshness``: duration). The meta ``query_start`` is the offset of the query in the
+    text."""
+
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "replace": False,
+        "exists": False,
+        "comment": False,
+        "freshness": False,
+        "query": True,
+    }
+
+
+class RefreshView(exp.Expression):
+    """``REFRESH MATERIALIZED VIEW v FULL EVERY 1 MINUTE`` (``this``: exp.Table; ``every``:
+    duration)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "full": False, "every": False}
+
+
 class CreateTable(exp.Expression):
     """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``. ``LOCATION 'x'``
     becomes the option path."""
@@ -460,14 +482,14 @@ class UseDatabase(exp.Expression):
 
 
 class DescribeObject(exp.Expression):
-    """``DESCRIBE name`` (``this``: exp.Table)."""
+    """``DESCRIBE name`` (``this``: exp.Table; ``materialized``: DESCRIBE MATERIALIZED VIEW)."""
 
-    arg_types: ClassVar[Args] = {"this": True}
+    arg_types: ClassVar[Args] = {"this": True, "materialized": False}
 
 
 class DropObject(exp.Expression):
-    """``DROP STREAM IF EXISTS s`` (``kind``: STREAM, VIEW, TABLE or CONSTANT; ``this``:
-    exp.Table).
+    """``DROP STREAM IF EXISTS s`` (``kind``: STREAM, VIEW, MATERIALIZED VIEW, TABLE or
+    CONSTANT; ``this``: exp.Table).
     """
 
     arg_types: ClassVar[Args] = {"this": True, "kind": True, "exists": False}
@@ -482,6 +504,8 @@ class StopQuery(exp.Expression):
 STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
     CreateStream,
     CreateView,
+    CreateMaterializedView,
+    RefreshView,
     CreateTable,
     CreateConstant,
     InsertInto,

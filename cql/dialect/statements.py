@@ -23,6 +23,7 @@ SHOWN = (
     "DATABASES",
     "SCHEMAS",
     "VIEWS",
+    "MATERIALIZED VIEWS",
     "FUNCTIONS",
     "CONSTANTS",
     "SETTINGS",
@@ -44,6 +45,7 @@ STATEMENTS = (
     "DECLARE",
     "EXECUTE",
     "STOP",
+    "REFRESH",
     "USE",
     "ISTREAM",
     "DSTREAM",
@@ -53,7 +55,6 @@ _FOREIGN = frozenset(
     words(
         "ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY DELETE DETACH "
         "EXPORT GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PRAGMA PREPARE "
-        "REFRESH "
         "RENAME REPAIR REPLACE REVOKE ROLLBACK TRANSFORM TRUNCATE UNCACHE UNLOCK UPDATE VACUUM"
     )
 )
@@ -233,7 +234,7 @@ class CqlParser(CreateParser):
             self.refuse(f"there is no SHOW {self._curr.text.upper()}", hint="DESCRIBE name")
         what = self.one_of(SHOWN, "SHOW")
         place = None
-        if what in ("TABLES", "DATABASES", "SCHEMAS") and (
+        if what in ("TABLES", "MATERIALIZED VIEWS", "DATABASES", "SCHEMAS") and (
             self._match(TokenType.IN) or self._match(TokenType.FROM)
         ):
             place = self.object_name("the name of a database")
@@ -255,6 +256,9 @@ class CqlParser(CreateParser):
         return nodes.UseDatabase(this=self.object_name("the name of a database"))
 
     def describe(self) -> exp.Expr:
+        if self.accept("MATERIALIZED", "VIEW"):
+            name = self.object_name("the name of the materialized view")
+            return nodes.DescribeObject(this=name, materialized=True)
         for word in ("STREAM", "TABLE", "VIEW", "EXTENDED"):
             if self.word_is(word) and self._next:
                 if self._next.token_type != TokenType.DOT:
@@ -263,12 +267,25 @@ class CqlParser(CreateParser):
         return nodes.DescribeObject(this=self.object_name("a name to describe"))
 
     def drop(self) -> exp.Expr:
-        if self.word_is("MATERIALIZED", "VIEW"):
-            self._advance()
-        kind = self.one_of(KINDS, "DROP")
+        materialized = self.accept("MATERIALIZED", "VIEW")
+        kind = "MATERIALIZED VIEW" if materialized else self.one_of(KINDS, "DROP")
         exists = self._if("IF", "EXISTS")
         name = self.object_name(f"the name of the {kind.lower()}")
         return nodes.DropObject(this=name, kind=kind, exists=exists or None)
+
+    def refresh(self) -> exp.Expr:
+        if self.word_is("TABLE") or self.word_is("FUNCTION"):
+            self.refuse(
+                f"{self._prev.text!r} is not a statement of this dialect",
+                self._prev,
+                "CREATE MATERIALIZED VIEW makes one; each query looks at the files of tables anew",
+            )
+        whole = "REFRESH MATERIALIZED VIEW v"
+        self.require("MATERIALIZED", "VIEW", after="REFRESH", whole=whole)
+        name = self.object_name("the name of the materialized view")
+        full = self.accept("FULL") or None
+        every = self.parse_duration("EVERY") if self.accept("EVERY") else None
+        return nodes.RefreshView(this=name, full=full, every=every)
 
     def stop(self) -> exp.Expr:
         self.require("QUERY", after="STOP", whole="STOP QUERY q1")
@@ -307,5 +324,6 @@ _READERS: dict[str, Callable[[CqlParser], exp.Expr]] = {
     "DECLARE": CqlParser.declare,
     "EXECUTE": CqlParser.execute,
     "STOP": CqlParser.stop,
+    "REFRESH": CqlParser.refresh,
     "USE": CqlParser.use,
 }

@@ -19,6 +19,7 @@ _VALUE = "write the value in each INSERT: coalesce(x, 5) fills a NULL"
 _FILTER = "a filter of the query that is inserted does the same: WHERE x > 0"
 _COMPUTED = "the query that is inserted can compute it"
 _KEYS = "leave it out: no key is enforced"
+_PLAIN_FILES = "leave it out: the rows are in plain files, which every refresh adds to"
 _DISTINCT = "SELECT DISTINCT keeps one row of several that are equal"
 
 #: Clauses of a query. The parser could read the first word as the alias of a FROM item.
@@ -69,6 +70,21 @@ OF_TABLE: Clauses = {
     ("STORED", "AS"): "USING parquet OPTIONS (path 'folder') makes a table of files",
     ("COMMENT",): "a column takes one: k INT COMMENT 'text'",
     ("LIKE",): "CREATE TABLE t AS SELECT * FROM u LIMIT 0 takes the columns of u",
+}
+
+#: Clauses after the name of a materialized view.
+OF_MATERIALIZED_VIEW: Clauses = {
+    ("(",): "name the columns in the query: SELECT a AS b",
+    ("PARTITIONED", "BY"): _PLAIN_FILES,
+    ("PARTITIONED", "ON"): _PLAIN_FILES,
+    ("CLUSTER", "BY"): _PLAIN_FILES,
+    ("CLUSTERED", "BY"): _PLAIN_FILES,
+    ("TBLPROPERTIES",): "ALTER TABLE … SET TBLPROPERTIES in Spark",
+    ("USING",): "leave it out: a materialized view is a table of Parquet files",
+    ("WITH",): "leave it out: a materialized view is a table of Parquet files",
+    ("LOCATION",): "leave it out: Spark chooses the folder",
+    ("SCHEDULE",): "FRESHNESS 1 HOUR, or REFRESH MATERIALIZED VIEW",
+    ("REFRESH",): "FRESHNESS 1 HOUR, or REFRESH MATERIALIZED VIEW",
 }
 
 #: Clauses after SET or RESET.

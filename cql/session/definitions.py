@@ -58,14 +58,14 @@ class Definitions:
                 hint="FROM TABLE t, USING csv OPTIONS (path '…'), WITH ('connector' = …), or a list"
                 " of columns, for rows that INSERT and session.push give",
             )
-        if self._taken(bound, "stream"):
+        if self.is_taken(bound, "stream"):
             return done(f"stream {'.'.join(bound.name)} exists already")
         self.catalog.create_stream(bound.name, definition, replace=bound.replace)
         return done(f"stream {'.'.join(bound.name)} created")
 
     def create_view(self, bound: st.CreateView) -> Result:
         kind, name = bound.definition.kind, ".".join(bound.name)
-        if self._taken(bound, kind):
+        if self.is_taken(bound, kind):
             return done(f"{kind} {name} exists already")
         self._forget(bound.name)
         table = self.views if kind == "view" else self.streams
@@ -77,7 +77,7 @@ class Definitions:
         from cql.planner.nodes import statements as st
 
         name = ".".join(bound.name)
-        if self._taken(bound, "table"):
+        if self.is_taken(bound, "table"):
             return done(f"table {name} exists already")
         if bound.replace and (kind := self.kind_of(bound.name)) not in (None, "table"):
             raise BindError(
@@ -118,7 +118,11 @@ class Definitions:
         self.constants[bound.name] = bound.value
         return done(f"constant {bound.name} created")
 
-    def _taken(self, bound: st.CreateStream | st.CreateView | st.CreateTable, kind: str) -> bool:
+    def is_taken(
+        self,
+        bound: st.CreateStream | st.CreateView | st.CreateMaterializedView | st.CreateTable,
+        kind: str,
+    ) -> bool:
         """Whether IF NOT EXISTS makes the statement do nothing; BindError if the name is taken."""
         what = self.kind_of(bound.name)
         if what is None or bound.replace:

@@ -63,6 +63,6 @@ def _outermost(tree: exp.Expression) -> exp.Expression | None:
     from cql.dialect import nodes
 
     node: Any = tree.this if isinstance(tree, nodes.Explain) else tree
-    if isinstance(node, nodes.InsertInto | nodes.CreateTable):
+    if isinstance(node, nodes.InsertInto | nodes.CreateTable | nodes.CreateMaterializedView):
         node = node.args.get("query")
     return nodes.first_select(node)

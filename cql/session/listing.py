@@ -34,6 +34,9 @@ def show(session: Session, bound: st.Show) -> Result:
         case "databases" | "schemas":
             columns = ("database",)
             rows = [(name,) for name in session._catalog.databases(bound.place, bound.pos)]
+        case "materialized views":
+            columns = ("view", "query", "freshness", "refreshed")
+            rows = session._listed_views(bound.place, bound.pos)
         case "views":
             columns, rows = ("view", "query"), _views(session)
         case "queries":
@@ -61,7 +64,9 @@ def settings(current: Settings, name: str | None) -> Result:
 
 
 def describe(session: Session, bound: st.Describe) -> Result:
-    """DESCRIBE name: one row per column."""
+    """DESCRIBE name: one row per column. DESCRIBE MATERIALIZED VIEW name: one row per property."""
+    if bound.materialized:
+        return session._views(bound.name, bound.pos).describe(bound)
     name = ".".join(bound.name)
     schema = session._schema_of(bound.name)
     if schema is None:

@@ -17,10 +17,11 @@ from cql.catalog.catalogs import Catalogs
 from cql.catalog.files.tables import table_format
 from cql.catalog.spark.known_tables import is_unknown
 from cql.catalog.spark.known_tables import names as registered
-from cql.errors import CatalogError
+from cql.errors import CatalogError, NotSupportedError
 from cql.planner.nodes.catalog import Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:
+    from cql.catalog.spark.catalog import SparkCatalog
     from cql.catalog.spark.session import Session as SparkSession
     from cql.errors import Position
     from cql.executor.protocols import Sink
@@ -138,6 +139,24 @@ class SessionCatalog(Catalogs):
                 hint="cql.connect(spark) gives it one",
             )
         return found.session()
+
+    def views(self, name: Name, pos: Position | None, *, create: bool = False) -> SparkCatalog:
+        """Spark's catalog, for statements about the materialized view ``name``. Raises
+        NotSupportedError if the name cannot be Spark's."""
+        from cql.catalog.spark.catalog import SparkCatalog
+
+        dotted = ".".join(name)
+        short = self._is_short(name) and (create or not self.spark_started)
+        found = None if short or self._start is None else self.spark
+        if not isinstance(found, SparkCatalog):
+            raise NotSupportedError(
+                f"MATERIALIZED VIEW {dotted} outside of Spark's catalog is not supported",
+                position=pos,
+                hint="cql.connect(spark) gives the session a catalog; CREATE VIEW names the query"
+                if self._start is None
+                else f"name it with a database: default.{dotted}; CREATE VIEW names the query",
+            )
+        return found
 
     def _in_memory(self, name: Name) -> bool:
         return self._start is None or self._is_short(name)

@@ -48,6 +48,7 @@ from cql.session.hints import HINT, hinted, refuse_run_hints
 from cql.session.pushing import Pushing
 from cql.session.pyspark_names import pyspark_names
 from cql.session.registering import Registering
+from cql.session.viewing import Viewing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkDataFrame
@@ -90,7 +91,7 @@ def connect(spark: Any = None, *, functions: Functions | None = None, **settings
 
 
 @pyspark_names
-class Session(Registering, Pushing):
+class Session(Registering, Pushing, Viewing):
     """A session, made by ``connect``; as a context manager, closes itself on exit.
 
     Any thread may call its methods. ``on_notice`` receives the text of each notice once; by
@@ -256,6 +257,8 @@ class Session(Registering, Pushing):
             functions=dict(self._functions),
         )
         bound = bind(tree, self._catalog, context)
+        if member:
+            self._freshen(context)
         start = tree.meta.get("text_start", 0)
         own = text[start : tree.meta.get("text_end", len(text))].strip()
         self._notify(context)
@@ -280,6 +283,10 @@ class Session(Registering, Pushing):
                 return self._definitions.create_stream(bound)
             case st.CreateView():
                 return self._definitions.create_view(bound)
+            case st.CreateMaterializedView():
+                return self._create_materialized_view(bound, origin)
+            case st.RefreshView():
+                return self._refresh_view(bound, origin)
             case st.CreateTable():
                 if bound.replace:
                     self._not_written(bound.name, bound.pos)
@@ -355,21 +362,19 @@ class Session(Registering, Pushing):
         return query
 
     def _prepared(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> PreparedQuery:
-        return prepare(
-            bound,
-            origin,
-            self._catalog,
-            self._make_run,
-            inserts=inserts,
-            frame_plan=self._make_frame,
-        )
+        def run(plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
+            self._freshen(origin.context)
+            return self._make_run(plan, settings, job)
 
-    def _make_frame(self, plan: PhysicalPlan, job: Job) -> tuple[Run, SparkDataFrame]:
-        from cql.spark.run.result_frame import FrameRun
+        def frame(plan: PhysicalPlan, job: Job) -> tuple[Run, SparkDataFrame]:
+            from cql.spark.run.result_frame import FrameRun
 
-        run = FrameRun(plan, job)
-        run.on_notice = self._notice
-        return run, run.frame()
+            self._freshen(origin.context)
+            made = FrameRun(plan, job)
+            made.on_notice = self._notice
+            return made, made.frame()
+
+        return prepare(bound, origin, self._catalog, run, inserts=inserts, frame_plan=frame)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings, job: Callable[[], Job]) -> Run:
         WATCH.report_to(self._notice_compiling)
@@ -450,6 +455,8 @@ class Session(Registering, Pushing):
                 return explained(self._find_run(bound.query, bound.pos)._explain_run())
             return explained(self._find_query(bound.query, bound.pos).explain(bound.mode))
         inner = bound.statement
+        if isinstance(inner, st.RefreshView):
+            return self._explain_refresh(inner, bound.mode, bound.pos)
         if not isinstance(inner, st.Query | st.Insert):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
         if bound.mode == "logical":

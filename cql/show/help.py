@@ -157,11 +157,21 @@ and windows that differ in their lengths only share their panes.""",
         """
   CREATE [OR REPLACE] VIEW name AS SELECT …      expanded wherever the name is used
   CREATE STREAM name AS SELECT …                 the same, as a stream with its own window_time
-  DROP VIEW name""",
+  DROP VIEW name
+
+A materialized view is a table of Spark that holds the rows of a query. REFRESH adds what the tables
+of the query have gained; FRESHNESS refreshes before a SELECT that would read older rows.
+
+  CREATE [OR REPLACE] MATERIALIZED VIEW db.name [COMMENT 'text'] [FRESHNESS 1 MINUTE] AS SELECT …
+  REFRESH MATERIALIZED VIEW db.name [FULL] [EVERY 1 MINUTE]
+  SHOW MATERIALIZED VIEWS        DESCRIBE | DROP MATERIALIZED VIEW db.name""",
         (
             "CREATE VIEW late_flights AS SELECT ts, origin, dep_delay FROM flights\n"
             "WHERE dep_delay > 60",
             "SELECT origin, count(*) FROM late_flights [RANGE 1 day SLIDE 1 hour] GROUP BY origin",
+            "CREATE MATERIALIZED VIEW nyc.delays FRESHNESS 5 MINUTES AS\n"
+            "SELECT origin, count(*) AS n\n"
+            "FROM nyc.flights [RANGE 1 day SLIDE 1 day] GROUP BY origin",
         ),
     ),
     Page(
@@ -184,6 +194,7 @@ From Python: query.explain('physical').""",
         "what there is",
         """
   SHOW STREAMS | TABLES | VIEWS | QUERIES | FUNCTIONS | SETTINGS | CONSTANTS [LIKE 'pattern']
+  SHOW MATERIALIZED VIEWS     (also: IN db)
   DESCRIBE name               columns, order, watermark (also: \\d name)
   SHOW LATE | BAD ROWS [q1]   the ledgers of the latest query, or of the one that is named
   STOP QUERY q1               ends a query that runs in the background""",
@@ -353,6 +364,9 @@ _ALIASES = {
     "CREATE TABLE": "INSERT",
     "CREATE STREAM": "STREAM",
     "CREATE VIEW": "VIEW",
+    "MATERIALIZED": "VIEW",
+    "MATERIALIZED VIEW": "VIEW",
+    "REFRESH": "VIEW",
     "DESCRIBE": "SHOW",
     "STOP": "SHOW",
     "QUERIES": "SHOW",

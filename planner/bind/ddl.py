@@ -34,6 +34,7 @@ from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import Logical, Project
 from cql.planner.nodes.statements import (
     CreateConstant,
+    CreateMaterializedView,
     CreateStream,
     CreateTable,
     CreateView,
@@ -303,6 +304,23 @@ def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progres
 
 def create_view(binder: Binder, node: nodes.CreateView) -> CreateView:
     return _named(binder, node, "view", tuple(c.name for c in node.expressions))
+
+
+def create_materialized_view(
+    binder: Binder, node: nodes.CreateMaterializedView, query: Query
+) -> CreateMaterializedView:
+    check_names(binder, query.schema, node.args["query"])
+    comment = node.args.get("comment")
+    return CreateMaterializedView(
+        name_of(node.this),
+        query,
+        int(node.meta["query_start"]),
+        None if comment is None else comment.name,
+        watermark.elapsed(binder, node.args.get("freshness"), "FRESHNESS", zero=True),
+        bool(node.args.get("exists")),
+        bool(node.args.get("replace")),
+        binder.pos(node.this),
+    )
 
 
 def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) -> CreateView:

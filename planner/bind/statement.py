@@ -23,6 +23,7 @@ from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind.late_output import late_output, late_target
 from cql.planner.bind.query import bind_outermost, bind_query
+from cql.planner.bind.relations import watermark
 from cql.planner.bind.relations.from_clause import name_of, unknown_relation
 from cql.planner.nodes.catalog import Relations
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
@@ -34,6 +35,7 @@ from cql.planner.nodes.statements import (
     Insert,
     Name,
     Query,
+    RefreshView,
     Reset,
     Set,
     Show,
@@ -82,6 +84,14 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return ddl.create_stream(binder, node)
         case nodes.CreateView():
             return ddl.create_view(binder, node)
+        case nodes.CreateMaterializedView():
+            return ddl.create_materialized_view(
+                binder, node, _query(binder, node.args["query"], name_of(node.this))
+            )
+        case nodes.RefreshView():
+            every = watermark.elapsed(binder, node.args.get("every"), "EVERY")
+            full = bool(node.args.get("full"))
+            return RefreshView(name_of(node.this), full, binder.pos(node.this), every)
         case nodes.CreateTable():
             inner = node.args.get("query")
             query = _query(binder, inner, name_of(node.this)) if inner else None
@@ -114,7 +124,8 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.UseDatabase():
             return Use(name_of(node.this), binder.pos(node.this))
         case nodes.DescribeObject():
-            return Describe(name_of(node.this), binder.pos(node.this))
+            materialized = bool(node.args.get("materialized"))
+            return Describe(name_of(node.this), binder.pos(node.this), materialized)
         case nodes.StopQuery():
             return StopQuery(node.this.name, binder.pos(node.this))
     raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)

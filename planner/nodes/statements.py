@@ -104,6 +104,32 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateMaterializedView:
+    """CREATE MATERIALIZED VIEW: a table with the rows of ``query``, whose text begins at the offset
+    ``begin`` of the whole text. ``freshness`` is a number of microseconds."""
+
+    name: Name
+    query: Query
+    begin: int
+    comment: str | None = None
+    freshness: int | None = None
+    if_not_exists: bool = False
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshView:
+    """REFRESH MATERIALIZED VIEW ``name``; ``full``: computes all rows anew. ``every``: again and
+    again in the background, so many microseconds apart."""
+
+    name: Name
+    full: bool = False
+    pos: Position | None = field(default=None, compare=False)
+    every: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """CREATE TABLE; with ``query``, the statement inserts the query's rows. A table has either
     ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows."""
@@ -129,7 +155,7 @@ class CreateConstant:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """DROP ``name``; ``kind`` is stream, table, view or constant."""
+    """DROP ``name``; ``kind`` is stream, table, view, materialized view or constant."""
 
     kind: str
     name: Name
@@ -189,8 +215,11 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """DESCRIBE ``name``; ``materialized``: DESCRIBE MATERIALIZED VIEW."""
+
     name: Name
     pos: Position | None = field(default=None, compare=False)
+    materialized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +233,8 @@ Statement: TypeAlias = (
     | Insert
     | CreateStream
     | CreateView
+    | CreateMaterializedView
+    | RefreshView
     | CreateTable
     | CreateConstant
     | Drop

@@ -98,6 +98,7 @@ def test_spark_snippets(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 agree(page, block, runner.run(block))
     finally:
         with cql.connect() as session:
+            session.sql("DROP MATERIALIZED VIEW IF EXISTS default.busy")
             for stream in ("arrivals", "departures", "observations"):
                 session.sql(f"DROP STREAM IF EXISTS default.{stream}")
             for table in ("clicks", "views", "flights", "weather", "delays", "storms"):

@@ -22,7 +22,7 @@ LAYERS = (
     ("cql.planner",),
     ("cql.executor",),
     ("cql.catalog",),
-    ("cql.functions", "cql.query", "cql.session", "cql.show", "cql.spark"),
+    ("cql.functions", "cql.query", "cql.session", "cql.show", "cql.spark", "cql.views"),
     ("cql.repl", "cql.__main__", "cql.command"),
 )
 

@@ -79,8 +79,12 @@ class Files:
 
 def table_schema(session: SparkSession, name: str | Sequence[str]) -> pa.Schema:
     """The columns of any table or view; see ``to_arrow_loosely``."""
-    frame = frame_of(session, name)
-    with spark_call(session, f"reading the schema of {quoted(name)}"):
+    return schema_of(session, frame_of(session, name), quoted(name))
+
+
+def schema_of(session: SparkSession, frame: Any, name: str) -> pa.Schema:
+    """The columns of a DataFrame, which messages call ``name``; see ``to_arrow_loosely``."""
+    with spark_call(session, f"reading the schema of {name}"):
         schema = frame.schema
     return to_arrow_loosely(schema)
 
@@ -158,14 +162,30 @@ def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
 
 def file_relation(frame: Any) -> Any | None:
     """Spark's relation over files under a table's name; None for anything else, views included."""
+    plan = _logical_relation(frame)
+    if plan is None:
+        return None
+    relation = plan.relation()
+    return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
+
+
+def property_of(session: SparkSession, frame: Any, key: str, name: str) -> str | None:
+    """A property of the table of files under a table's name; None without it."""
+    with spark_call(session, f"looking up the properties of {name}"):
+        plan = _logical_relation(frame)
+        entry = None if plan is None else plan.catalogTable()
+        if entry is None or not entry.isDefined():
+            return None
+        found = entry.get().properties().get(key)
+        return str(found.get()) if found.isDefined() else None
+
+
+def _logical_relation(frame: Any) -> Any | None:
     plan = frame._jdf.queryExecution().analyzed()
     # A Project above the files of a table is the one that fills its CHAR columns with blanks.
     while (kind := plan.nodeName()) in ("SubqueryAlias", "Project"):
         plan = plan.child()
-    if kind != "LogicalRelation":
-        return None
-    relation = plan.relation()
-    return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
+    return plan if kind == "LogicalRelation" else None
 
 
 def partition_schema(relation: Any) -> StructType:

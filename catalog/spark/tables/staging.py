@@ -4,6 +4,8 @@ Files are written in ``_staging-<uuid>`` (Spark, Hive and Arrow skip names that 
 Replacing ``_cql/epoch.json``, which lists the renames that publish an epoch, commits the epoch; the
 renames follow. The next writer that opens the folder finishes the renames that a crash left undone,
 so that no epoch stays half published. One rename (the usual case) is atomic for readers too.
+
+An epoch may also replace files: it lists the files to remove, which follows its renames.
 """
 
 from __future__ import annotations
@@ -18,23 +20,27 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cql.errors import CatalogError
 
 STAGING = "_staging-"
 _FOLDER = "_cql"
-_FORMAT = 1
+#: The formats of the record: epochs that only add files, and those that replace some or have notes.
+_FORMAT, _REPLACING = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The last committed epoch: its renames (from, to; below the table's folder unless absolute)
-    and its partitions, which the catalog must know."""
+    """The last committed epoch: its renames (from, to; below the table's folder unless absolute),
+    its partitions, which the catalog must know, and the files that it replaces (below the table's
+    folder). ``notes`` is JSON data of the writer about the table after this epoch."""
 
     number: int = 0
     moves: tuple[tuple[str, str], ...] = ()
     partitions: tuple[Mapping[str, str | None], ...] = field(default=())
+    removals: tuple[str, ...] = ()
+    notes: Mapping[str, Any] | None = None
 
 
 class Staging:
@@ -74,9 +80,11 @@ class Staging:
         number: int | None,
         moves: Sequence[tuple[Path, Path]],
         partitions: Sequence[Mapping[str, str | None]],
+        removals: Sequence[Path] = (),
+        notes: Mapping[str, Any] | None = None,
     ) -> tuple[Epoch, bool]:
-        """Publishes the renames as epoch ``number`` (default: the next). Returns the epoch, and
-        whether it is new.
+        """Publishes the renames as epoch ``number`` (default: the next), then removes the files
+        ``removals``. Returns the epoch, and whether it is new.
 
         An epoch that is committed already stays as it is.
         """
@@ -93,10 +101,16 @@ class Staging:
                 last.number + 1 if number is None else number,
                 tuple((self._relative(a), self._relative(b)) for a, b in moves),
                 tuple(partitions),
+                tuple(map(self._relative, removals)),
+                notes,
             )
-            _write(self.folder, epoch)
-            self.last = epoch
             self.unpublished = True
+            try:
+                _write(self.folder, epoch)
+            except BaseException:  # Ctrl-C, too
+                self.unpublished = _read(self.folder, self.table).number == epoch.number
+                raise
+            self.last = epoch
             self._publish(epoch)
             self.unpublished = False
             return epoch, True
@@ -149,6 +163,13 @@ class Staging:
             touched.add(new.parent)
         for parent in touched:
             sync_folder(parent)
+        for removed in epoch.removals:
+            path = self.folder / removed
+            with contextlib.suppress(FileNotFoundError):  # removed before a crash
+                os.unlink(path)
+            if path.parent != self.folder:
+                with contextlib.suppress(OSError):  # other files are in it
+                    os.rmdir(path.parent)
 
     def _make_folders(self, folder: Path) -> None:
         """Makes a folder below the table's folder, and its parents."""
@@ -229,6 +250,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def last_epoch(folder: Path, table: str) -> Epoch:
+    """The last committed epoch of a table's folder, which may not be published yet."""
+    with explained(table, folder):
+        return _read(folder, table)
+
+
 def _read(folder: Path, table: str) -> Epoch:
     file = folder / _FOLDER / "epoch.json"
     try:
@@ -237,12 +264,14 @@ def _read(folder: Path, table: str) -> Epoch:
         return Epoch()
     try:
         entry = json.loads(text)
-        if entry["format"] != _FORMAT:
-            raise ValueError(f"format {entry['format']}, known is {_FORMAT}")
+        if entry["format"] not in (_FORMAT, _REPLACING):
+            raise ValueError(f"format {entry['format']}, known are {_FORMAT} and {_REPLACING}")
         return Epoch(
             int(entry["epoch"]),
             tuple((str(a), str(b)) for a, b in entry["moves"]),
             tuple(dict(partition) for partition in entry["partitions"]),
+            tuple(map(str, entry.get("removals", ()))),
+            entry.get("notes"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CatalogError(
@@ -254,12 +283,15 @@ def _read(folder: Path, table: str) -> Epoch:
 def _write(folder: Path, epoch: Epoch) -> None:
     file = folder / _FOLDER / "epoch.json"
     fresh = file.with_suffix(".new")
-    entry = {
+    entry: dict[str, Any] = {
         "format": _FORMAT,
         "epoch": epoch.number,
         "moves": [list(move) for move in epoch.moves],
         "partitions": [dict(partition) for partition in epoch.partitions],
     }
+    if epoch.removals or epoch.notes is not None:
+        # A version that does not know these entries must not publish the epoch without them.
+        entry |= {"format": _REPLACING, "removals": list(epoch.removals), "notes": epoch.notes}
     with fresh.open("w", encoding="utf-8") as out:
         json.dump(entry, out)
         out.flush()

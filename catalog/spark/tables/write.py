@@ -119,7 +119,7 @@ class EpochWriter:
         if not registry.ensure(session, table):
             if not create:
                 raise spark_table.missing(session, table, registry.names(session))
-            _create(session, self._name, schema)
+            create_table(session, self._name, schema)
         self._target = _target(session, table, self._table)
         self._plans: dict[pa.Schema, list[int | None]] = {}
         self._plan(schema)
@@ -406,7 +406,14 @@ class EpochWriter:
             self._session.catalog.refreshByPath(str(self._target.folder))
 
 
-def _create(session: SparkSession, full: tuple[str, ...], schema: pa.Schema) -> None:
+def create_table(
+    session: SparkSession,
+    full: tuple[str, ...],
+    schema: pa.Schema,
+    properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+) -> None:
+    """Makes an empty table whose epochs are files or folders of one folder."""
     folder = spark_table.default_location(session, full)
     table = quoted(full)
     with explained(table, folder):
@@ -431,7 +438,8 @@ def _create(session: SparkSession, full: tuple[str, ...], schema: pa.Schema) -> 
         location=str(folder),
         options={RECURSIVE: "true"},
         # else Spark takes a table with a folder for an external one, whose files DROP leaves behind
-        properties={"is_managed_location": "true"},
+        properties={"is_managed_location": "true", **(properties or {})},
+        comment=comment,
     )
     try:
         spark_table.create(session, made)

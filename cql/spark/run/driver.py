@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,20 @@ WAVE = 4
 
 
 class SparkRun:
-    """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows)."""
+    """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows), or in ``given``
+    ones without a shuffle."""
 
-    def __init__(self, plan: PhysicalPlan, job: Job, tasks: int = 0) -> None:
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        job: Job,
+        tasks: int = 0,
+        given: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self.on_notice: Callable[[str], None] = lambda message: None
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
-        self._tasks = TaskRdd(plan, job, tasks)
+        self._tasks = TaskRdd(plan, job, tasks, given)
         self._shared = self._tasks.shared
         self._reports: list[dict[str, Any]] = []
         self._group = f"cql-{uuid.uuid4()}"

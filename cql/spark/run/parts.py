@@ -29,8 +29,9 @@ _POINTS = 8
 @dataclass(frozen=True, slots=True)
 class Input:
     """A table that a query reads under ``name``: its row groups, and the watermark state before
-    each. ``scanned`` is the number of row groups whose times had to be read, because their
-    statistics do not tell the state behind them. ``broadcast``: each task reads the whole table."""
+    each and behind all (``end``). ``scanned`` is the number of row groups whose times had to be
+    read, because their statistics do not tell the state behind them. ``broadcast``: each task reads
+    the whole table."""
 
     name: Name
     relation: Relation
@@ -38,6 +39,7 @@ class Input:
     groups: tuple[Group, ...]
     states: tuple[tuple[int, ...], ...]
     scanned: int = 0
+    end: tuple[int, ...] = ()
     broadcast: bool = False
 
     @property
@@ -96,7 +98,8 @@ def input_of(name: Name, source: SourceExec, files: Files) -> Input:
             continue
         groups.append(_scanned(files, group, progress.column, watermarks))
         scanned += 1
-    return Input(name, relation, files, tuple(groups), tuple(states), scanned)
+    end = tuple(watermarks.state)
+    return Input(name, relation, files, tuple(groups), tuple(states), scanned, end)
 
 
 def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -> Group:

@@ -31,19 +31,26 @@ Frames: TypeAlias = Mapping[Name, tuple[SourceExec, Any]]
 
 
 class TaskRdd:
-    """The RDD of what the tasks of a plan send, in ``tasks`` tasks (0: by the number of rows).
+    """The RDD of what the tasks of a plan send, in ``tasks`` tasks (0: by the number of rows), or
+    in the ``given`` tasks without a shuffle.
 
     ``splitting`` and ``running`` are the numbers of tasks that split rows by key, and that run the
     query; ``groups_read`` counts for each input the row groups that the tasks read."""
 
-    def __init__(self, plan: PhysicalPlan, job: Job, tasks: int) -> None:
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        job: Job,
+        tasks: int,
+        given: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self.shared = TaskPlan(plan, job)
         self.inputs: list[Input] = []
         self.frames: list[FrameInput] = []
         self.groups_read: dict[Name, int] = {}
         self.session: Any = None
         self.splitting = self.running = 0
-        self._job, self._tasks = job, tasks
+        self._job, self._tasks, self._given = job, tasks, given
         self._looked_up: dict[Name, Pieces] = {}
 
     def make(self, on_notice: Callable[[str], None], *, timed: bool) -> Any:
@@ -60,6 +67,8 @@ class TaskRdd:
                 raise _no_files(next(iter(frames.values()))[0])
             placed = ByKey(columns)
         ship(self.session.sparkContext)
+        if self._given is not None:
+            return self._without_shuffle(self._given, timed=timed)
         if isinstance(placed, ByKey):
             return self._by_key(placed.columns, frames, timed=timed)
         if not isinstance(placed, ByTime):

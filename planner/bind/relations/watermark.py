@@ -180,6 +180,13 @@ def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
     return None if clause is None else _elapsed(binder, clause.this, "IDLE AFTER")
 
 
+def elapsed(
+    binder: Binder, length: exp.Expr | None, what: str, *, zero: bool = False
+) -> int | None:
+    """The microseconds of the clause ``what`` of a materialized view, or None."""
+    return None if length is None else _elapsed(binder, length, what, zero=zero)
+
+
 def heartbeat(
     binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
 ) -> Heartbeat | None:

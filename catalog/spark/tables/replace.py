@@ -1,0 +1,121 @@
+"""Epochs that replace rows: a table some of whose files the next epoch removes.
+
+Each epoch is one folder of files. The files behind ``cut`` hold rows that a later epoch replaces.
+One record commits the new files, the removal of the old ones, and notes about both. To readers the
+new files come first: between the two they may see rows of both.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.staging import explained, gone, last_epoch, sync_folder
+from cql.catalog.spark.tables.write import EpochWriter
+from cql.errors import CatalogError
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A published epoch: its number, the rows in front of ``cut`` and behind it, and the number of
+    files that it removed."""
+
+    epoch: int
+    kept_rows: int
+    open_rows: int
+    removed: int
+
+
+class ReplacingWriter(EpochWriter):
+    """Writes epochs of a table that the engine made. Opening it publishes an epoch that a crash has
+    left half published."""
+
+    def __init__(self, session: SparkSession, table: Sequence[str], schema: pa.Schema) -> None:
+        super().__init__(session, table, schema)
+        self._kept: tuple[int, int] | None = None
+        self.number = self._staging.last.number
+        self.notes: Mapping[str, Any] | None = self._staging.last.notes
+
+    @property
+    def files(self) -> list[str]:
+        """The files that readers see, by their paths in the table's folder."""
+        folder = self._target.folder
+        found = (path.relative_to(folder) for path in folder.rglob("*.parquet"))
+        return sorted(
+            str(path) for path in found if not any(p.startswith(("_", ".")) for p in path.parts)
+        )
+
+    def cut(self) -> None:
+        """The rows that follow go into files of their own."""
+        self._finish_all()
+        self._kept = len(self._done), self._rows
+
+    def replace(self, removed: Sequence[str], notes: Mapping[str, Any]) -> Replaced | None:
+        """Publishes the rows as the epoch behind the one that the writer found, and removes files.
+        ``notes`` get the files behind ``cut`` as ``open``. Returns None, and publishes nothing, if
+        another writer has published that epoch meanwhile."""
+        try:
+            self._finish_all()
+            self._check_there()
+            files, kept_rows = self._kept or (len(self._done), self._rows)
+            folder = self._target.folder
+            name = f"epoch-{self.number + 1:010d}-{uuid.uuid4().hex[:12]}"
+            moves: list[tuple[Path, Path]] = []
+            if self._done:
+                staged = self._done[0][1].parent
+                moves = [(staged, folder / name)]
+                with explained(self._table, staged):
+                    sync_folder(staged)
+            opened = [f"{name}/{path.name}" for _, path in self._done[files:]]
+            committed, new = self._staging.commit(
+                self.number + 1,
+                moves,
+                (),
+                [folder / file for file in removed],
+                {**notes, "open": opened},
+            )
+            if not new:
+                return None
+            made = Replaced(committed.number, kept_rows, self._rows - kept_rows, len(removed))
+            try:
+                self._refresh()
+            except CatalogError as error:
+                if not spark_table.exists(self._session, self._name):
+                    self._staging.withdraw(committed)
+                    raise gone(self._table, folder) from error
+                raise
+            return made
+        finally:
+            self._kept = None
+            self.abort()
+
+    def keep(self, notes: Mapping[str, Any]) -> bool:
+        """Publishes an epoch of other notes and the same rows; False if another writer has
+        published that epoch meanwhile."""
+        self._check_there()
+        _, new = self._staging.commit(self.number + 1, (), (), (), notes)
+        return new
+
+    def _finish_all(self) -> None:
+        with explained(self._table, self._target.folder):
+            for values in list(self._open):
+                self._finish(values)
+
+
+def notes_of(session: SparkSession, table: Sequence[str]) -> tuple[Mapping[str, Any] | None, bool]:
+    """The notes of a table's last epoch (None without any), and whether all of it is published."""
+    location = spark_table.load(session, table).location
+    folder = None if location is None else spark_table.local_path(location)
+    if folder is None or not folder.is_dir():
+        return None, True
+    last = last_epoch(folder, ".".join(table))
+    waits = any((folder / source).exists() for source, _ in last.moves)
+    stays = any((folder / removed).exists() for removed in last.removals)
+    return last.notes, not (waits or stays)

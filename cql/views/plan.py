@@ -1,0 +1,181 @@
+"""The plan of a materialized view, and how a refresh of it can go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cql.base.model import Schema
+from cql.base.settings import Settings
+from cql.dialect import parse_one
+from cql.errors import BindError, NotSupportedError
+from cql.planner.bind.statement import bind
+from cql.planner.nodes import statements as st
+from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
+from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
+from cql.planner.nodes.plan_hash import plan_hash
+from cql.planner.nodes.statements import Name
+from cql.planner.placement.broadcast import tables
+from cql.planner.placement.scale_out import RUNTIME, Placement, Whole, placement
+from cql.query.prepared import Origin, RunPlan, prepare
+from cql.query.query import PreparedQuery
+from cql.session.hints import hinted
+
+if TYPE_CHECKING:
+    from cql.catalog.spark.catalog import SparkCatalog, SparkRelation
+    from cql.executor.protocols import Source
+    from cql.views.definition import Definition
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A relation without statistics, so that a plan stays the same while its table grows."""
+
+    base: SparkRelation
+
+    @property
+    def name(self) -> Name:
+        return self.base.name
+
+    @property
+    def kind(self) -> str:
+        return self.base.kind
+
+    @property
+    def schema(self) -> Schema:
+        return self.base.schema
+
+    @property
+    def stream(self) -> StreamSpec | None:
+        return self.base.stream
+
+    @property
+    def bounded(self) -> bool:
+        return self.base.bounded
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return self.base.unsupported
+
+    def has_default(self, column: str) -> bool:
+        return self.base.has_default(column)
+
+    def default(self, column: str) -> object:
+        return self.base.default(column)
+
+    def source(self) -> Source:
+        return self.base.source()
+
+
+class Bases:
+    """The relations that a definition names, as a catalog; with statistics only if ``measured``."""
+
+    def __init__(self, definition: Definition, spark: SparkCatalog, *, measured: bool) -> None:
+        self._names, self._spark, self._measured = definition.names, spark, measured
+        self.found: dict[Name, SparkRelation] = {}
+
+    def find(self, name: Name) -> Relation | None:
+        full = self._names.get(name)
+        if full is None:
+            return None
+        if name not in self.found:
+            relation = self._spark.find(full)
+            if relation is None:
+                raise BindError(
+                    f"there is no table or stream {'.'.join(full)} any more",
+                    hint="make it again, or DROP MATERIALIZED VIEW",
+                )
+            self.found[name] = replace(relation, name=name)
+        found = self.found[name]
+        return found if self._measured else Unmeasured(found)
+
+    def names(self) -> list[Name]:
+        return list(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """The plan of a view's query. ``bases`` are the relations that it reads, by their names in the
+    text; ``tasks`` is the number of tasks that share a refresh (0: by the number of rows)."""
+
+    prepared: PreparedQuery
+    placed: Placement
+    bases: Mapping[Name, SparkRelation]
+    tasks: int = 1
+
+    @property
+    def plan(self) -> PhysicalPlan:
+        return self.prepared.plan
+
+    @property
+    def hash(self) -> str:
+        return plan_hash(self.plan.root)
+
+    @property
+    def why_whole(self) -> str | None:
+        """The reason why every refresh computes all rows; None for a view that only adds rows."""
+        if isinstance(self.placed, Whole):
+            return self.placed.why
+        for source in tables(self.plan.root):
+            return f"rows are looked up in {source.name}"
+        return _mixed_uses(self.sources)
+
+    @property
+    def sources(self) -> list[SourceExec]:
+        return list(sources(self.plan.root))
+
+    def name_of(self, source: SourceExec) -> Name:
+        """The name of a source in the text."""
+        wanted = source.relation.name
+        return next(name for name, base in self.bases.items() if base.name == wanted)
+
+
+def _mixed_uses(found: list[SourceExec]) -> str | None:
+    first: dict[Name, SourceExec] = {}
+    for source in found:
+        known = first.setdefault(source.relation.name, source)
+        if known.relation.stream != source.relation.stream:
+            return f"the query reads {source.name} with two watermarks"
+    return None
+
+
+def view_plan(
+    definition: Definition, spark: SparkCatalog, settings: Settings, run_plan: RunPlan
+) -> ViewPlan:
+    """Binds and plans a definition anew. Raises NotSupportedError for a result that no table can
+    hold."""
+    made = _planned(definition, spark, settings, run_plan, measured=False)
+    if made.why_whole is not None:
+        made = _planned(definition, spark, settings, run_plan, measured=True)
+    return made
+
+
+def _planned(
+    definition: Definition,
+    spark: SparkCatalog,
+    settings: Settings,
+    run_plan: RunPlan,
+    *,
+    measured: bool,
+) -> ViewPlan:
+    tree = parse_one(definition.text)
+    context = definition.context(settings)
+    context.settings = hinted(tree, context.settings)
+    bases = Bases(definition, spark, measured=measured)
+    bound = bind(tree, bases, context)
+    assert isinstance(bound, st.Query)
+    origin = Origin(definition.text, definition.text, context)
+    prepared = prepare(bound, origin, None, run_plan)
+    if prepared.changelog or bound.emit_changes is not None:
+        raise NotSupportedError(
+            "a materialized view of a relation that changes is not supported",
+            position=bound.pos,
+            hint="a window with SLIDE, or ISTREAM(SELECT …), gives rows that stay",
+        )
+    tasks = settings.partitions if prepared.plan.runtime.name == RUNTIME else 1
+    return ViewPlan(prepared, placement(prepared.plan, "time"), bases.found, tasks)
