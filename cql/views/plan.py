@@ -13,11 +13,11 @@ from cql.errors import BindError, NotSupportedError
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
-from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
+from cql.planner.nodes.physical import OnTimeExec, PhysicalPlan, SourceExec, sources, walk
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.broadcast import tables
-from cql.planner.placement.scale_out import RUNTIME, Placement, Whole, placement
+from cql.planner.placement.scale_out import RUNTIME, ByTime, Placement, Whole, placement
 from cql.query.prepared import Origin, RunPlan, prepare
 from cql.query.query import PreparedQuery
 from cql.session.hints import hinted
@@ -124,6 +124,12 @@ class ViewPlan:
         for source in tables(self.plan.root):
             return f"rows are looked up in {source.name}"
         return _mixed_uses(self.sources)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a row depends on the rows before it: new files must be read behind all others."""
+        late = any(isinstance(node, OnTimeExec) for node in walk(self.plan.root))
+        return isinstance(self.placed, ByTime) or late
 
     @property
     def sources(self) -> list[SourceExec]:

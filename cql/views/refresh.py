@@ -126,7 +126,7 @@ def _new(
         return Changed(ANOTHER)
     if full:
         return Changed(FULL)
-    found = growth(known.bases, now.bases, behind=isinstance(made.placed, ByTime))
+    found = growth(known.bases, now.bases, behind=made.in_order)
     if isinstance(found, Changed):
         return found
     why = _why_whole(made, files)

@@ -30,6 +30,7 @@ TUMBLING = (
 )
 #: Queries whose refresh computes what new files change.
 GROWING = {
+    "rows in time": "SELECT k, v FROM {s} [RANGE 1 MINUTE]",
     "filter": "SELECT ts, k + 1 AS k, w FROM {s} WHERE v % 7 = 3",
     "tumbling": TUMBLING,
     "sliding": "SELECT k, max(v) AS m, w, window_start FROM {s} [RANGE 5 MINUTES SLIDE 1 MINUTE]"
@@ -55,7 +56,7 @@ GROWING = {
 WHOLE = {
     "sessions": "SELECT k, count(*) AS n FROM {s} [SESSION 30 SECONDS] GROUP BY k",
     "no window": "SELECT k, count(*) AS n FROM {t} GROUP BY k",
-    "a relation": "SELECT k, v FROM {s} [RANGE 1 MINUTE]",
+    "looked up": "SELECT a.k, b.v FROM {s} AS a JOIN {t} AS b ON a.k = b.v",
     "the last rows": "SELECT k, v FROM {s} ORDER BY v, ts, k LIMIT 10",
 }
 
