@@ -30,7 +30,7 @@ def rows_of(source: SourceExec, columns: Sequence[str]) -> Pieces:
                     position=source.pos,
                 )
             if block.batch.num_rows:
-                numbers = np.arange(rows, rows + block.batch.num_rows)
+                numbers = np.arange(block.batch.num_rows)
                 made.append((rows, stream_of([with_column(_plain(block.batch), NUMBER, numbers)])))
             rows += block.batch.num_rows
             if rows > BROADCAST_ROWS:

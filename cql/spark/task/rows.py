@@ -32,7 +32,8 @@ BEFORE, NUMBER = "\0before", "\0number"
 HIDDEN = (Field(BEFORE, BIGINT), Field(NUMBER, BIGINT))
 
 
-#: Arrow streams with the number of their first row, in the order of the rows.
+#: Arrow streams with the number of their first row, from which NUMBER counts, in the order of the
+#: rows.
 Pieces: TypeAlias = Sequence[tuple[int, bytes]]
 #: The rows of sources that are no tables of files, by their names in the text.
 LookedUp: TypeAlias = Mapping[Name, Pieces]
@@ -210,9 +211,16 @@ class PieceSource:
     def _slices(self, columns: Sequence[str]) -> Iterator[Slice]:
         for first, sent in self.pieces:
             for batch in pa.ipc.open_stream(sent):
-                rows = batch.select(list(columns))
+                rows = _numbered(batch, first).select(list(columns))
                 for start in range(0, rows.num_rows, MAX_ROWS):
                     yield Slice(first + start, rows.slice(start, MAX_ROWS))
+
+
+def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """The rows of a piece with their numbers in the table."""
+    numbers = rows.column(NUMBER).to_numpy().astype(np.int64) + first
+    at = rows.schema.get_field_index(NUMBER)
+    return rows.set_column(at, NUMBER, pa.array(numbers))
 
 
 def pieces_of(job: Job, pieces: LookedUp) -> dict[Name, Source]:

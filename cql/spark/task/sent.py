@@ -74,9 +74,10 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
         yield waiting
 
 
-def stream_of(batches: list[pa.RecordBatch]) -> bytes:
+def stream_of(batches: list[pa.RecordBatch], compression: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     made: bytes = sink.getvalue().to_pybytes()
