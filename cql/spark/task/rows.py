@@ -40,7 +40,7 @@ LookedUp: TypeAlias = Mapping[Name, Pieces]
 
 
 class Shipped(Protocol):
-    """Rows that Spark brings once to each executor (``pyspark.Broadcast``)."""
+    """Rows that Spark brings once to each executor (its ``Broadcast``)."""
 
     @property
     def value(self) -> LookedUp: ...
