@@ -149,6 +149,20 @@ def test_keys_of_each_type(spark: Any, tables: Tables, tmp_path: Path, name: str
     check(tables, f"SELECT a.k, b.v FROM {table} AS a JOIN {table} AS b ON a.k = b.k", (3,))
 
 
+def test_columns_in_another_case(tables: Tables) -> None:
+    tables.session.sql(
+        f"CREATE STREAM default.loud (TS TIMESTAMP, K BIGINT, V BIGINT) FROM TABLE"
+        f" {tables.table('few late')} ORDERED BY Ts WITHIN 2 SECONDS"
+    )
+    check(tables, "SELECT k, sum(v) AS s FROM default.loud [SESSION 20 SECONDS] GROUP BY k", (3,))
+    check(
+        tables,
+        "SELECT a.k FROM default.loud AS a JOIN default.loud AS b ON a.k = b.k AND"
+        " a.v - b.v = 30 AND a.ts BETWEEN b.ts AND b.ts + INTERVAL 9 SECONDS",
+        (3,),
+    )
+
+
 def test_keys_of_char_are_compared_without_padding(
     spark: Any, tables: Tables, tmp_path: Path
 ) -> None:

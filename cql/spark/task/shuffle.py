@@ -68,8 +68,9 @@ def split_rows(job: str, parts: int, tasks: Iterable[str]) -> Iterator[tuple[int
             relation, reading = job_from(job).relations[name], described["reading"]
             assert relation is not None
             source = PartSource(relation, Part.from_json(described["part"]))
-            hidden = [NUMBER] if reading["time"] is None else [BEFORE, NUMBER]
-            batches = (piece.batch for piece in source.slices([*reading["columns"], *hidden]))
+            names = [*reading["columns"], *([] if reading["time"] is None else [BEFORE]), NUMBER]
+            # A file may spell its columns in another case.
+            batches = (piece.batch.rename_columns(names) for piece in source.slices(names))
             yield from split(batches, name, reading, parts, source.counted.pop)
         except CqlError as error:
             yield 0, (ERROR, name, 0, error_to_json(error))
