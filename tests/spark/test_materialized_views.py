@@ -235,11 +235,12 @@ def test_partitioned_tables(spark: Any, session: Session, base: Callable[..., Ba
         " PARTITIONED BY (day)"
     )
     session.sql(
-        "CREATE STREAM default.days FROM TABLE default.parted"
+        "CREATE STREAM default.parted_days FROM TABLE default.parted"
         " WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
     )
     text = (
-        "SELECT day, count(*) AS n, window_end FROM default.days [RANGE 2 MINUTES SLIDE 1 MINUTE]"
+        "SELECT day, count(*) AS n, window_end FROM default.parted_days"
+        " [RANGE 2 MINUTES SLIDE 1 MINUTE]"
         " GROUP BY day"
     )
     try:
@@ -251,7 +252,7 @@ def test_partitioned_tables(spark: Any, session: Session, base: Callable[..., Ba
             check(session, text)
     finally:
         session.sql("DROP MATERIALIZED VIEW IF EXISTS default.v")
-        session.sql("DROP STREAM default.days")
+        session.sql("DROP STREAM default.parted_days")
         spark.sql("DROP TABLE default.parted")
 
 
