@@ -93,7 +93,7 @@ class QuerySource(DataSource):  # type: ignore[misc]
         except CqlError as error:
             raise _shown(error) from None
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's own name)
         raise NotSupportedError(
             "spark.readStream.format('cql') is not supported: a query gives the rows that its"
             " tables have",
@@ -104,7 +104,7 @@ class QuerySource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise _not_written("write.format('cql')")
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 (Spark's own name)
         raise _not_written("writeStream.format('cql')")
 
     def _planned(self) -> Planned:

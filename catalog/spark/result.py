@@ -54,7 +54,9 @@ class _Merged(AccumulatorParam):  # type: ignore[misc]
     def zero(self, value: dict[int, Any]) -> dict[int, Any]:
         return {}
 
-    def addInPlace(self, one: dict[int, Any], other: dict[int, Any]) -> dict[int, Any]:  # noqa: N802
+    def addInPlace(  # noqa: N802 (Spark's own name)
+        self, one: dict[int, Any], other: dict[int, Any]
+    ) -> dict[int, Any]:
         return {**one, **other}
 
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cql.base.model import Schema
 from cql.base.settings import Settings
 from cql.dialect import parse_one
 from cql.errors import BindError, NotSupportedError
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
-from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
+from cql.planner.nodes.catalog import Relation, Statistics
 from cql.planner.nodes.physical import OnTimeExec, PhysicalPlan, SourceExec, sources, walk
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.statements import Name
@@ -21,55 +20,11 @@ from cql.planner.placement.scale_out import RUNTIME, ByTime, Placement, Whole, p
 from cql.query.prepared import Origin, RunPlan, prepare
 from cql.query.query import PreparedQuery
 from cql.session.hints import hinted
+from cql.spark.job.job import TaskRelation
 
 if TYPE_CHECKING:
     from cql.catalog.spark.catalog import SparkCatalog, SparkRelation
-    from cql.executor.protocols import Source
     from cql.views.definition import Definition
-
-
-@dataclass(frozen=True, slots=True)
-class Unmeasured:
-    """A relation without statistics, so that a plan stays the same while its table grows."""
-
-    base: SparkRelation
-
-    @property
-    def name(self) -> Name:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return self.base.kind
-
-    @property
-    def schema(self) -> Schema:
-        return self.base.schema
-
-    @property
-    def stream(self) -> StreamSpec | None:
-        return self.base.stream
-
-    @property
-    def bounded(self) -> bool:
-        return self.base.bounded
-
-    @property
-    def statistics(self) -> Statistics:
-        return Statistics()
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
-
-    def source(self) -> Source:
-        return self.base.source()
 
 
 class Bases:
@@ -92,10 +47,24 @@ class Bases:
                 )
             self.found[name] = replace(relation, name=name)
         found = self.found[name]
-        return found if self._measured else Unmeasured(found)
+        return found if self._measured else _unmeasured(found)
 
     def names(self) -> list[Name]:
         return list(self._names)
+
+
+def _unmeasured(base: SparkRelation) -> TaskRelation:
+    """The relation without statistics, so that a plan stays the same while its table grows."""
+    return TaskRelation(
+        base.name,
+        base.kind,
+        base.schema,
+        base.stream,
+        base.bounded,
+        Statistics(),
+        base.unsupported,
+        data=base.source(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

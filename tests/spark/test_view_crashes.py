@@ -157,7 +157,9 @@ def test_a_killed_process(
     create(session, text)
     location = spark.sql("DESCRIBE TABLE EXTENDED default.v").collect()
     folder = Path(next(r.data_type for r in location if r.col_name == "Location")[5:])
-    (opened,) = staging.last_epoch(folder, "t").notes["open"]  # type: ignore[index]
+    notes = staging.last_epoch(folder, "t").notes
+    assert notes is not None
+    (opened,) = notes["open"]
     new = tmp_path / "new.parquet"
     pq.write_table(pq.read_table(folder / opened), new)
     killed = subprocess.run(

@@ -13,12 +13,12 @@ from cql.errors import NotSupportedError
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.by_key import columns_of
-from cql.planner.placement.scale_out import ByKey, ByTime, placement
+from cql.planner.placement.scale_out import ByKey, ByRows, ByTime, placement
 from cql.spark.job.job import Job
 from cql.spark.job.package import ship
 from cql.spark.run.frames import FrameInput, frame_input
 from cql.spark.run.looked_up import rows_of
-from cql.spark.run.parts import Input, by_key, by_rows, by_time, readings_of_a_row
+from cql.spark.run.parts import Input, by_key, readings_of_a_row
 from cql.spark.run.task_plan import TaskPlan, shared_rows, task_count
 from cql.spark.task.rows import Pieces
 from cql.spark.task.shuffle import run_part, split_rows
@@ -71,9 +71,10 @@ class TaskRdd:
             return self._without_shuffle(self._given, timed=timed)
         if isinstance(placed, ByKey):
             return self._by_key(placed.columns, frames, timed=timed)
-        if not isinstance(placed, ByTime):
-            return self._without_shuffle(list(by_rows(self.inputs, self._count)), timed=timed)
-        tasks = list(by_time(self.inputs, self.shared.reach(placed), placed, self._count))
+        assert isinstance(placed, ByRows | ByTime)
+        tasks = self.shared.tasks(self.inputs, placed, self._tasks)
+        if isinstance(placed, ByRows):
+            return self._without_shuffle(tasks, timed=timed)
         again = readings_of_a_row(self.inputs, tasks)
         if columns and again > WORTH_SHUFFLING:
             on_notice(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
+from cql.catalog.convert import pick
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.sources import DataSource
@@ -108,11 +109,10 @@ class PartSource:
         return spec.progress[0].column if spec is not None and spec.progress else None
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
-        wanted = Schema(
-            tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
-        )
+        what = f"table {self._part.files.table}"
+        wanted = Schema(pick(self.schema, columns, what))
         slices = Prefetch(self.slices(columns), "cql reading a part")
-        return SliceReader(slices, wanted, f"table {self._part.files.table}")
+        return SliceReader(slices, wanted, what)
 
     def slices(self, columns: Sequence[str]) -> Generator[Slice, None, None]:
         """The rows as they are stored: the ``columns``, of which the last ones may be BEFORE and
@@ -203,10 +203,9 @@ class PieceSource:
         return Statistics()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
-        wanted = Schema(
-            tuple(self.schema[i] for c in columns if (i := self.schema.find(c)) is not None)
-        )
-        return SliceReader(self._slices(columns), wanted, f"table {'.'.join(self.relation.name)}")
+        what = f"table {'.'.join(self.relation.name)}"
+        wanted = Schema(pick(self.schema, columns, what))
+        return SliceReader(self._slices(columns), wanted, what)
 
     def _slices(self, columns: Sequence[str]) -> Iterator[Slice]:
         for first, sent in self.pieces:

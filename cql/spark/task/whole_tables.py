@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cql.base.model import Field, Schema
+from cql.base.model import Schema
+from cql.catalog.convert import pick
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.read import SliceReader, read_batches
-from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.planner.nodes.catalog import Statistics
 
@@ -32,11 +32,5 @@ class FilesSource:
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         table, start = self.files.table, int(offset["row"]) if offset else 0
         slices = read_batches(self.files, columns, offset=start)
-        wanted = Schema(tuple(self._field(column) for column in columns))
+        wanted = Schema(pick(self.schema, columns, f"table {table}"))
         return SliceReader(Prefetch(slices, f"cql reading {table}"), wanted, f"table {table}")
-
-    def _field(self, column: str) -> Field:
-        index = self.schema.find(column)
-        if index is None:
-            raise CatalogError(f"table {self.files.table} has no column {column}")
-        return self.schema[index]
