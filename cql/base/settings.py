@@ -352,10 +352,11 @@ class Settings(Mapping[str, Any]):
         "auto",
         "How tasks of the spark runtime share a query. time: each takes the windows or pairs of a "
         "range of time, and no rows are shuffled; key: rows are shuffled by the values of a key; "
-        "auto: by time if that can be, else by key. Queries without a state are always shared by "
-        "rows.",
+        "two_levels: first tasks aggregate rows in part, second ones merge the parts; auto: by "
+        "time if that can be, else by key. Queries without a state are always shared by rows.",
         "time",
         "key",
+        "two_levels",
     )
     function_timeout: str = _setting(
         SettingType.TIME,

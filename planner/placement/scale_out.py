@@ -55,6 +55,7 @@ from cql.planner.optimize.join_condition import NO_BOUND
 from cql.planner.placement.broadcast import looks_up, shared, tables
 from cql.planner.placement.by_key import columns_of, in_any_order, names_of
 from cql.planner.placement.order_sensitivity import is_total
+from cql.planner.placement.two_levels import TwoLevels, two_levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,16 @@ class ByKey:
 
 
 @dataclass(frozen=True, slots=True)
+class InLevels:
+    """The first tasks take rows in any order of time and aggregate them in part, the second ones
+    merge the parts of the windows that end in a range of time; ``step`` and ``offset`` as in
+    ByTime."""
+
+    step: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """One process computes the whole plan. ``why`` is the reason, ``pos`` its place in the text,
     ``hint`` what could be done."""
@@ -101,16 +112,21 @@ JOINS = (OopJoinExec, AsofJoinExec, TableJoinExec, LookupExec, SubqueryJoinExec,
 #: The runtime of plans that tasks of Spark share.
 RUNTIME = "spark"
 
-Placement: TypeAlias = ByRows | ByTime | ByKey | Whole
+Placement: TypeAlias = ByRows | ByTime | ByKey | InLevels | Whole
 
 
 def placement(plan: PhysicalPlan, by: str = "auto") -> Placement:
-    """The placement of a plan over bounded inputs. ``by``: "time" or "key" takes this way or none,
-    "auto" prefers the way that shuffles no rows."""
+    """The placement of a plan over bounded inputs. ``by``: "time", "key" or "two_levels" takes this
+    way or none, "auto" prefers the way that shuffles no rows."""
     refused = _refused(plan)
     if refused is not None:
         return refused
     placed = _placed(plan)
+    if by == "two_levels" and not isinstance(placed, ByRows):
+        found = levels_of(plan)
+        if found is None or not isinstance(placed, ByTime):
+            return Whole("the query has no aggregate over windows of time that has two levels")
+        return InLevels(placed.step, placed.offset)
     if by == "key" and not isinstance(placed, ByRows):
         placed = Whole("SET tasks_by = 'key'")
     twice = isinstance(placed, ByTime) and any(map(any, placed.reach))
@@ -144,6 +160,21 @@ def _placed(plan: PhysicalPlan) -> Placement:
     return _whole_for(node)
 
 
+def levels_of(plan: PhysicalPlan) -> TwoLevels | None:
+    """The two levels of a plan, None if it has none."""
+    if plan.keep_bad_rows or tables(plan.root) or not isinstance(_placed(plan), ByTime):
+        return None
+    return two_levels(plan.root, _aggregate(plan.root))
+
+
+def _aggregate(root: Physical) -> Physical:
+    """The operator below the order of the windows' rows."""
+    node = passed(root)
+    if isinstance(node, SortExec) and node.window_end is not None:
+        node = passed(node.input)
+    return node
+
+
 def passed(node: Physical) -> Physical:
     """``node``, or the operator below its filters and projections."""
     while isinstance(node, FilterExec | ProjectExec):
@@ -165,6 +196,8 @@ def chosen(plan: PhysicalPlan, by: str) -> RuntimeChoice:
         how = "tasks by time, each with the " + (
             "pairs of its range" if placed.alone else "windows that end in its range"
         )
+    elif isinstance(placed, InLevels):
+        how = "tasks in two levels: partial aggregates of row groups, merged by time"
     elif isinstance(placed, ByKey):
         key = ", ".join(names_of(sources(plan.root), placed.columns))
         how = f"tasks by key {key}: rows are shuffled by its values"

@@ -141,7 +141,11 @@ class SparkRun:
             or None
         )
         efforts = self._efforts()
-        rows_in, rows_out = (int(sum(e[n] for e in efforts)) for n in ("rows_in", "rows_out"))
+        readers = self._splits() if self._tasks.in_levels else efforts
+        rows_in, rows_out = (
+            int(sum(e["rows_in"] for e in readers)),
+            int(sum(e["rows_out"] for e in efforts)),
+        )
         bad = sum(report["bad"] for report in self._all_reports())
         tasks = (self._ended + self._of_this_wave(), self._tasks.splitting + self._tasks.running)
         return Progress(rows_in, rows_out, late, bad, None, total, elapsed, tasks)
@@ -220,13 +224,18 @@ class SparkRun:
 
     def sharing(self) -> str | None:
         """What the tasks took, in a line for each of their stages."""
-        splits = [effort for report in self._all_reports() for effort in report["splits"]]
-        stages = (("split the rows by key", splits), ("ran the query", self._efforts()))
+        first, second = "split the rows by key", "ran the query"
+        if self._tasks.in_levels:
+            first, second = "aggregated the rows in part", "merged the parts"
+        stages = ((first, self._splits()), (second, self._efforts()))
         return "\n".join(stage_text(what, efforts) for what, efforts in stages if efforts)
 
     def _all_reports(self) -> list[dict[str, Any]]:
         """The reports of the tasks that have ended."""
         return self._reports
+
+    def _splits(self) -> list[dict[str, float]]:
+        return [effort for report in self._all_reports() for effort in report["splits"]]
 
     def _efforts(self) -> list[dict[str, float]]:
         return [report["effort"] for report in self._all_reports()]

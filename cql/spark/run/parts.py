@@ -17,7 +17,7 @@ from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.declaration_json import spec_to_json
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.scale_out import ByTime
+from cql.planner.placement.scale_out import ByTime, InLevels
 from cql.spark.task.rows import storage_of
 
 #: Rows of a task: it pays a fixed cost of some ten milliseconds for them.
@@ -207,7 +207,7 @@ def _reads(group: Group, low: int | None, high: int | None) -> bool:
     return (low is None or group.high >= low) and (high is None or group.low < high)
 
 
-def cuts(inputs: Sequence[Input], placed: ByTime, tasks: int) -> list[int]:
+def cuts(inputs: Sequence[Input], placed: ByTime | InLevels, tasks: int) -> list[int]:
     """The ends of all ranges but the last, such that about the same number of rows lies between
     two. Rows are thought to be spread evenly between the bounds of their group."""
     times: list[float] = []

@@ -13,13 +13,22 @@ from cql.errors import NotSupportedError
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.by_key import columns_of
-from cql.planner.placement.scale_out import ByKey, ByRows, ByTime, placement
+from cql.planner.placement.scale_out import (
+    ByKey,
+    ByRows,
+    ByTime,
+    InLevels,
+    levels_of,
+    placement,
+)
 from cql.spark.job.job import Job
 from cql.spark.job.package import ship
 from cql.spark.run.frames import FrameInput, frame_input
+from cql.spark.run.levels import WORTH_PARTS, rows_of_a_part
 from cql.spark.run.looked_up import rows_of
-from cql.spark.run.parts import Input, by_key, readings_of_a_row
+from cql.spark.run.parts import Input, Reading, by_key, cuts, readings_of_a_row
 from cql.spark.run.task_plan import TaskPlan, shared_rows, task_count
+from cql.spark.task.levels import aggregate_rows, merge_parts
 from cql.spark.task.rows import Pieces
 from cql.spark.task.shuffle import run_part, split_rows
 from cql.spark.task.worker import run_tasks
@@ -35,7 +44,7 @@ class TaskRdd:
     in the ``given`` tasks without a shuffle.
 
     ``splitting`` and ``running`` are the numbers of tasks that split rows by key, and that run the
-    query; ``groups_read`` counts for each input the row groups that the tasks read."""
+    query; ``in_levels``: they aggregate rows in part, and merge the parts. ``groups_read`` counts for each input the row groups that the tasks read."""
 
     def __init__(
         self,
@@ -50,6 +59,7 @@ class TaskRdd:
         self.groups_read: dict[Name, int] = {}
         self.session: Any = None
         self.splitting = self.running = 0
+        self.in_levels = False
         self._job, self._tasks, self._given = job, tasks, given
         self._looked_up: dict[Name, Pieces] = {}
 
@@ -71,19 +81,36 @@ class TaskRdd:
             return self._without_shuffle(self._given, timed=timed)
         if isinstance(placed, ByKey):
             return self._by_key(placed.columns, frames, timed=timed)
+        if isinstance(placed, InLevels):
+            return self._in_levels(placed, timed=timed)
         assert isinstance(placed, ByRows | ByTime)
         tasks = self.shared.tasks(self.inputs, placed, self._tasks)
         if isinstance(placed, ByRows):
             return self._without_shuffle(tasks, timed=timed)
         again = readings_of_a_row(self.inputs, tasks)
-        if columns and again > WORTH_SHUFFLING:
-            on_notice(
-                f"the files are in no order of time: tasks by time would read each row"
-                f" {again:.1f} times, so the rows are shuffled by key (SET tasks_by = 'time' reads"
-                " them so often)"
-            )
-            return self._by_key(columns, {}, timed=timed)
+        if by == "auto" and again > WORTH_SHUFFLING:
+            levels = self._worth_levels(placed, known_key=bool(columns))
+            if levels or columns:
+                how = (
+                    "aggregated in part, and their parts shuffled" if levels else "shuffled by key"
+                )
+                on_notice(
+                    f"the files are in no order of time: tasks by time would read each row"
+                    f" {again:.1f} times, so the rows are {how} (SET tasks_by = 'time' reads them"
+                    " so often)"
+                )
+                if levels:
+                    return self._in_levels(placed, timed=timed)
+                return self._by_key(columns, {}, timed=timed)
         return self._without_shuffle(tasks, timed=timed)
+
+    def _worth_levels(self, placed: ByTime, *, known_key: bool) -> bool:
+        """Whether tasks in two levels beat those by time and, if there is a key, those by key."""
+        if placed.alone or levels_of(self.shared.plan) is None:
+            return False
+        (one,) = self.inputs
+        share = -(-one.rows // self._count)
+        return not known_key or rows_of_a_part(self._job, one, share) >= WORTH_PARTS
 
     def _listed(self, on_notice: Callable[[str], None]) -> Frames:
         """Lists the row groups of the tables; returns the views and DataFrames."""
@@ -152,6 +179,24 @@ class TaskRdd:
             context.union(split)
             .partitionBy(self._count, int)
             .mapPartitions(partial(run_part, job, times, whole, looked_up, timed))
+        )
+
+    def _in_levels(self, placed: InLevels | ByTime, *, timed: bool) -> Any:
+        """Tasks that aggregate rows in part and, behind a shuffle, tasks that merge the parts."""
+        (source,), context = self.shared.sources, self.session.sparkContext
+        reading = Reading((), None, (), 1)
+        first = list(by_key(self.inputs, {self.shared.named(source): reading}, self._count))
+        if not first:
+            return None
+        for task in first:
+            self._note([(task["name"], task["part"])])
+        job, ends = self._job.to_json(), cuts(self.inputs, placed, self._count)
+        self.running, self.splitting, self.in_levels = len(ends) + 1, len(first), True
+        return (
+            context.parallelize(list(map(json.dumps, first)), len(first))
+            .mapPartitions(partial(aggregate_rows, job, ends))
+            .partitionBy(self.running, int)
+            .mapPartitions(partial(merge_parts, job, ends, timed))
         )
 
     def _note(self, parts: Iterable[tuple[Name, Mapping[str, Any]]]) -> None:

@@ -47,18 +47,26 @@ def results(
     run: Run,
     effort: Effort,
     inputs: Callable[[], list[Any]],
-    splits: Sequence[Mapping[str, float]] = (),
+    first_tasks: Sequence[Mapping[str, Any]] = (),
+    *,
+    of_parts: bool = False,
 ) -> Iterator[Sent]:
     """Runs the query and sends its results and its report. ``inputs`` gives, when the run has
     ended, for each input its name and, for each time that it was opened, ``counts_of`` it;
-    ``splits`` are the figures of the tasks that split the rows, with the first part."""
+    ``first_tasks`` are the reports of the tasks before a shuffle, with the first part.
+    ``of_parts``: the run takes parts of rows, whose late pairs the first tasks have counted."""
     notices: list[str] = []
     run.on_notice = notices.append
     for batches in _packed(run.batches()):
         sent = stream_of(batches)
         effort.gives(sum(batch.num_rows for batch in batches), len(sent))
         yield ROWS, sent
-    yield REPORT, json.dumps(_report(run, effort, inputs(), splits, notices)).encode()
+    yield (
+        REPORT,
+        json.dumps(
+            _report(run, effort, inputs(), first_tasks, notices, of_parts=of_parts)
+        ).encode(),
+    )
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -92,26 +100,40 @@ def _report(
     run: Run,
     effort: Effort,
     inputs: list[Any],
-    splits: Sequence[Mapping[str, float]],
+    first_tasks: Sequence[Mapping[str, Any]],
     notices: list[str],
+    *,
+    of_parts: bool,
 ) -> dict[str, Any]:
-    """The figures of a task. ``left_out``: the rows that each operator left out. ``bad``: the
-    number of bad rows, and the ledger of the first ones."""
-    progress = run.progress()
+    """The figures of a task, and those of the ``first_tasks``."""
+    own = figures_of(run, notices)
+    if of_parts:
+        own["left_out"] = [[p, k, 0 if k == "pairs" else n] for p, k, n in own["left_out"]]
+    for figures in first_tasks:
+        for name, value in figures.get("figures", {}).items():
+            own[name] += value
     return {
-        "effort": effort.figures(progress.rows_in),
-        "splits": splits,
+        "effort": effort.figures(run.progress().rows_in),
+        "splits": [task["effort"] for task in first_tasks],
         "inputs": inputs,
         "metrics": [
             {name: v if isinstance(v, str) else float(v) for name, v in entry.items()}
             for entry in run.metrics()
         ],
+        **own,
+    }
+
+
+def figures_of(run: Run, notices: list[str]) -> dict[str, Any]:
+    """``left_out``: the rows that each operator left out. ``bad``: the number of bad rows, and the
+    ledger of the first ones."""
+    return {
         "left_out": [
             [entry["place"], entry["kind"], entry["count"]]
             for entry in run.late().to_pylist()
             if entry["kind"] in ("pairs", "left out")
         ],
-        "bad": progress.bad,
+        "bad": run.progress().bad,
         "bad_rows": run.bad_rows().to_pylist(),
         "notices": notices,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,7 +51,7 @@ from cql.spark.task.task import job_from, run_of
 #: Arrow stream, a report or an error.
 Shuffled: TypeAlias = tuple[str, Name, int, bytes]
 #: Fewer bytes pass from Python to Java, to a file, and back: a third of the CPU time of a shuffle.
-_COMPRESSION = "lz4"
+COMPRESSION = "lz4"
 #: Rows of a piece: a first task collects so many for each part before it sends them.
 _PIECE_ROWS = 8_192
 #: The most rows that a first task collects.
@@ -87,7 +88,7 @@ def split(
     last row what counted the late ones."""
     effort, read = Effort(), 0
     for part, first, batch in pieces(batches, reading["keys"], parts):
-        rows = stream_of([_behind(first, batch)], _COMPRESSION)
+        rows = stream_of([_behind(first, batch)], COMPRESSION)
         effort.gives(batch.num_rows, len(rows))
         read += batch.num_rows
         yield part, (ROWS, name, first, rows)
@@ -184,30 +185,46 @@ def run_part(
     as in ``worker.run_tasks``. The first part also sends the reports or the errors of the first
     tasks."""
     effort = Effort()
-    pieces: dict[Name, list[tuple[int, bytes]]] = {}
-    errors: list[bytes] = []
-    reports: list[bytes] = []
-    for _, (kind, name, first, sent) in received:
-        if kind == ROWS:
-            pieces.setdefault(name, []).append((first, sent))
-        else:
-            (reports if kind == REPORT else errors).append(sent)
-    if errors:
-        yield ERROR, errors[0]
+    found = Received.of(received)
+    if found.errors:
+        yield ERROR, found.errors[0]
         return
     try:
-        first_tasks = [json.loads(report) for report in reports]
-        if pieces or first_tasks:
+        if found.pieces or found.first_tasks:
             sources = pieces_of(job_from(job), looked_up.value)
             sources |= _broadcast(job_from(job), whole)
-            sources |= _shuffled(job_from(job), times, pieces)
+            sources |= _shuffled(job_from(job), times, found.pieces)
             run = run_of(job_from(job), sources, None, None)
             run.timed = timed_run
-            inputs = [task["input"] for task in first_tasks]
-            splits = [task["effort"] for task in first_tasks]
-            yield from results(run, effort, lambda: inputs, splits)
+            yield from results(run, effort, found.inputs, found.first_tasks)
     except CqlError as error:
         yield ERROR, error_to_json(error)
+
+
+@dataclass(slots=True)
+class Received:
+    """What a second task receives: the ``part`` that it takes, and what the first tasks sent."""
+
+    part: int = 0
+    pieces: dict[Name, list[tuple[int, bytes]]] = field(default_factory=dict)
+    errors: list[bytes] = field(default_factory=list)
+    first_tasks: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def of(received: Iterable[tuple[int, Shuffled]]) -> Received:
+        made = Received()
+        for made.part, (kind, name, first, sent) in received:
+            if kind == ROWS:
+                made.pieces.setdefault(name, []).append((first, sent))
+            elif kind == ERROR:
+                made.errors.append(sent)
+            else:
+                made.first_tasks.append(json.loads(sent))
+        return made
+
+    def inputs(self) -> list[Any]:
+        """For each first task its input, and the counts of its rows."""
+        return [task["input"] for task in self.first_tasks]
 
 
 def _broadcast(job: Job, whole: str) -> dict[Name, Source]:

@@ -64,6 +64,16 @@ def run_of(job: Job, sources: Mapping[Name, Source], low: int | None, high: int 
     plan = _prepared(job, sources).plan
     if low is not None or high is not None:
         plan = replace(plan, root=restricted(plan.root, low, high))
+    return run_plan(job, plan)
+
+
+def plan_of(job: Job) -> PhysicalPlan:
+    """The plan of ``job``, without rows. Raises PlanError as ``query_of`` does."""
+    return _prepared(job, {}).plan
+
+
+def run_plan(job: Job, plan: PhysicalPlan) -> Run:
+    """A run of a plan that was made from that of ``job``."""
     return _run(plan, _settings(job), lambda: job)
 
 
