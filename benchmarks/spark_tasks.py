@@ -67,6 +67,12 @@ WORK: Mapping[str, Work] = {
     "sliding": Work(
         COUNT.format("5 MINUTES SLIDE 1 MINUTE"), _counted("window", "5 minutes", "1 minute"), 5
     ),
+    "levels": Work(
+        COUNT.format("1 MINUTE SLIDE 1 MINUTE"),
+        _counted("window", "1 minute"),
+        1 / 0.45,
+        by="two_levels",
+    ),
     "by-key": Work(
         COUNT.format("1 MINUTE SLIDE 1 MINUTE"), _counted("window", "1 minute"), 1 / 1.2, by="key"
     ),

@@ -36,8 +36,8 @@ from cql.planner.placement.broadcast import looks_up, tables
 #: One column of each source below an operator, as (index in ``physical.sources``, index in the
 #: schema of the relation), whose values become the same values of the operator's rows.
 Key: TypeAlias = frozenset[tuple[int, int]]
-#: Types whose equal values tasks tell by their content.
-_KINDS = frozenset(
+#: Types whose values tasks send to each other, and tell by their content.
+KINDS = frozenset(
     (
         Kind.BOOLEAN,
         Kind.TINYINT,
@@ -140,7 +140,7 @@ def _of_source(relation: Relation, columns: Iterable[int], place: int) -> _Keys:
     seen = {
         n: frozenset({(place, c)})
         for n, c in enumerate(columns)
-        if relation.schema[c].type.kind in _KINDS and not relation.schema[c].type.length
+        if relation.schema[c].type.kind in KINDS and not relation.schema[c].type.length
     }
     return _Keys(frozenset(seen.values()), seen)
 

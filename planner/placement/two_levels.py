@@ -32,6 +32,7 @@ from cql.planner.nodes.physical import (
     walk,
     with_input,
 )
+from cql.planner.placement.by_key import KINDS
 
 #: The columns that a first task's source has behind those of its relation: the watermark before a
 #: row, and the number of its cell (NULL: the row has no time in range). A cell holds the rows that
@@ -171,8 +172,8 @@ class TwoLevels:
         source, fields, count = self.source, self.schema, len(self.node.keys)
         ((time, _),) = source.progress
         awaited = (Awaited(count, source.awaited_on(time)),)
-        columns_read = tuple(range(len(fields)))
-        below = SourceExec(relation, columns_read, awaited=awaited, alias=source.alias)
+        every = tuple(range(len(fields)))
+        below = SourceExec(relation, every, awaited=awaited, alias=source.alias)
         columns = [Column(n, f.name, f.type, f.nullable) for n, f in enumerate(fields)]
         merges = tuple(_merge(call, columns[count + 1 + n]) for n, call in enumerate(self.calls))
         merged = replace(
@@ -195,12 +196,14 @@ class TwoLevels:
 
 def two_levels(root: Physical, node: Physical) -> TwoLevels | None:
     """The two levels of a plan whose tasks can take ranges of the windows of ``node``; None if it
-    has none: for an aggregate without parts, or with more than filters and projections below."""
+    has none: for an aggregate without parts, with values that tasks do not send, or with more than
+    filters and projections below."""
     if not isinstance(node, WidAggregateExec) or node.window is None:
         return None
     parted = [_parted(call) for call in node.calls]
+    kinds = {typed.type.kind for typed in (*node.keys, *node.calls)}
     passing = all(isinstance(n, SourceExec | FilterExec | ProjectExec) for n in walk(node.input))
-    if not passing or None in parted:
+    if not (passing and kinds <= KINDS) or None in parted:
         return None
     return TwoLevels(root, node, tuple(made for made in parted if made is not None))
 

@@ -20,8 +20,8 @@ SHAPES = {
     " GROUP BY k",
     "sliding": f"SELECT w, k, {CALLS}, window_start FROM {{s}} [RANGE 5 MINUTES SLIDE 1 MINUTE]"
     " WHERE v < 80 GROUP BY w, k HAVING count(*) > 1",
-    "uneven": f"SELECT /*+ window_operator(wid) */ k, {CALLS}, window_end FROM {{s}} [RANGE 50 SECONDS SLIDE 20 SECONDS]"
-    " GROUP BY k",
+    "uneven": f"SELECT /*+ window_operator(wid) */ k, {CALLS}, window_end FROM {{s}}"
+    " [RANGE 50 SECONDS SLIDE 20 SECONDS] GROUP BY k",
     "gaps": f"SELECT k, {CALLS}, window_end FROM {{s}} [RANGE 7 SECONDS SLIDE 20 SECONDS]"
     " GROUP BY k",
     "cumulating": "SELECT w, count(*) FILTER (WHERE v > 50) AS n, bool_and(v < 97) AS b,"

@@ -43,8 +43,9 @@ class TaskRdd:
     """The RDD of what the tasks of a plan send, in ``tasks`` tasks (0: by the number of rows), or
     in the ``given`` tasks without a shuffle.
 
-    ``splitting`` and ``running`` are the numbers of tasks that split rows by key, and that run the
-    query; ``in_levels``: they aggregate rows in part, and merge the parts. ``groups_read`` counts for each input the row groups that the tasks read."""
+    ``splitting`` and ``running`` are the numbers of tasks before a shuffle, and of those that run
+    the query; ``in_levels``: the first ones aggregate rows in part, the second ones merge parts.
+    ``groups_read`` counts for each input the row groups that the tasks read."""
 
     def __init__(
         self,
