@@ -39,6 +39,8 @@ from benchmarks import (
 from benchmarks.figure import Figure
 from benchmarks.harness import Benchmark, Options
 
+#: Writes 5 GB; "all" leaves it out.
+LARGE = "large"
 #: Makes a benchmark from a number of rows and the folder of the data.
 Make = Callable[[int | None, Path | None], Benchmark]
 BENCHMARKS: dict[str, Sequence[Make]] = {
@@ -50,6 +52,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "q9": (sliding.q9, sliding.q9_groups),
     "q9-spark": (spark_tables.q9_spark,),
     "tasks": tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.WORK),
+    LARGE: tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.LARGE),
     "overlap": (sliding.overlap,),
     "several": (sliding.several,),
     "first": (first.first,),
@@ -114,8 +117,9 @@ def main(
     elif cpu is not None:
         raise click.UsageError("this system cannot confine a thread to a CPU")
     options = Options(runs=runs, cpu=cpu, console=console)
-    groups = {"all": [*BENCHMARKS, BANDWIDTH], "figures": list(FIGURES)}
-    wanted = list(dict.fromkeys(each for name in names for each in groups.get(name, [name])))
+    each = [name for name in BENCHMARKS if name != LARGE]
+    groups = {"all": [*each, BANDWIDTH], "figures": list(FIGURES)}
+    wanted = list(dict.fromkeys(one for name in names for one in groups.get(name, [name])))
     right = True
     for name in wanted:
         if name == BANDWIDTH:

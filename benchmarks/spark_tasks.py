@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ STEP, DISORDER = 60, 2_000_000
 @dataclass(frozen=True, slots=True)
 class Work:
     """``goal`` is the least speed beside Spark's operators; ``share`` the part of the rows that
-    each table has; ``native`` the same over DataFrames of the tables; ``by`` is ``tasks_by``."""
+    each table has; ``native`` the same over DataFrames of the tables; ``by`` is ``tasks_by``;
+    ``rows`` and ``keys`` the size of the tables."""
 
     query: str
     native: Callable[..., Any]
@@ -37,6 +38,8 @@ class Work:
     tables: int = 1
     share: int = 1
     by: str = "time"
+    rows: int = ROWS
+    keys: int = KEYS
 
 
 def _counted(window: str, *lengths: str) -> Callable[[Any], Any]:
@@ -92,6 +95,10 @@ WORK: Mapping[str, Work] = {
         share=4,
     ),
 }
+#: More rows than fit in memory.
+LARGE: Mapping[str, Work] = {
+    "large": replace(WORK["tumbling"], goal=1, rows=500_000_000, keys=1024)
+}
 
 
 def tasks(
@@ -100,13 +107,14 @@ def tasks(
     """``spark`` is the session to use; by default one is started here and stopped at the end."""
     from cql.catalog.spark import session
 
-    work, size = WORK[name], (rows or ROWS) // WORK[name].share
+    work = {**WORK, **LARGE}[name]
+    size = (rows or work.rows) // work.share
     scratch = Path(tempfile.mkdtemp(prefix="cql-benchmark-", dir=folder))
     own = spark is None
     spark = session.start(SETTINGS, scratch / "warehouse") if own else spark
     ours = cql.connect(spark=spark)
     for k in range(work.tables):
-        files = _written(scratch / f"t{k}", size, seed=k)
+        files = _written(scratch / f"t{k}", size, work.keys, seed=k)
         spark.catalog.createTable(f"bench_rows{k}", path=str(files), source="parquet")
         ours.create_stream(f"bench_t{k}", f"bench_rows{k}", ordered_by="ts", slack="2 seconds")
 
@@ -131,7 +139,7 @@ def tasks(
     expected = _answer(run("depth_first"))
     return Benchmark(
         f"tasks-{name}",
-        f"{work.query}: {size:,} rows a table, {KEYS:,} keys, warm JVM",
+        f"{work.query}: {size:,} rows a table, {work.keys:,} keys, warm JVM",
         size * work.tables,
         expected,
         [
@@ -149,24 +157,26 @@ def _answer(made: Any) -> Answer:
     return checksum(*(integers(made.column(i)) for i in range(4)))
 
 
-def _written(folder: Path, rows: int, seed: int) -> Path:
-    """Eight files."""
+def _written(folder: Path, rows: int, keys: int, seed: int) -> Path:
+    """Eight files, or more of twenty million rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(seed)
-    times = T0 + np.arange(rows, dtype=np.int64) * STEP - rng.integers(0, DISORDER, rows)
-    table = pa.table(
-        {
-            "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
-            "k": rng.integers(0, KEYS, rows),
-            "v": rng.integers(0, 1000, rows),
-        }
-    )
     folder.mkdir()
-    share = -(-rows // 8)
-    for k in range(8):
-        part = table.slice(k * share, share)
+    share = min(-(-rows // 8), 20_000_000)
+    for k, begin in enumerate(range(0, rows, share)):
+        many = min(share, rows - begin)
+        times = T0 + np.arange(begin, begin + many, dtype=np.int64) * STEP
+        part = pa.table(
+            {
+                "ts": pa.array(
+                    times - rng.integers(0, DISORDER, many), pa.timestamp("us", tz="UTC")
+                ),
+                "k": rng.integers(0, keys, many),
+                "v": rng.integers(0, 1000, many),
+            }
+        )
         pq.write_table(part, folder / f"part-{k:05d}.parquet", row_group_size=250_000)
     return folder
