@@ -149,6 +149,11 @@ def warehouse_of(session: SparkSession) -> Path:
     return own.warehouse
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether the tasks of ``session`` run in its own process, on the cores of this machine."""
+    return str(session.sparkContext.master).partition("[")[0] == "local"
+
+
 def log_of(session: SparkSession) -> Path | None:
     """The log file of the JVM of a session of ours; None for other sessions."""
     own = _own_of(session)
