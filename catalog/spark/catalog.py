@@ -72,8 +72,7 @@ class SparkCatalog:
         session = self.session()
         if spark_session.is_local(session):
             return None
-        with spark_session.spark_call(session, "counting the cores of its executors"):
-            return Cluster(session.sparkContext.defaultParallelism, tables)
+        return Cluster(spark_session.tasks_at_once(session), tables)
 
     # -- Catalog protocol ------------------------------------------------------------------------
 

@@ -94,10 +94,10 @@ def prepare(
         cluster = catalog.cluster(origin.context.relations.values())
     plan = planned_for(cluster)
     chose_spark = cluster is not None and plan.runtime.name == RUNTIME
-    if chose_spark:
+    if chose_spark and origin.context.functions:
         try:
             job().to_json()
-        except NotSupportedError as error:
+        except NotSupportedError as error:  # a function cannot travel
             plan, chose_spark = planned_for(None), False
             plan = replace(plan, runtime=not_on_spark(plan.runtime, error.message))
 

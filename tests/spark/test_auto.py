@@ -13,6 +13,7 @@ import pyspark
 import pytest
 
 import cql
+from cql.catalog.spark import session as spark_session
 from cql.planner.nodes.catalog import Statistics
 from tests.support.paths import ROOT
 from tests.support.task_tables import disordered, stored
@@ -30,6 +31,8 @@ def test_tables_of_few_and_of_many_files(spark: Any, tmp_path: Path) -> None:
     """The statistics of 64 files are exact, those of 70 are an estimate, which nothing shows as a
     count of rows. On ``local[2]``, auto runs both tables here."""
     rows = disordered("files", ROWS, slack=3.0)
+    assert spark_session.tasks_at_once(spark) == len(os.sched_getaffinity(0))
+    assert spark_session.is_local(spark)
     with cql.connect(spark) as session:
         names = {n: stored(spark, tmp_path / f"of_{n}", rows, 1000, files=n) for n in (64, 70)}
         few, many = (statistics(session, names[n]) for n in (64, 70))
@@ -93,6 +96,7 @@ if __name__ == "__main__":
     expected, late = here.to_arrow(), here.late()
 
     break_even.START, break_even.TASK, break_even.TASK_ROWS = 0.0, 0.0, 1
+    session.set("partitions", 4)
     there = session.sql(text)
     print(there.explain().splitlines()[-2])
     assert there._plan.runtime.name == "spark"
