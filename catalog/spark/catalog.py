@@ -42,7 +42,7 @@ from cql.catalog.spark.tables.types import usable_columns
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.planner.nodes.catalog import Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.catalog import Cluster, Statistics, StreamDefinition, StreamSpec
 from cql.planner.nodes.declaration_json import (
     schema_from_json,
     schema_to_json,
@@ -66,6 +66,13 @@ class SparkCatalog:
 
     def session(self) -> SparkSession:
         return self._given if self._given is not None else spark_session.start()
+
+    def cluster(self, tables: frozenset[Name]) -> Cluster | None:
+        """The executors that Spark has now; None if tasks run on the cores of this machine."""
+        session = self.session()
+        if spark_session.is_local(session):
+            return None
+        return Cluster(spark_session.tasks_at_once(session), tables)
 
     # -- Catalog protocol ------------------------------------------------------------------------
 

@@ -149,6 +149,20 @@ def warehouse_of(session: SparkSession) -> Path:
     return own.warehouse
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether the tasks of ``session`` run in its own process, on the cores of this machine."""
+    return str(session.sparkContext.master).partition("[")[0] == "local"
+
+
+def tasks_at_once(session: SparkSession) -> int:
+    """The number of tasks that the executors of ``session`` run at once, with those that it has
+    now. (``defaultParallelism`` is a setting.)"""
+    with spark_call(session, "counting the cores of its executors"):
+        context: Any = session.sparkContext._jsc.sc()
+        profile = context.resourceProfileManager().defaultResourceProfile()
+        return int(context.maxNumConcurrentTasks(profile))
+
+
 def log_of(session: SparkSession) -> Path | None:
     """The log file of the JVM of a session of ours; None for other sessions."""
     own = _own_of(session)

@@ -250,8 +250,9 @@ class Settings(Mapping[str, Any]):
         "it admits the next one; fifo, fifo_slice and run_to_completion queue morsels between "
         "operators (the schedulers of the XStream paper); ordered runs the operators on several "
         "workers, with the same output; spark runs a query over Parquet tables of Spark's catalog "
-        "in tasks on Spark's executors, with the same output; auto takes ordered if its predicted "
-        "gain is worth it, else depth_first, and EXPLAIN gives the reason.",
+        "in tasks on Spark's executors, with the same output; auto takes spark on a cluster if so "
+        "many rows come that its cores are sooner, else ordered if its predicted gain is worth it, "
+        "else depth_first, and EXPLAIN gives the reason.",
         "depth_first",
         "fifo",
         "fifo_slice",

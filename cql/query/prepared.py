@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.base.settings import Settings
-from cql.errors import CqlError, Position
+from cql.errors import CqlError, NotSupportedError, Position
 from cql.executor.run.worker_scaling import cores
 from cql.query.query import PreparedQuery, Target
 from cql.query.run import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
-    from cql.planner.nodes.catalog import TableFiles
+    from cql.planner.nodes.catalog import Cluster, TableFiles
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.session.names import SessionCatalog
     from cql.spark.job.job import Job
@@ -65,17 +65,41 @@ def prepare(
     from cql.planner.lower import lower
     from cql.planner.nodes import physical
     from cql.planner.optimize import rules
+    from cql.planner.placement.choose_spark import not_on_spark
+    from cql.planner.placement.scale_out import RUNTIME
     from cql.query.explanation import explanation
     from cql.session.applied import OF_ALL, RULES, Planned, not_applied
 
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
-    plan = lower.plan(
-        logical,
-        origin.settings,
-        keep_bad_rows=bound.keep_bad_rows,
-        emit_changes=bound.emit_changes,
-        cores=cores(),
-    )
+
+    def planned_for(cluster: Cluster | None) -> physical.PhysicalPlan:
+        return lower.plan(
+            logical,
+            origin.settings,
+            keep_bad_rows=bound.keep_bad_rows,
+            emit_changes=bound.emit_changes,
+            cores=cores(),
+            cluster=cluster,
+        )
+
+    def job() -> Job:
+        from cql.planner.nodes.plan_hash import plan_hash
+        from cql.spark.job.job import in_place, job_of
+
+        text = in_place(origin.source, origin.start, origin.start + len(origin.text))
+        return job_of(text, origin.context, plan_hash(plan.root), inserts=inserts)
+
+    cluster = None
+    if catalog is not None and origin.settings.runtime == "auto" and not origin.member:
+        cluster = catalog.cluster(origin.context.relations.values())
+    plan = planned_for(cluster)
+    chose_spark = cluster is not None and plan.runtime.name == RUNTIME
+    if chose_spark and origin.context.functions:
+        try:
+            job().to_json()
+        except NotSupportedError as error:  # a function cannot travel
+            plan, chose_spark = planned_for(None), False
+            plan = replace(plan, runtime=not_on_spark(plan.runtime, error.message))
 
     live, kept = physical.live(plan.root), None
     late, rows = bound.late_output, physical.late_rows(plan.root)
@@ -95,12 +119,11 @@ def prepare(
     def run() -> Run:
         return run_plan(plan, origin.settings, job)
 
-    def job() -> Job:
-        from cql.planner.nodes.plan_hash import plan_hash
-        from cql.spark.job.job import in_place, job_of
-
-        text = in_place(origin.source, origin.start, origin.start + len(origin.text))
-        return job_of(text, origin.context, plan_hash(plan.root), inserts=inserts)
+    def explain(mode: str, latest: Run | None) -> str:
+        if mode == "kernel" and chose_spark:  # the kernels of tasks are those of a run here
+            here = planned_for(None)
+            latest = run_plan(here, origin.settings, job)
+        return explanation(mode, logical, plan, latest, run)
 
     return PreparedQuery(
         text=origin.text,
@@ -111,7 +134,7 @@ def prepare(
         windowed=physical.windowed(plan.root),
         run=run,
         job=job,
-        explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
+        explain=explain,
         event_time_type=_event_time_type(plan),
         changelog=plan.changelog and not plan.emits_changes,
         order=plan.order,

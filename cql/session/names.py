@@ -9,7 +9,7 @@ whose name has no database is in memory.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cql.base.model import Schema
@@ -18,7 +18,7 @@ from cql.catalog.files.tables import table_format
 from cql.catalog.spark.known_tables import is_unknown
 from cql.catalog.spark.known_tables import names as registered
 from cql.errors import CatalogError, NotSupportedError
-from cql.planner.nodes.catalog import Relation, StreamDefinition, TableFiles
+from cql.planner.nodes.catalog import Cluster, Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:
     from cql.catalog.spark.catalog import SparkCatalog
@@ -139,6 +139,17 @@ class SessionCatalog(Catalogs):
                 hint="cql.connect(spark) gives it one",
             )
         return found.session()
+
+    def cluster(self, relations: Iterable[Relation | None]) -> Cluster | None:
+        """The executors of Spark, if it runs on a cluster and some of the ``relations`` of a query
+        are its tables. Starts no Spark."""
+        if not self.spark_started:
+            return None
+        from cql.catalog.spark.catalog import SparkCatalog, SparkRelation
+
+        tables = frozenset(r.name for r in relations if isinstance(r, SparkRelation))
+        found = self.spark
+        return found.cluster(tables) if tables and isinstance(found, SparkCatalog) else None
 
     def views(self, name: Name, pos: Position | None, *, create: bool = False) -> SparkCatalog:
         """Spark's catalog, for statements about the materialized view ``name``. Raises

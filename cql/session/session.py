@@ -381,7 +381,8 @@ class Session(Registering, Pushing, Viewing):
         if plan.runtime.name == "spark":
             from cql.spark.run.driver import SparkRun
 
-            run: Run = SparkRun(plan, job(), settings.partitions)
+            in_order = settings.runtime == "auto"
+            run: Run = SparkRun(plan, job(), settings.partitions, in_order=in_order)
         else:
             run = self._run(plan, settings)
         run.on_notice = self._notice

@@ -15,9 +15,10 @@ from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
+from cql.planner.placement.break_even import TASK_ROWS
 from cql.planner.placement.scale_out import RUNTIME, ByRows, ByTime
 from cql.spark.run.driver import SparkRun
-from cql.spark.run.parts import TASK_ROWS, Input, cuts
+from cql.spark.run.parts import Input, cuts
 from cql.spark.run.task_plan import TaskPlan
 from cql.spark.task.worker import open_task
 from cql.views.plan import ViewPlan

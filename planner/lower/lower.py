@@ -28,7 +28,7 @@ from cql.planner.lower.relation import (
 )
 from cql.planner.lower.watermark import progressing, window_columns
 from cql.planner.lower.watermark_demand import describe
-from cql.planner.nodes.catalog import Queue, StreamSpec, TimeUnit
+from cql.planner.nodes.catalog import Cluster, Queue, StreamSpec, TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
     ASOF,
@@ -87,6 +87,7 @@ from cql.planner.optimize.progress import closing_key, closing_pair, is_bounded,
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning, scale_out
 from cql.planner.placement.choose_runtime import choose_runtime
+from cql.planner.placement.choose_spark import choose_spark
 from cql.planner.placement.multi_query import join_once
 
 
@@ -98,9 +99,11 @@ def plan(
     keep_bad_rows: bool | None = None,
     emit_changes: Position | None = None,
     cores: int = 1,
+    cluster: Cluster | None = None,
 ) -> PhysicalPlan:
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
-    ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use.
+    ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use,
+    ``cluster`` the executors of Spark that the runtime auto may choose.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
@@ -134,6 +137,8 @@ def plan(
     plan = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
     if runtime.name == scale_out.RUNTIME:
         return replace(plan, runtime=scale_out.chosen(plan, settings["tasks_by"]))
+    if cluster is not None and settings["runtime"] == "auto":
+        return replace(plan, runtime=choose_spark(plan, settings, cluster, cores))
     return plan
 
 

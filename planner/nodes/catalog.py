@@ -106,12 +106,33 @@ class StreamSpec:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Statistics of a relation that is not yet read; None is unknown. ``rate`` is in rows per
-    second of event time; ``distinct`` and ``nulls`` count values and rows per column."""
+    second of event time; ``distinct`` and ``nulls`` count values and rows per column.
+
+    ``rows`` is exact. ``estimated_rows`` is the number of rows by a sample of the files, where
+    ``rows`` is unknown; ``nulls`` then counts those of the sample. ``extents``: of integer and time
+    columns, the length of the range of the values, and of that in a row group, on average; in the
+    units of the engine (timestamps in microseconds)."""
 
     rows: int | None = None
     rate: float | None = None
     distinct: Mapping[str, int] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
+    estimated_rows: int | None = None
+    extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """The number of rows, exact or estimated; for choices between plans with the same rows."""
+        return self.estimated_rows if self.rows is None else self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The executors of a Spark that runs on other cores than this process: the number of their
+    ``cores``, and the ``tables`` of its catalog among the relations of a query."""
+
+    cores: int
+    tables: frozenset[tuple[str, ...]]
 
 
 class Relation(Protocol):

@@ -108,13 +108,16 @@ def type_from_json(data: Mapping[str, Any]) -> DataType:
 
 
 def statistics_to_json(statistics: Statistics) -> dict[str, Any]:
+    """Without ``extents``, which only the choice of a runtime reads."""
     return {
         "rows": statistics.rows,
         "rate": statistics.rate,
         "distinct": dict(statistics.distinct),
         "nulls": dict(statistics.nulls),
+        "estimated_rows": statistics.estimated_rows,
     }
 
 
 def statistics_from_json(data: Mapping[str, Any]) -> Statistics:
-    return Statistics(data["rows"], data["rate"], data["distinct"], data["nulls"])
+    names = ("rows", "rate", "distinct", "nulls", "estimated_rows")
+    return Statistics(*(data[name] for name in names))

@@ -254,7 +254,7 @@ def _rows(node: Logical) -> float:
     """Expected number of rows that are held at a time."""
     match node:
         case Scan():
-            rows = node.relation.statistics.rows
+            rows = node.relation.statistics.expected_rows
             return _ROWS if rows is None else max(1.0, float(rows))
         case Values():
             return max(1.0, float(len(node.rows)))

@@ -17,7 +17,7 @@ def looks_up(node: Physical) -> bool:
     if isinstance(node, TableJoinExec):
         table = [source.relation for source in sources(node.table)]
         shared = {source.relation.name for source in sources(node.input)}
-        rows = sum(relation.statistics.rows or 0 for relation in table)
+        rows = sum(relation.statistics.expected_rows or 0 for relation in table)
         return rows <= BROADCAST_ROWS and not any(r.name in shared for r in table)
     return isinstance(node, LookupExec)
 

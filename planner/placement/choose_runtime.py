@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cql.planner.nodes.physical import (
@@ -163,13 +164,19 @@ def _short(roots: Sequence[Physical], found: Cost, spared: float) -> str | None:
     if found.rows is None:
         return f"{about}, of how many rows is not known"
     soon = found.rows * spared < 1e9 * SAVED
-    return (
-        f"{about}, {found.rows:,} row{'' if found.rows == 1 else 's'}: soon done" if soon else None
-    )
+    return f"{about}, {found.rows_text}: soon done" if soon else None
 
 
 def _about(found: Cost) -> str:
     return f"about {float(f'{found.row:.2g}'):,.0f} ns a row"
+
+
+def of_many_rows(plan: Physical, found: Cost, settings: Mapping[str, Any], cores: int) -> float:
+    """Predicted nanoseconds per row under the runtime auto, if many rows come."""
+    requested = int(settings["workers"])
+    workers = requested or _workers(found, cores)
+    alone = _against([plan], replace(found, rows=_ALL * _ALL), requested, workers, cores)
+    return found.among(workers) if alone is None else found.row
 
 
 def _workers(found: Cost, cores: int) -> int:

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from cql.base.window import WindowKind
+from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -81,11 +82,12 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``rows`` is the number of rows that a plan reads, None if it is unknown or not looked up. The
-    others are nanoseconds for each of these rows: ``row`` on one thread; ``python`` the part that
-    holds the interpreter or reads inputs; ``alone`` the heaviest operator that one worker runs at a
-    time; ``more`` to hand rows over between workers. ``keyed`` are the operators that may be split.
-    """
+    """``rows`` is the number of rows that a plan reads, None if it is unknown or not looked up;
+    ``estimated``: by a sample. The others are nanoseconds for each of these rows: ``row`` on one
+    thread; ``python`` the part that holds the interpreter or reads inputs; ``alone`` the heaviest
+    operator that one worker runs at a time; ``more`` to hand rows over between workers. ``keyed``
+    are the operators that may be split. ``results`` is the number of rows of the output for each
+    row."""
 
     rows: int | None
     row: float
@@ -93,6 +95,15 @@ class Cost:
     alone: float
     more: float
     keyed: tuple[Keyed, ...] = ()
+    estimated: bool = False
+    results: float = 0.0
+
+    @property
+    def rows_text(self) -> str:
+        """The number of rows, if it is known: ``1,234 rows``, ``about 1,200 rows``."""
+        assert self.rows is not None
+        about = f"about {rounded(self.rows):,}" if self.estimated else f"{self.rows:,}"
+        return f"{about} row{'' if self.rows == 1 else 's'}"
 
     def among(self, workers: int) -> float:
         """Nanoseconds per row if ``workers`` share the plan."""
@@ -116,6 +127,11 @@ class Cost:
             found.append((time, k))
             more += heaviest[k].more if k < len(heaviest) else 0.0
         return min(found)
+
+
+def rounded(number: float) -> int:
+    """The number with two significant digits."""
+    return int(float(f"{number:.2g}"))
 
 
 #: Assumed rows of an input without statistics, among other inputs.
@@ -187,15 +203,18 @@ def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
     for plan in plans:
         estimate.give(plan)
     found = sources(*plans)
-    known = [s.relation.statistics.rows if read_statistics else None for s in found]
+    known = [s.relation.statistics if read_statistics else Statistics() for s in found]
+    rows = [s.expected_rows for s in known]
     read = max(sum(estimate.rows_of(s) for s in found), 1.0)
     return Cost(
-        None if None in known else sum(n or 0 for n in known),
+        None if None in rows else sum(n or 0 for n in rows),
         estimate.total / read,
         estimate.python / read,
         estimate.alone / read,
         estimate.more / read,
         tuple(replace(k, row=k.row / read, more=k.more / read) for k in estimate.keyed),
+        any(s.rows is None for s in known),
+        sum(estimate.rows_of(plan) for plan in plans) / read,
     )
 
 
@@ -264,7 +283,7 @@ class _Estimate:
     def _visit(self, node: Physical) -> float:
         match node:
             case SourceExec():
-                known = node.relation.statistics.rows if self._read_statistics else None
+                known = node.relation.statistics.expected_rows if self._read_statistics else None
                 rows = float(_ROWS if known is None else max(known, 1))
                 texts = sum(f.type.is_text for f in node.schema)
                 self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)

@@ -192,18 +192,31 @@ def chosen(plan: PhysicalPlan, by: str) -> RuntimeChoice:
             position=placed.pos,
             hint=placed.hint or "SET runtime = 'auto' runs the query here",
         )
+    return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {described(plan, placed)}")
+
+
+def described(plan: PhysicalPlan, placed: ByRows | ByTime | ByKey | InLevels) -> str:
+    """The placement in words, for EXPLAIN."""
     if isinstance(placed, ByTime):
-        how = "tasks by time, each with the " + (
+        return "tasks by time, each with the " + (
             "pairs of its range" if placed.alone else "windows that end in its range"
         )
-    elif isinstance(placed, InLevels):
-        how = "tasks in two levels: partial aggregates of row groups, merged by time"
-    elif isinstance(placed, ByKey):
+    if isinstance(placed, InLevels):
+        return "tasks in two levels: partial aggregates of row groups, merged by time"
+    if isinstance(placed, ByKey):
         key = ", ".join(names_of(sources(plan.root), placed.columns))
-        how = f"tasks by key {key}: rows are shuffled by its values"
-    else:
-        how = "tasks by rows: no operator keeps a state"
-    return RuntimeChoice(RUNTIME, f"SET runtime = '{RUNTIME}': {how}")
+        return f"tasks by key {key}: rows are shuffled by its values"
+    return "tasks by rows: no operator keeps a state"
+
+
+def keeps_order(plan: PhysicalPlan, placed: Placement) -> bool:
+    """Whether tasks give the rows in the order of a run in one process. The rows of several inputs
+    come in turns there, which depend on all rows."""
+    if isinstance(placed, ByKey) or any(
+        isinstance(n, UnionExec | OopJoinExec) for n in walk(plan.root)
+    ):
+        return False
+    return all(_keeps_order(n) for n in walk(plan.root) if isinstance(n, WidAggregateExec))
 
 
 def _refused(plan: PhysicalPlan) -> Whole | None:

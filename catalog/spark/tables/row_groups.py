@@ -4,7 +4,8 @@ footers of its files; and a table's files as JSON data, for tasks that read a pa
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -48,7 +49,7 @@ def groups_of(files: Files, time: str | None) -> list[Group]:
     for index, file in enumerate(files.files):
         with guarded(file.path):
             held = row_groups(file.path, columns=time is not None)
-            column = None if time is None else _time_column(files, file, time)
+            column = None if time is None else _times(files, file, [time]).get(time)
         for number, group in enumerate(held):
             made = Group(index, number, first, group.rows)
             found.append(made if column is None else _bounded(made, group, *column))
@@ -60,46 +61,95 @@ def _bounded(made: Group, group: RowGroup, name: str, times: int, over: int) -> 
     bounds = group.bounds.get(name)
     if bounds is None:
         return replace(made, known=group.nulls.get(name) == group.rows)
-    low, high = (bound * times // over for bound in bounds)
+    low, high = _converted(bounds, times, over)
     return replace(made, low=low, high=high, known=True)
 
 
-def _time_column(files: Files, file: DataFile, time: str) -> tuple[str, int, int] | None:
-    """The file's name of column ``time``, and the ratio of its unit to the engine's; None if its
-    statistics do not say what a query reads."""
+def _converted(bounds: tuple[int, int], times: int, over: int) -> tuple[int, int]:
+    return bounds[0] * times // over, bounds[1] * times // over
+
+
+def _times(files: Files, file: DataFile, columns: Iterable[str]) -> dict[str, tuple[str, int, int]]:
+    """Of those of the ``columns`` that may be times, the file's name of the column, and the ratio
+    of its unit to the engine's; without those whose statistics do not say what a query reads."""
     with pq.ParquetFile(file.path) as opened:
         schema, legacy = opened.schema_arrow, is_legacy(opened)
-    name = find_column(time, schema.names, files.case_sensitive)
-    if name is None or legacy or time in files.partition_columns:
-        return None
-    kind = schema.field(name).type
-    if pa.types.is_timestamp(kind):
-        return name, *_UNITS[kind.unit]
-    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind):
-        return name, 1, 1
-    return None
+    found: dict[str, tuple[str, int, int]] = {}
+    for column in columns:
+        name = find_column(column, schema.names, files.case_sensitive)
+        if name is None or legacy or column in files.partition_columns:
+            continue
+        kind = schema.field(name).type
+        if pa.types.is_timestamp(kind):
+            found[column] = name, *_UNITS[kind.unit]
+        elif pa.types.is_signed_integer(kind) or pa.types.is_date32(kind):
+            found[column] = name, 1, 1
+    return found
 
 
 _UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def statistics_of(files: Files | None) -> Statistics:
-    """The number of rows and of NULLs of a Parquet table of a few files; unknown otherwise."""
-    if files is None or files.format != "parquet" or len(files.files) > _FOOTERS:
+    """Statistics of a Parquet table, of many files by the footers of some; unknown otherwise."""
+    if files is None or files.format != "parquet":
         return Statistics()
-    rows = 0
+    rows, size = 0, 0
     nulls: dict[str, int] = {}
-    for file in files.files:
+    extents = _Extents()
+    sample = _sample(files.files)
+    for file in sample:
         try:
             groups = row_groups(file.path, columns=True)
+            times = _times(files, file, files.schema.names)
         except (OSError, ValueError):
             return Statistics()  # reading the rows will report the fault of the file
+        size += file.size
         for group in groups:
             rows += group.rows
             for name, more in group.nulls.items():
                 if more:
                     nulls[name] = nulls.get(name, 0) + more
-    return Statistics(rows=rows, nulls=nulls)
+            extents.add(group, times)
+    if len(sample) == len(files.files):
+        return Statistics(rows=rows, nulls=nulls, extents=extents.found())
+    about = round(rows * files.size / max(size, 1))
+    return Statistics(nulls=nulls, estimated_rows=about, extents=extents.found())
+
+
+class _Extents:
+    """Finds ``Statistics.extents``; leaves out columns whose bounds some row group lacks."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[str, list[tuple[int, int]]] = {}
+        self._known: Counter[str] = Counter()
+        self._groups = 0
+
+    def add(self, group: RowGroup, times: Mapping[str, tuple[str, int, int]]) -> None:
+        """Adds a row group; ``times`` are the columns of its file as in ``_times``."""
+        self._groups += 1
+        for column, (name, *ratio) in times.items():
+            bounds = group.bounds.get(name)
+            self._known[column] += bounds is not None or group.nulls.get(name) == group.rows
+            if bounds is not None:
+                self._bounds.setdefault(column, []).append(_converted(bounds, *ratio))
+
+    def found(self) -> dict[str, tuple[int, int]]:
+        return {
+            column: (
+                max(high for _, high in known) - min(low for low, _ in known),
+                sum(high - low for low, high in known) // len(known),
+            )
+            for column, known in self._bounds.items()
+            if self._known[column] == self._groups
+        }
+
+
+def _sample(files: Sequence[DataFile]) -> list[DataFile]:
+    """At most ``_FOOTERS`` of the files, spread over their list, with the first and the last."""
+    if len(files) <= _FOOTERS:
+        return list(files)
+    return [files[k * (len(files) - 1) // (_FOOTERS - 1)] for k in range(_FOOTERS)]
 
 
 def files_to_json(files: Files) -> dict[str, Any]:

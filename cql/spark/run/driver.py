@@ -37,7 +37,7 @@ WAVE = 4
 
 class SparkRun:
     """One run of a plan on Spark, in ``tasks`` tasks (0: by the number of rows), or in ``given``
-    ones without a shuffle."""
+    ones without a shuffle. ``in_order`` as for ``TaskRdd``."""
 
     def __init__(
         self,
@@ -45,11 +45,13 @@ class SparkRun:
         job: Job,
         tasks: int = 0,
         given: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        in_order: bool = False,
     ) -> None:
         self.on_notice: Callable[[str], None] = lambda message: None
         self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.timed = False
-        self._tasks = TaskRdd(plan, job, tasks, given)
+        self._tasks = TaskRdd(plan, job, tasks, given, in_order=in_order)
         self._shared = self._tasks.shared
         self._reports: list[dict[str, Any]] = []
         self._group = f"cql-{uuid.uuid4()}"
@@ -282,10 +284,12 @@ class _Control:
     workers = 0
 
     def pause(self) -> None:
-        raise RunError("a query on Spark cannot be paused", hint="stop() ends it")
+        raise RunError(
+            "a query on Spark cannot be paused",
+            hint="stop() ends it; SET runtime = 'depth_first' runs it here",
+        )
 
-    def resume(self) -> None:
-        raise RunError("a query on Spark cannot be paused", hint="stop() ends it")
+    resume = pause
 
     def share(self, workers: int) -> None:
         raise RunError("Spark gives a query its cores", hint="spark.cores.max sets their number")

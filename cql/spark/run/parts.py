@@ -20,8 +20,6 @@ from cql.planner.nodes.statements import Name
 from cql.planner.placement.scale_out import ByTime, InLevels
 from cql.spark.task.rows import storage_of
 
-#: Rows of a task: it pays a fixed cost of some ten milliseconds for them.
-TASK_ROWS = 2_000_000
 #: Points per row group at which its rows are thought to lie.
 _POINTS = 8
 

@@ -41,7 +41,8 @@ Frames: TypeAlias = Mapping[Name, tuple[SourceExec, Any]]
 
 class TaskRdd:
     """The RDD of what the tasks of a plan send, in ``tasks`` tasks (0: by the number of rows), or
-    in the ``given`` tasks without a shuffle.
+    in the ``given`` tasks without a shuffle. ``in_order``: tasks by time stay so, however often
+    they read a row, because a shuffle changes the order of the results.
 
     ``splitting`` and ``running`` are the numbers of tasks before a shuffle, and of those that run
     the query; ``in_levels``: the first ones aggregate rows in part, the second ones merge parts.
@@ -53,6 +54,8 @@ class TaskRdd:
         job: Job,
         tasks: int,
         given: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        in_order: bool = False,
     ) -> None:
         self.shared = TaskPlan(plan, job)
         self.inputs: list[Input] = []
@@ -62,6 +65,7 @@ class TaskRdd:
         self.splitting = self.running = 0
         self.in_levels = False
         self._job, self._tasks, self._given = job, tasks, given
+        self._in_order = in_order
         self._looked_up: dict[Name, Pieces] = {}
 
     def make(self, on_notice: Callable[[str], None], *, timed: bool) -> Any:
@@ -71,7 +75,7 @@ class TaskRdd:
         by = self._job.settings.get("tasks_by", "auto")
         root = self.shared.plan.root
         placed = placement(self.shared.plan, by)
-        columns = columns_of(root) if by == "auto" else ()
+        columns = columns_of(root) if by == "auto" and not self._in_order else ()
         frames = self._listed(on_notice)
         if frames and not isinstance(placed, ByKey):
             if not columns:

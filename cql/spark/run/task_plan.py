@@ -10,11 +10,12 @@ from cql.catalog.spark.tables.files import Files
 from cql.errors import NotSupportedError
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 from cql.planner.nodes.statements import Name
+from cql.planner.placement.break_even import TASK_ROWS
 from cql.planner.placement.broadcast import tables
 from cql.planner.placement.scale_out import ByRows, ByTime
 from cql.spark.job.job import Job
 from cql.spark.run import parts
-from cql.spark.run.parts import TASK_ROWS, Input, Reading, by_rows, by_time
+from cql.spark.run.parts import Input, Reading, by_rows, by_time
 
 
 class TaskPlan:

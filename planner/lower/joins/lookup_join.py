@@ -67,10 +67,10 @@ def _table_is_left(node: Join) -> bool:
 
 
 def _rows(node: Logical) -> int | None:
-    """Upper bound of the number of rows; None if unknown."""
+    """Upper bound of the number of rows, perhaps estimated; None if unknown."""
     match node:
         case Scan():
-            return node.relation.statistics.rows
+            return node.relation.statistics.expected_rows
         case Values():
             return len(node.rows)
         case Filter() | Project():
