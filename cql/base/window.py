@@ -44,7 +44,9 @@ class Window:
     partition_by: tuple[int, ...] = ()
     end: int | None = None  # EARLY: index of the column with the end of the row's window
     zone: str | None = None  # lengths are whole days of this time zone
-    since: int | None = None  # windows that end at or before it get no rows: they lie elsewhere
+    # Windows that end at or before it get no rows, and rows with a row watermark below it count no
+    # late pairs: both belong elsewhere.
+    since: int | None = None
 
     @property
     def has_bounds(self) -> bool:

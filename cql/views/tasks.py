@@ -4,7 +4,7 @@ time before which all rows are final."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,13 +12,11 @@ import pyarrow as pa
 
 from cql.catalog.spark.tables.files import Files
 from cql.executor.kernels.morsel_layout import NEVER
-from cql.executor.morsel.row_watermarks import WatermarkPass
-from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.break_even import TASK_ROWS
 from cql.planner.placement.scale_out import RUNTIME, ByRows, ByTime
 from cql.spark.run.driver import SparkRun
-from cql.spark.run.parts import Input, cuts
+from cql.spark.run.parts import Input, by_ranges, cuts
 from cql.spark.run.task_plan import TaskPlan
 from cql.spark.task.worker import open_task
 from cql.views.plan import ViewPlan
@@ -95,21 +93,14 @@ def _by_time(
     closed: tuple[int | None, int | None],
     count: int,
 ) -> tuple[list[Task], list[Task]]:
-    """The tasks of the ranges between the old and the new bound, and of those behind. The row
-    groups of new files belong to the first task in whose range a row of them lies."""
+    """The tasks of the ranges between the old and the new bound, and of those behind."""
     low, bound = closed
     inner = cuts(_behind(inputs, low), placed, count or _count(inputs, low))
     later = [*inner, *(() if bound is None else (bound,))]
     ends = sorted({end for end in later if low is None or end > low})
-    final, opened = list[Task](), list[Task]()
-    rest = {name: set(groups) for name, groups in owned.items()}
-    for high in (*ends, None):
-        now = rest if high is None else _before(inputs, rest, high)
-        rest = {name: groups - now[name] for name, groups in rest.items()}
-        stays = bound is not None and high is not None and high <= bound
-        (final if stays else opened).append(_task(placed, inputs, reach, now, low, high))
-        low = high
-    return final, opened
+    made = list(by_ranges(list(inputs.values()), reach, placed, [low, *ends, None], owned))
+    final = 0 if bound is None else sum(end <= bound for end in ends)
+    return made[:final], made[final:]
 
 
 def _behind(inputs: Mapping[Name, Input], low: int | None) -> list[Input]:
@@ -117,7 +108,7 @@ def _behind(inputs: Mapping[Name, Input], low: int | None) -> list[Input]:
     if low is None:
         return list(inputs.values())
     return [
-        replace(one, groups=tuple(g for g in one.groups if g.high is not None and g.high >= low))
+        one.only([k for k, g in enumerate(one.groups) if g.high is not None and g.high >= low])
         for one in inputs.values()
     ]
 
@@ -145,60 +136,9 @@ def _bound(
     for it."""
     reached: list[int] = []
     for source, (_, behind) in zip(made.sources, placed.reach, strict=True):
-        mark = _watermark(inputs[made.name_of(source)], source)
+        mark = inputs[made.name_of(source)].watermarks[-1]
         if mark == NEVER:
             return closed
         reached.append(mark - behind)
     bound = (min(reached) - placed.offset) // placed.step * placed.step + placed.offset
     return bound if closed is None else max(bound, closed)
-
-
-def _watermark(one: Input, source: SourceExec) -> int:
-    """The watermark behind all rows of an input."""
-    if not source.progress:
-        return NEVER
-    ((_, progress),) = source.progress
-    watermarks = WatermarkPass(one.relation, progress)
-    if one.end:
-        watermarks.state = list(one.end)
-    return int(watermarks.take(np.zeros(1, np.int64), None)[0])
-
-
-def _before(
-    inputs: Mapping[Name, Input], owned: Mapping[Name, set[int]], bound: int
-) -> dict[Name, set[int]]:
-    """Of the row groups, those with a row before ``bound``, or with rows without a time."""
-    return {
-        name: {k for k in groups if (low := inputs[name].groups[k].low) is None or low < bound}
-        for name, groups in owned.items()
-    }
-
-
-def _task(
-    placed: ByTime,
-    inputs: Mapping[Name, Input],
-    reach: Mapping[Name, tuple[int, int]],
-    owned: Mapping[Name, set[int]],
-    low: int | None,
-    high: int | None,
-) -> Task:
-    """The task of one range. It also reads the row groups of other tasks that reach there."""
-    parts = []
-    for one in inputs.values():
-        before, behind = reach[one.name]
-        least = None if low is None else low - before
-        most = None if high is None else high + behind
-        picked = [
-            (k, k in owned[one.name])
-            for k, group in enumerate(one.groups)
-            if k in owned[one.name]
-            or (
-                group.low is not None
-                and group.high is not None
-                and (least is None or group.high >= least)
-                and (most is None or group.low < most)
-            )
-        ]
-        alone = (low, high) if placed.alone else None
-        parts.append([one.name, one.part(picked, least, most, alone)])
-    return {"low": low, "high": high, "parts": parts}

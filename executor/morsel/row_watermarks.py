@@ -47,6 +47,12 @@ class WatermarkPass:
         self._words[list(STATE)] = words
 
     @property
+    def watermark(self) -> int:
+        """The watermark behind the rows so far (NEVER: there is none yet), in units of the
+        column."""
+        return self.attribute.watermark()
+
+    @property
     def _words(self) -> Words:
         return self.attribute.words
 

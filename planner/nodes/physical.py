@@ -355,11 +355,14 @@ class LateRowsExec:
 
 @dataclass(frozen=True, slots=True)
 class OnTimeExec:
-    """Leaves out and counts the late rows of column ``wa``."""
+    """Leaves out and counts the late rows of column ``wa``. ``within``: a column and two bounds;
+    leaves out, without counting them, on-time rows below the first bound or not below the
+    second (None: no bound)."""
 
     input: Physical
     wa: int
     why: str = ""
+    within: tuple[int, int | None, int | None] | None = None
 
     @property
     def schema(self) -> Schema:

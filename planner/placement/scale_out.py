@@ -439,8 +439,9 @@ def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | Non
 
 
 def _rows_within(node: Physical, column: int, low: int | None, high: int | None) -> Physical:
-    """The rows of ``node`` with a time from ``low`` on and below ``high``. The filter stands below
-    the operator that counts late rows, which keeps its place in the ledger."""
+    """The rows of ``node`` with a time from ``low`` on and below ``high``. The operator that leaves
+    out the late rows of a join (``lower.joins.pair_columns``) tests the others: a late row counts
+    by its row watermark (``task.time_range``)."""
     match node:
         case ProjectExec():
             expr = node.exprs[column]
@@ -452,9 +453,8 @@ def _rows_within(node: Physical, column: int, low: int | None, high: int | None)
             return replace(node, input=_rows_within(node.input, node.columns[column], low, high))
         case LookupExec():
             return replace(node, input=_rows_within(node.input, column, low, high))
-        case OnTimeExec():
-            return replace(node, input=_within(node.input, column, ("ge", low), ("lt", high)))
-    return _within(node, column, ("ge", low), ("lt", high))
+    assert isinstance(node, OnTimeExec)
+    return replace(node, within=(column, low, high))
 
 
 def _within(node: Physical, column: int, *bounds: tuple[str, int | None]) -> Physical:

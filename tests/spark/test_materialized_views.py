@@ -42,7 +42,7 @@ def test_rows_after_each_append(
     rng = random.Random(name)
     for _ in range(12 if full else 4):
         one.add(
-            one.rows(rng.choice([1, 20, 200]), behind=rng.choice([4, 8, 90])),
+            one.rows(rng.choice([1, 20, 200]), behind=rng.choice([4, 8, 90, 900])),
             files=rng.choice([1, 2]),
         )
         assert " refreshed: " in refreshed(session)

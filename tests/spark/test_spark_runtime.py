@@ -21,7 +21,16 @@ import pytest
 from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError, NotSupportedError, RunError
 from cql.spark.run import parts
-from tests.support.task_tables import KINDS, SCHEMA, SECOND, Tables, answer, disordered, stored
+from tests.support.task_tables import (
+    KINDS,
+    SCHEMA,
+    SECOND,
+    Tables,
+    answer,
+    disordered,
+    stored,
+    very_late,
+)
 
 WINDOWS = {
     "tumbling": "SELECT k, count(*) AS n, sum(v) AS s, window_end FROM {s}"
@@ -92,7 +101,7 @@ def test_tables_of_all_kinds(tables: Tables, kind: str) -> None:
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_by_time(tables: Tables, name: str, full: bool) -> None:
-    for kind in KINDS if full else ("many late",):
+    for kind in KINDS if full else ("very late",):
         check(tables, kind, WINDOWS[name], (1, 2, 5, 16) if full else (5,))
 
 
@@ -102,15 +111,18 @@ def test_rows(tables: Tables, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "operator", ["wid", "panes", "two_stacks", "subtract", "two_level", "buffered"]
+    "operator", ["wid", "panes", "two_stacks", "subtract", "two_level", "buffered", "adaptive"]
 )
-def test_window_operators(tables: Tables, operator: str) -> None:
+def test_window_operators(tables: Tables, operator: str, full: bool) -> None:
+    hint = "adaptive_windows(on)" if operator == "adaptive" else f"window_operator({operator})"
     text = (
-        f"SELECT /*+ window_operator({operator}) */ k, sum(v) AS s, window_end"
+        f"SELECT /*+ {hint} */ k, sum(v) AS s, window_end"
         " FROM {s} [RANGE 5 MINUTES SLIDE 1 MINUTE] GROUP BY k"
     )
-    in_order = operator not in ("two_stacks", "subtract")  # these take groups as panes left them
-    check(tables, "many late", text, (3,), in_order=in_order)
+    # These take groups as panes left them, or as earlier windows made them change.
+    in_order = operator not in ("two_stacks", "subtract", "adaptive")
+    for kind in KINDS if full else ("very late",):
+        check(tables, kind, text, (2, 5, 16) if full else (7,), in_order=in_order)
 
 
 BAND = "b.ts BETWEEN a.ts - INTERVAL 20 SECONDS AND a.ts + INTERVAL 5 SECONDS"
@@ -133,10 +145,10 @@ JOINS = {
 
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_by_time(tables: Tables, name: str, full: bool) -> None:
-    text = JOINS[name].format(s=tables.stream("many late"), r=tables.stream("few late"))
+    text = JOINS[name].format(s=tables.stream("very late"), r=tables.stream("many late"))
     rows, late = answer(tables.session, text, "depth_first")
     assert rows.num_rows > 0
-    for count in (1, 2, 5, 16) if full else (1, 5):
+    for count in (1, 2, 5, 16) if full else (5,):
         made, ledger = answer(tables.session, text, "spark", count)
         assert ledger == late
         assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, rows.to_pylist()))
@@ -147,7 +159,41 @@ def test_unions(tables: Tables) -> None:
     text = (
         f"SELECT k, count(*) AS n, window_end FROM {both}) [RANGE 2 MINUTES SLIDE 1 MINUTE WA ts]"
     )
-    check(tables, "few late", text + " GROUP BY k", (1, 4), in_order=False)
+    check(tables, "very late", text + " WHERE v < 70 GROUP BY k", (1, 4, 16), in_order=False)
+
+
+@pytest.mark.parametrize(("length", "tasks"), [(10, 5), (60, 2)])
+def test_row_groups_are_read_about_once(
+    spark: Any, tables: Tables, tmp_path: Path, length: int, tasks: int
+) -> None:
+    """80 row groups of 6 seconds each. Two tasks read those of the ``length - 10`` seconds before
+    the end of a range, whose rows are in windows of both; those that come until the watermark, 2
+    seconds behind, has passed the end; and the one that holds the first of these seconds."""
+    rng, rows = np.random.default_rng(1), 40_000
+    late = rng.random(rows) < 0.24
+    back = np.where(late, rng.integers(3000, 30_000, rows), rng.integers(0, 2000, rows))
+    times = pa.array(1000 * (12 * np.arange(rows) - back)).cast(SCHEMA.field("ts").type)
+    table = disordered("amplified", rows, slack=1.0).set_column(0, SCHEMA.field("ts"), times)
+    name = stored(spark, tmp_path / f"amplified_{length}", table, 500, files=4)
+    tables.session.sql(
+        f"CREATE OR REPLACE STREAM default.amplified FROM TABLE {name}"
+        " WATERMARK FOR ts AS ts - INTERVAL 2 SECONDS"
+    )
+    text = (
+        "SELECT k, count(*) AS n, window_end FROM default.amplified"
+        f" [RANGE {length} SECONDS SLIDE 10 SECONDS] GROUP BY k"
+    )
+    expected = answer(tables.session, text, "depth_first")
+    assert expected[1][0]["count"] > 0.2 * rows
+    tables.session.set("runtime", "spark")
+    tables.session.set("partitions", tasks)
+    query = tables.session.sql(text)
+    assert query.to_arrow().equals(expected[0])
+    figures = query.metrics()[0]
+    assert figures["row_groups"] == 80
+    again = figures["row_groups_read"] - 80
+    assert again <= (tasks - 1) * (1 + -(-(length - 10 + 2) // 6))
+    assert again <= 0.2 * 80
 
 
 @pytest.mark.parametrize(
@@ -233,7 +279,7 @@ def test_a_partitioned_table(spark: Any, tables: Tables) -> None:
 @pytest.fixture(scope="module")
 def timeless(spark: Any, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A stream in which some rows have no time."""
-    some = disordered("null", 300, slack=1.0)
+    some = very_late("null", 300, slack=1.0, groups=50, behind=120)
     times = some["ts"].to_pylist()
     for row in (3, 49, 50, 217, 218):
         times[row] = None

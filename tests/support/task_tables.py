@@ -23,14 +23,17 @@ SCHEMA = pa.schema(
     ]
 )
 
-#: Kinds of tables: rows, slack in seconds, rows of a row group, share of rows far ahead.
+#: Kinds of tables: rows, slack in seconds, rows of a row group, share of rows far ahead. Of those
+#: in ``VERY_LATE``, a quarter of the rows and whole row groups lie up to so many seconds behind.
 KINDS = {
     "few late": (4000, 3.0, 250, 0.0),
     "many late": (4000, 60.0, 333, 0.0),
     "ordered": (3000, 0.0, 500, 0.0),
     "far ahead": (3000, 3.0, 200, 0.01),
     "one group": (700, 3.0, 10_000, 0.0),
+    "very late": (4000, 3.0, 100, 0.0),
 }
+VERY_LATE = {"very late": 1200}
 
 
 def disordered(seed: str, rows: int, *, slack: float, jump: float = 0.0) -> pa.Table:
@@ -50,6 +53,20 @@ def disordered(seed: str, rows: int, *, slack: float, jump: float = 0.0) -> pa.T
         ],
         schema=SCHEMA,
     )
+
+
+def very_late(seed: str, rows: int, *, slack: float, groups: int, behind: int) -> pa.Table:
+    """Rows whose times rise by a second on average and leap by ten minutes now and then. A quarter
+    of them lies up to ``behind`` seconds behind, and so do all rows of every fifth group of
+    ``groups`` rows."""
+    table = disordered(seed, rows, slack=slack / 2)
+    rng = np.random.default_rng(random.Random(f"{seed} late").randrange(2**32))
+    at = np.arange(rows)
+    late = (rng.random(rows) < 0.24) | (at // groups % 5 == 4)
+    leaps = 600 * SECOND * (at // (9 * groups + 17))
+    times = table["ts"].cast(pa.int64()).to_numpy() + leaps
+    times = times - late * rng.integers(0, behind * SECOND, rows)
+    return table.set_column(0, SCHEMA.field("ts"), pa.array(times).cast(SCHEMA.field("ts").type))
 
 
 def stored(spark: Any, folder: Path, table: pa.Table, groups: int, files: int = 3) -> str:
@@ -83,7 +100,11 @@ class Tables:
     def stream(self, kind: str) -> str:
         if kind not in self._made:
             rows, slack, groups, jump = KINDS[kind]
-            rows_of = disordered(kind, rows, slack=slack, jump=jump)
+            if kind in VERY_LATE:
+                behind = VERY_LATE[kind]
+                rows_of = very_late(kind, rows, slack=slack, groups=groups, behind=behind)
+            else:
+                rows_of = disordered(kind, rows, slack=slack, jump=jump)
             table = stored(self._spark, self._folder / kind.replace(" ", "_"), rows_of, groups)
             name = f"default.{self._folder.name}_{kind.replace(' ', '_')}"
             self.session.sql(

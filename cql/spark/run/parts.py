@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.scale_out import ByTime, InLevels
 from cql.spark.task.rows import storage_of
+from cql.spark.task.time_range import ALL_ROWS, TimeRange
 
 #: Points per row group at which its rows are thought to lie.
 _POINTS = 8
@@ -27,17 +28,17 @@ _POINTS = 8
 @dataclass(frozen=True, slots=True)
 class Input:
     """A table that a query reads under ``name``: its row groups, and the watermark state before
-    each and behind all (``end``). ``scanned`` is the number of row groups whose times had to be
-    read, because their statistics do not tell the state behind them. ``broadcast``: each task reads
-    the whole table."""
+    each. ``watermarks`` are those before each row group and behind all (NEVER: there is none yet).
+    ``scanned`` is the number of row groups whose times had to be read, because their statistics do
+    not tell the state behind them. ``broadcast``: each task reads the whole table."""
 
     name: Name
     relation: Relation
     files: Files
     groups: tuple[Group, ...]
     states: tuple[tuple[int, ...], ...]
+    watermarks: tuple[int, ...] = ()
     scanned: int = 0
-    end: tuple[int, ...] = ()
     broadcast: bool = False
 
     @property
@@ -51,9 +52,7 @@ class Input:
     def part(
         self,
         picked: Sequence[tuple[int, bool]],
-        low: int | None = None,
-        high: int | None = None,
-        alone: tuple[int | None, int | None] | None = None,
+        of: TimeRange = ALL_ROWS,
     ) -> Mapping[str, Any]:
         """The description of a part (``task.rows.Part``): groups by their index in ``groups``, each
         with whether the task owns it."""
@@ -69,10 +68,27 @@ class Input:
             "files": files_to_json(held),
             "stream": None if stream is None else spec_to_json(stream),
             "groups": groups,
-            "low": low,
-            "high": high,
-            "alone": alone,
+            "range": asdict(of),
         }
+
+    def only(self, picked: Sequence[int]) -> Input:
+        """The input with some of its row groups alone."""
+        return replace(
+            self,
+            groups=tuple(self.groups[k] for k in picked),
+            states=tuple(self.states[k] for k in picked),
+            watermarks=(*(self.watermarks[k] for k in picked), *self.watermarks[-1:]),
+        )
+
+    def read_by(self, of: TimeRange, counted: Collection[int]) -> list[int]:
+        """The row groups that the task of a range reads: those with rows for it, and of ``counted``
+        also those whose late rows count there."""
+        spans = enumerate(zip(self.groups, pairwise(self.watermarks), strict=True))
+        return [
+            k
+            for k, (group, (before, behind)) in spans
+            if of.enters(group, before) or (k in counted and of.counts(group, before, behind))
+        ]
 
     def whole(self) -> Mapping[str, Any]:
         """The description of the part of a broadcast table."""
@@ -88,16 +104,17 @@ def input_of(name: Name, source: SourceExec, files: Files) -> Input:
         return Input(name, relation, files, tuple(groups), tuple(() for _ in groups))
     ((_, progress),) = source.progress
     watermarks = WatermarkPass(relation, progress)
-    groups, states, scanned = [], [], 0
+    groups, states, reached, scanned = [], [], [], 0
     for group in groups_of(files, progress.column):
         states.append(tuple(watermarks.state))
+        reached.append(watermarks.watermark)
         if group.known and (group.high is None or watermarks.skip(group.high)):
             groups.append(group)
             continue
         groups.append(_scanned(files, group, progress.column, watermarks))
         scanned += 1
-    end = tuple(watermarks.state)
-    return Input(name, relation, files, tuple(groups), tuple(states), scanned, end)
+    reached.append(watermarks.watermark)
+    return Input(name, relation, files, tuple(groups), tuple(states), tuple(reached), scanned)
 
 
 def _scanned(files: Files, group: Group, time: str, watermarks: WatermarkPass) -> Group:
@@ -160,27 +177,35 @@ def by_time(
     inputs: Sequence[Input], reach: Mapping[Name, tuple[int, int]], placed: ByTime, tasks: int
 ) -> Iterator[Mapping[str, Any]]:
     """Tasks of about the same number of rows, each with a range of time; ``reach`` as in
-    ``ByTime``, by the name of the input. A row group belongs to the first task in whose range a row
-    of it lies."""
+    ``ByTime``, by the name of the input."""
+    shared = [one for one in inputs if not one.broadcast]
+    counted = {one.name: set(range(len(one.groups))) for one in shared}
+    bounds = [None, *cuts(shared, placed, tasks), None]
+    return by_ranges(inputs, reach, placed, bounds, counted)
+
+
+def by_ranges(
+    inputs: Sequence[Input],
+    reach: Mapping[Name, tuple[int, int]],
+    placed: ByTime,
+    bounds: Sequence[int | None],
+    counted: Mapping[Name, Collection[int]],
+) -> Iterator[Mapping[str, Any]]:
+    """The tasks of the ranges between two ``bounds``. The late rows of the row groups ``counted``
+    count, and their rows without a time are read: each of them belongs to the first task that reads
+    it. The first task has the groups without any time."""
     whole = [[one.name, one.whole()] for one in inputs if one.broadcast]
     shared = [one for one in inputs if not one.broadcast]
-    bounds: list[int | None] = [None, *cuts(shared, placed, tasks), None]
-    owned: list[set[int]] = [set() for _ in shared]
-    for low, high in pairwise(bounds):
+    free = {one.name: set(counted[one.name]) for one in shared}
+    for n, (low, high) in enumerate(pairwise(bounds)):
         parts = []
-        for one, taken in zip(shared, owned, strict=True):
-            before, behind = reach[one.name]
-            least = None if low is None else low - before
-            most = None if high is None else high + behind
-            picked = []
-            for k, group in enumerate(one.groups):
-                owns = k not in taken and _reads(group, low, high)
-                if owns:
-                    taken.add(k)
-                if owns or _reads(group, least, most):
-                    picked.append((k, owns))
-            alone = (low, high) if placed.alone else None
-            parts.append([one.name, one.part(picked, least, most, alone)])
+        for one in shared:
+            of = TimeRange(low, high, *reach[one.name], placed.alone)
+            read = set(one.read_by(of, counted[one.name]))
+            if n == 0:
+                read |= {k for k in free[one.name] if one.groups[k].low is None}
+            parts.append([one.name, one.part([(k, k in free[one.name]) for k in sorted(read)], of)])
+            free[one.name] -= read
         yield {"low": low, "high": high, "parts": parts + whole}
 
 
@@ -197,23 +222,16 @@ def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]
     return sum(read) / max(sum(shared.values()), 1)
 
 
-def _reads(group: Group, low: int | None, high: int | None) -> bool:
-    """Whether a row of the group may lie at or above ``low`` and below ``high``; the first task
-    also has the groups without any time."""
-    if group.low is None or group.high is None:
-        return low is None
-    return (low is None or group.high >= low) and (high is None or group.low < high)
-
-
 def cuts(inputs: Sequence[Input], placed: ByTime | InLevels, tasks: int) -> list[int]:
     """The ends of all ranges but the last, such that about the same number of rows lies between
-    two. Rows are thought to be spread evenly between the bounds of their group."""
+    two. Rows are thought to be spread evenly between the bounds of their group. Those below the
+    watermark before the group count at that watermark, since few tasks take them before it."""
     times: list[float] = []
     weights: list[float] = []
     for one in inputs:
-        for group in one.groups:
+        for group, watermark in zip(one.groups, one.watermarks[:-1], strict=True):
             if group.low is not None and group.high is not None:
-                times += np.linspace(group.low, group.high, _POINTS).tolist()
+                times += np.linspace(group.low, group.high, _POINTS).clip(watermark).tolist()
                 weights += [group.rows / _POINTS] * _POINTS
     if not times or tasks < 2:
         return []

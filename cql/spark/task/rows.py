@@ -27,6 +27,7 @@ from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.planner.nodes.declaration_json import spec_from_json
 from cql.planner.nodes.statements import Name
 from cql.spark.job.job import Job, TaskRelation
+from cql.spark.task.time_range import TimeRange
 
 #: The columns with the watermark before each row, and with the number of each row in the table.
 BEFORE, NUMBER = "\0before", "\0number"
@@ -60,17 +61,13 @@ class TaskGroup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a table that one task reads: the rows of ``groups`` with a time from ``low`` on
-    and below ``high`` (None: no bound). Watermarks above ``high`` are of no use to the task.
-    ``stream`` has the clauses with which the query reads the table. ``alone``: the range of the
-    task; late rows outside of it belong to other tasks, and are left out."""
+    """The part of a table that one task reads: the rows of ``groups`` that ``range`` takes.
+    ``stream`` has the clauses with which the query reads the table."""
 
     files: Files
     stream: StreamSpec | None
     groups: tuple[TaskGroup, ...]
-    low: int | None = None
-    high: int | None = None
-    alone: tuple[int | None, int | None] | None = None
+    range: TimeRange
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Part:
@@ -79,8 +76,7 @@ class Part:
         ]
         stream = None if data["stream"] is None else spec_from_json(data["stream"])
         files = files_from_json(data["files"])
-        alone = None if data["alone"] is None else tuple(data["alone"])
-        return Part(files, stream, tuple(groups), data["low"], data["high"], alone)
+        return Part(files, stream, tuple(groups), TimeRange(**data["range"]))
 
 
 class PartSource:
@@ -164,17 +160,11 @@ class _TimedRows:
         self._times, self._valid = storage_of(batch.column(self._time))
         _check(found.group, self._times, self._valid, self._part.files)
         self._before = watermarks.take(self._times, self._valid)
-        high = self._part.high
-        return with_column(
-            batch, BEFORE, self._before if high is None else np.minimum(self._before, high)
-        )
+        return with_column(batch, BEFORE, self._before)
 
     def kept(self, batch: pa.RecordBatch, found: TaskGroup) -> pa.RecordBatch:
         """The rows of the part, of those that ``with_watermarks`` took last."""
-        part, times = self._part, self._times
-        kept = _between(times, part.low, part.high)
-        if part.alone is not None:
-            kept &= (times >= self._before) | _between(times, *part.alone)
+        kept = self._part.range.rows(self._times, self._before)
         if self._valid is not None:
             kept[self._valid == 0] = found.owned
         return batch if kept.all() else batch.filter(pa.array(kept))
@@ -244,17 +234,6 @@ def with_column(batch: pa.RecordBatch, name: str, values: npt.NDArray[np.int64])
     return pa.RecordBatch.from_arrays(
         [*batch.columns, pa.array(values)], names=[*batch.schema.names, name]
     )
-
-
-def _between(
-    times: npt.NDArray[np.int64], low: int | None, high: int | None
-) -> npt.NDArray[np.bool_]:
-    kept = np.ones(len(times), np.bool_)
-    if low is not None:
-        kept &= times >= low
-    if high is not None:
-        kept &= times < high
-    return kept
 
 
 def storage_of(

@@ -134,7 +134,7 @@ class RowTerminal:
         """Whether a morsel without late rows passes on by reference: only the event time of a row
         can be bad (3 ns a row)."""
         steps = self.writer.spec.steps
-        return bool(steps) and all(isinstance(s, OnTimeExec) for s in steps)
+        return bool(steps) and all(isinstance(s, OnTimeExec) and s.within is None for s in steps)
 
     def take_back(self) -> None:
         """Points the output to columns of its own again, before the kernel declares views of

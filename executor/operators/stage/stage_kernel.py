@@ -291,13 +291,20 @@ class StageWriter:
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
         origin = origins(before, attribute_origins(self.spec)).get(step.wa)
-        late = self.kernel.counter("late_pairs")
-        if origin is None:
-            return
-        with self.kernel.body.block("if late_at >= 0:"):
-            self.row_watermark(origin)
-            with self.kernel.body.block(f"if {t} < own:"):
-                self.kernel.body.lines(f"{late} += 1", "continue")
+        body, late = self.kernel.body, self.kernel.counter("late_pairs")
+        if origin is not None:
+            with body.block("if late_at >= 0:"):
+                self.row_watermark(origin)
+                with body.block(f"if {t} < own:"):
+                    body.lines(f"{late} += 1", "continue")
+        if step.within is not None:
+            column, low, high = step.within
+            x = self.event_time(scope, column, step.input.schema)
+            for op, name, bound in (("<", "low", low), (">=", "high", high)):
+                if bound is not None:
+                    limit = self.window_constant(f"within_{name}", bound)
+                    with body.block(f"if {x} {op} {limit}:"):
+                        body.line("continue")
 
     def _arrival(self, step: ArrivalExec, scope: StageScope) -> list[Code]:
         """The instant and the weight of a row that enters. A late row enters at its row watermark;

@@ -3,7 +3,7 @@ end of a window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cql.base.window import Window, WindowKind
@@ -65,19 +65,24 @@ class Spans:
     def first(self, t: str) -> str:
         """The first window that ends after ``t`` (and after ``Window.since``): the first one that
         holds ``t``, if any does."""
-        if self.cumulates:
-            first = f"{self.unit(t)} // {self.slide}"
-        else:
-            first = f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
-        least = self.least()
-        return first if least is None else f"max({first}, {least})"
+        first = self._first(t)
+        return first if self.since is None else f"max({first}, {self._first(self.since)})"
 
-    def least(self) -> str | None:
-        """The first window that ends after ``Window.since``; None if all windows count."""
-        if self.window.since is None:
-            return None
-        alike = replace(self.window, since=None)
-        return Spans(self.writer, alike).first(self._constant("since", self.window.since))
+    def _first(self, t: str) -> str:
+        if self.cumulates:
+            return f"{self.unit(t)} // {self.slide}"
+        return f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
+
+    @property
+    def since(self) -> str | None:
+        """``Window.since``; None if all windows get rows."""
+        return None if self.window.since is None else self._constant("since", self.window.since)
+
+    def elsewhere(self, t: str) -> str:
+        """The number of windows that hold ``t`` and end at or before ``Window.since``."""
+        assert self.since is not None
+        behind = f"min({self._first(self.since)}, {self.last(t)} + 1)"
+        return f"max(0, {behind} - ({self._first(t)}))"
 
     def last(self, t: str) -> str:
         if self.cumulates:

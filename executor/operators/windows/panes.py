@@ -101,10 +101,10 @@ class PaneTerminal(AggregateTerminal):
         late = self.writer.kernel.counter("late_pairs")
         first = self._first_window("pane")
         assert self.node.window is not None
-        least = Spans(self.writer, self.node.window).least()
+        since = Spans(self.writer, self.node.window).since
         with body.block(f"for v in range({first} + skip, {self._last_window('pane')} + 1):"):
             with body.block(f"if {self._end_of('v')} <= own:"):
-                counted = "1" if least is None else f"int64(v >= {least})"
+                counted = "1" if since is None else f"int64(own >= {since})"
                 body.lines(f"{late} += {counted}", "continue")
             body.line(f"sub = v - ({first})")
             body.line(f"w = 2 * v * {self._slide_panes} + 1")

@@ -229,6 +229,9 @@ class AggregateTerminal(GroupingTerminal):
             self._update(arguments, ["break"])
         with body.block("if status != 0:"):
             body.line("break")
+        if spans.since is not None:  # these windows ended before the row
+            with body.block(f"if own >= {spans.since}:"):
+                body.line(f"{late} += {spans.elsewhere(t)}")
 
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
         """Puts the row into the window, or the pane, at hand."""
