@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,10 @@ def _shares(inputs: Sequence[Input], tasks: int) -> Iterator[tuple[Input, list[t
         count = max(1, round(tasks * one.rows / rows))
         ends = np.cumsum([group.rows for group in one.groups])
         share = np.minimum((ends - 1) * count // max(one.rows, 1), count - 1)
-        for n in range(count):
-            picked = [(int(k), True) for k in np.flatnonzero(share == n)]
-            if picked:
-                yield one, picked
+        begins = np.searchsorted(share, np.arange(count + 1)).tolist()
+        for begin, end in pairwise(begins):
+            if end > begin:
+                yield one, [(k, True) for k in range(begin, end)]
 
 
 def by_time(
@@ -168,19 +169,16 @@ def by_time(
     shared = [one for one in inputs if not one.broadcast]
     bounds: list[int | None] = [None, *cuts(shared, placed, tasks), None]
     owned: list[set[int]] = [set() for _ in shared]
+    times = [_Times(one.groups) for one in shared]
     for low, high in pairwise(bounds):
         parts = []
-        for one, taken in zip(shared, owned, strict=True):
+        for one, held, taken in zip(shared, times, owned, strict=True):
             before, behind = reach[one.name]
             least = None if low is None else low - before
             most = None if high is None else high + behind
-            picked = []
-            for k, group in enumerate(one.groups):
-                owns = k not in taken and _reads(group, low, high)
-                if owns:
-                    taken.add(k)
-                if owns or _reads(group, least, most):
-                    picked.append((k, owns))
+            owns = held.within(low, high) - taken
+            taken |= owns
+            picked = [(k, k in owns) for k in sorted(owns | held.within(least, most))]
             alone = (low, high) if placed.alone else None
             parts.append([one.name, one.part(picked, least, most, alone)])
         yield {"low": low, "high": high, "parts": parts + whole}
@@ -199,31 +197,48 @@ def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]
     return sum(read) / max(sum(shared.values()), 1)
 
 
-def _reads(group: Group, low: int | None, high: int | None) -> bool:
-    """Whether a row of the group may lie at or above ``low`` and below ``high``; the first task
-    also has the groups without any time."""
-    if group.low is None or group.high is None:
-        return low is None
-    return (low is None or group.high >= low) and (high is None or group.low < high)
+class _Times:
+    """Row groups by the bounds of their times."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        timed = [
+            (g.low, g.high, k)
+            for k, g in enumerate(groups)
+            if g.low is not None and g.high is not None
+        ]
+        self._timeless = set(range(len(groups))) - {k for _, _, k in timed}
+        self._groups = sorted(timed)
+        self._lows = [low for low, _, _ in self._groups]
+        #: The highest times up to each group.
+        self._reached = list(accumulate((high for _, high, _ in self._groups), max))
+
+    def within(self, low: int | None, high: int | None) -> set[int]:
+        """The groups of which a row may lie at or above ``low`` and below ``high``; the groups
+        without any time lie below all others."""
+        begin = 0 if low is None else bisect_left(self._reached, low)
+        end = len(self._lows) if high is None else bisect_left(self._lows, high)
+        found = {k for _, most, k in self._groups[begin:end] if low is None or most >= low}
+        return found | self._timeless if low is None else found
 
 
 def cuts(inputs: Sequence[Input], placed: ByTime, tasks: int) -> list[int]:
     """The ends of all ranges but the last, such that about the same number of rows lies between
     two. Rows are thought to be spread evenly between the bounds of their group."""
-    times: list[float] = []
-    weights: list[float] = []
-    for one in inputs:
-        for group in one.groups:
-            if group.low is not None and group.high is not None:
-                times += np.linspace(group.low, group.high, _POINTS).tolist()
-                weights += [group.rows / _POINTS] * _POINTS
-    if not times or tasks < 2:
+    timed = [
+        (group.low, group.high, group.rows / _POINTS)
+        for one in inputs
+        for group in one.groups
+        if group.low is not None and group.high is not None
+    ]
+    if not timed or tasks < 2:
         return []
+    lows, highs, weights = np.array(timed, np.float64).T
+    times = np.linspace(lows, highs, _POINTS).ravel()
     order = np.argsort(times, kind="stable")
-    reached = np.cumsum(np.asarray(weights)[order])
+    reached = np.cumsum(np.tile(weights, _POINTS)[order])
     wanted = reached[-1] * np.arange(1, tasks) / tasks
-    places = np.asarray(times)[order][np.searchsorted(reached, wanted)]
+    places = times[order][np.searchsorted(reached, wanted)]
     step, offset = placed.step, placed.offset
     ends = sorted({-(-(int(t) - offset) // step) * step + offset for t in places})
-    least, most = min(times), max(times)
+    least, most = times.min(), times.max()
     return [end for end in ends if least < end <= most]
