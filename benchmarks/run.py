@@ -30,6 +30,7 @@ from benchmarks import (
     q7,
     skew,
     sliding,
+    spark_simulation,
     spark_tables,
     spark_tasks,
     split,
@@ -72,6 +73,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "join-skew": join_skew.figures,
     "latency": latency.figures,
     "ordered": multicore.figures,
+    "spark-scale": spark_simulation.figures,
 }
 #: Rows of a quick run of figures.
 QUICK = 50_000

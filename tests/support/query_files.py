@@ -94,7 +94,7 @@ def planned(session: cql.Session, path: Path) -> Query:
 
 def column_of(values: list[Any], kind: DataType) -> pa.Array:
     if kind.kind is Kind.DECIMAL:
-        values = [Decimal(v).scaleb(-kind.scale) for v in values]
+        values = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values]
     return pa.array(values, kind.to_arrow())
 
 

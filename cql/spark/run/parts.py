@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.read import read_groups
 from cql.catalog.spark.tables.row_groups import Group, files_to_json, groups_of
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.declaration_json import spec_to_json
@@ -79,16 +81,6 @@ class Input:
             states=tuple(self.states[k] for k in picked),
             watermarks=(*(self.watermarks[k] for k in picked), *self.watermarks[-1:]),
         )
-
-    def read_by(self, of: TimeRange, counted: Collection[int]) -> list[int]:
-        """The row groups that the task of a range reads: those with rows for it, and of ``counted``
-        also those whose late rows count there."""
-        spans = enumerate(zip(self.groups, pairwise(self.watermarks), strict=True))
-        return [
-            k
-            for k, (group, (before, behind)) in spans
-            if of.enters(group, before) or (k in counted and of.counts(group, before, behind))
-        ]
 
     def whole(self) -> Mapping[str, Any]:
         """The description of the part of a broadcast table."""
@@ -167,10 +159,10 @@ def _shares(inputs: Sequence[Input], tasks: int) -> Iterator[tuple[Input, list[t
         count = max(1, round(tasks * one.rows / rows))
         ends = np.cumsum([group.rows for group in one.groups])
         share = np.minimum((ends - 1) * count // max(one.rows, 1), count - 1)
-        for n in range(count):
-            picked = [(int(k), True) for k in np.flatnonzero(share == n)]
-            if picked:
-                yield one, picked
+        begins = np.searchsorted(share, np.arange(count + 1)).tolist()
+        for begin, end in pairwise(begins):
+            if end > begin:
+                yield one, [(k, True) for k in range(begin, end)]
 
 
 def by_time(
@@ -197,11 +189,12 @@ def by_ranges(
     whole = [[one.name, one.whole()] for one in inputs if one.broadcast]
     shared = [one for one in inputs if not one.broadcast]
     free = {one.name: set(counted[one.name]) for one in shared}
+    found = {one.name: _Groups(one) for one in shared}
     for n, (low, high) in enumerate(pairwise(bounds)):
         parts = []
         for one in shared:
             of = TimeRange(low, high, *reach[one.name], placed.alone)
-            read = set(one.read_by(of, counted[one.name]))
+            read = set(found[one.name].read_by(of, counted[one.name]))
             if n == 0:
                 read |= {k for k in free[one.name] if one.groups[k].low is None}
             parts.append([one.name, one.part([(k, k in free[one.name]) for k in sorted(read)], of)])
@@ -222,24 +215,52 @@ def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]
     return sum(read) / max(sum(shared.values()), 1)
 
 
+class _Groups:
+    """The row groups of an input, found by their times."""
+
+    def __init__(self, one: Input) -> None:
+        self._one = one
+        highs = (NEVER if group.high is None else group.high for group in one.groups)
+        self._reached = list(accumulate(highs, max))  # the highest times up to each row group
+
+    def read_by(self, of: TimeRange, counted: Collection[int]) -> list[int]:
+        """The row groups that the task of a range reads: those with rows for it, and of ``counted``
+        also those whose late rows count there."""
+        groups, marks = self._one.groups, self._one.watermarks
+        begin, end = 0, len(groups)
+        if of.low is not None:
+            begin = min(
+                bisect_left(self._reached, of.low - of.before), bisect_left(marks, of.low, 1) - 1
+            )
+        if of.high is not None:
+            end = bisect_left(marks, of.high + of.behind, 0, end)
+        return [
+            k
+            for k in range(begin, end)
+            if of.enters(groups[k], marks[k])
+            or (k in counted and of.counts(groups[k], marks[k], marks[k + 1]))
+        ]
+
+
 def cuts(inputs: Sequence[Input], placed: ByTime | InLevels, tasks: int) -> list[int]:
     """The ends of all ranges but the last, such that about the same number of rows lies between
     two. Rows are thought to be spread evenly between the bounds of their group. Those below the
     watermark before the group count at that watermark, since few tasks take them before it."""
-    times: list[float] = []
-    weights: list[float] = []
-    for one in inputs:
-        for group, watermark in zip(one.groups, one.watermarks[:-1], strict=True):
-            if group.low is not None and group.high is not None:
-                times += np.linspace(group.low, group.high, _POINTS).clip(watermark).tolist()
-                weights += [group.rows / _POINTS] * _POINTS
-    if not times or tasks < 2:
+    timed = [
+        (group.low, group.high, watermark, group.rows / _POINTS)
+        for one in inputs
+        for group, watermark in zip(one.groups, one.watermarks[:-1], strict=True)
+        if group.low is not None and group.high is not None
+    ]
+    if not timed or tasks < 2:
         return []
+    lows, highs, watermarks, weights = np.array(timed, np.float64).T
+    times = np.linspace(lows, highs, _POINTS).clip(watermarks).ravel()
     order = np.argsort(times, kind="stable")
-    reached = np.cumsum(np.asarray(weights)[order])
+    reached = np.cumsum(np.tile(weights, _POINTS)[order])
     wanted = reached[-1] * np.arange(1, tasks) / tasks
-    places = np.asarray(times)[order][np.searchsorted(reached, wanted)]
+    places = times[order][np.searchsorted(reached, wanted)]
     step, offset = placed.step, placed.offset
     ends = sorted({-(-(int(t) - offset) // step) * step + offset for t in places})
-    least, most = min(times), max(times)
+    least, most = times.min(), times.max()
     return [end for end in ends if least < end <= most]
