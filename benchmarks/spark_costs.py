@@ -1,8 +1,9 @@
 """What a query in tasks on Spark costs, by its parts: measured on one core of this machine.
 
-Executors: Spark's own record of its stages, from Spark to Python and back, split by least squares
-into shares for each task, row, row group and piece of a shuffle. Driver: footers and descriptions
-of tasks by the clock; scheduling by the CPU time of Spark's scheduling threads (Linux).
+Executors: CPU seconds of Java (Spark's record of its stages) and Python (the tasks' own figures),
+split by least squares into shares for each task, row, row group and piece of a shuffle. Driver:
+footers and descriptions of tasks by the clock; scheduling by the CPU time of Spark's scheduling
+threads (Linux).
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ class Costs:
 
 @dataclass(slots=True)
 class Measured:
-    """One run in ``tasks`` tasks: seconds in all, before its first wave (``make``), in its waves,
-    and of Python with the results; of each stage what ``Stage.seconds`` takes, and the core seconds
-    that Spark counted; bytes of results; seconds of each task of the last stage."""
+    """One run in ``tasks`` tasks: seconds in all, before its first wave (``make``), and of Python
+    with the results; of each stage what ``Stage.seconds`` takes, and its CPU seconds; bytes of
+    results; seconds of each task of the last stage."""
 
     name: str
     table: str
@@ -239,7 +240,8 @@ class Bench:
             first = efforts_of is not splits and bool(splits)
             rows = int(sum(effort["rows_in"] for effort in efforts_of))
             pieces = pieces_of(self.rows, len(splits), run._tasks.running) if splits else 0
-            stages.append(((len(efforts_of), rows, 0 if first else groups, pieces), seconds))
+            cpu = seconds + sum(effort["cpu"] for effort in efforts_of)
+            stages.append(((len(efforts_of), rows, 0 if first else groups, pieces), cpu))
         waves = sum(end - start for start, end in run.spans)
         make = run.spans[0][0] - begin
         return Measured(
@@ -255,8 +257,9 @@ class Bench:
     def _store(self) -> Any:
         return self.spark.sparkContext._jsc.sc().statusStore()
 
-    def _stages(self, before: int) -> list[tuple[int, float]]:
-        """The stages of the jobs after the first ``before`` ones: tasks and core seconds."""
+    def _stages(self, before: int) -> list[tuple[float, float]]:
+        """The stages of the jobs after the first ``before`` ones: seconds of their tasks by the
+        clock, and CPU seconds of their tasks in Java."""
         self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         jobs = self._store().jobsList(None)
         numbers = set()
@@ -269,12 +272,13 @@ class Bench:
         for number in sorted(numbers):
             stage = self._store().lastStageAttempt(number)
             if str(stage.status()) == "COMPLETE":
-                found.append((int(stage.numTasks()), stage.executorRunTime() / 1e3))
+                found.append((stage.executorRunTime() / 1e3, stage.executorCpuTime() / 1e9))
         return found
 
     @staticmethod
-    def _summed(stages: list[tuple[int, float]], split: bool) -> list[float]:
-        """Core seconds of the stage that splits, which runs once and first, and of the others."""
+    def _summed(stages: list[tuple[float, float]], split: bool) -> list[float]:
+        """CPU seconds in Java of the stage that splits, which runs first and once, and of the
+        others."""
         if split:
             return [stages[0][1], sum(seconds for _, seconds in stages[1:])]
         return [sum(seconds for _, seconds in stages)]
@@ -334,7 +338,7 @@ def costs(bench: Bench, runs: Sequence[Measured]) -> Costs:
         duration / (sum(run.durations) / len(run.durations))
         for run in runs
         for duration in run.durations
-        if run.name == "by rows" and run.tasks == 64
+        if run.name == "by rows" and run.tasks >= 16
     ]
     (one, per_group), sizes = _descriptions(bench)
     return Costs(
@@ -396,7 +400,7 @@ def _empty_jobs(bench: Bench) -> tuple[float, float, float]:
     job, each = _fit([(1, count) for count in counts], seconds)
     begin = bench._jobs()
     run(counts[-1])
-    ((_, ran),) = bench._stages(begin)
+    ((ran, _),) = bench._stages(begin)
     return job, max(0.0, each - ran / counts[-1]), scheduling
 
 
@@ -404,7 +408,10 @@ def _scheduling_cpu(context: Any) -> float:
     """CPU seconds of Spark's scheduling threads."""
     ticks = 0
     for thread in Path(f"/proc/{context._gateway.proc.pid}/task").iterdir():
-        name, _, rest = (thread / "stat").read_text().rpartition(")")
+        try:
+            name, _, rest = (thread / "stat").read_text().rpartition(")")
+        except OSError:  # it has ended
+            continue
         if name.partition("(")[2].startswith(_SCHEDULERS):
             used = rest.split()
             ticks += int(used[11]) + int(used[12])
@@ -422,7 +429,7 @@ def _byte(bench: Bench) -> float:
             before, begin = bench._jobs(), time.perf_counter()
             context.runJob(tasks, iter, range(8))
             wall = time.perf_counter() - begin
-            found.append(wall - sum(seconds for _, seconds in bench._stages(before)))
+            found.append(wall - sum(seconds for seconds, _ in bench._stages(before)))
         took[work] = median(found)
     return max(0.0, took[much] - took[nothing]) / (8 * (4 << 20))
 

@@ -53,7 +53,7 @@ MOST_ROWS = 20_000_000
 #: Spark's default of ``spark.driver.maxResultSize``: bytes of the results of a wave.
 MOST_RESULTS = 1 << 30
 #: Most waves of one kind, and most tasks of a wave, that are simulated one by one.
-_DRAWN, _SIMULATED = 10, 65_536
+_DRAWN, _SIMULATED = 3, 32_768
 
 
 @dataclass(frozen=True, slots=True)
