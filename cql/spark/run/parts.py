@@ -76,22 +76,37 @@ class Input:
             "alone": alone,
         }
 
+    def of_files(self, count: int) -> Input:
+        """The input as it was with its first ``count`` files."""
+        held = tuple(group for group in self.groups if group.file < count)
+        end = self.states[len(held)] if len(held) < len(self.groups) else self.end
+        files = replace(self.files, files=self.files.files[:count])
+        return replace(
+            self, files=files, groups=held, states=self.states[: len(held)], scanned=0, end=end
+        )
+
     def whole(self) -> Mapping[str, Any]:
         """The description of the part of a broadcast table."""
         return self.part([(k, False) for k in range(len(self.groups))])
 
 
-def input_of(name: Name, source: SourceExec, files: Files) -> Input:
+def input_of(name: Name, source: SourceExec, files: Files, known: Input | None = None) -> Input:
     """Reads the footers of the files and, where these do not suffice, the time column, if the query
-    reads it."""
+    reads it. ``known`` is the input of the source with some first of these files, which are not
+    read again."""
     relation = source.relation
+    if known is None or known.files.files != files.files[: len(known.files.files)]:
+        known = Input(name, relation, replace(files, files=()), (), ())
+    groups, states = list(known.groups), list(known.states)
+    read = len(known.files.files), known.rows
     if not source.progress:
-        groups = groups_of(files, None)
-        return Input(name, relation, files, tuple(groups), tuple(() for _ in groups))
+        groups += groups_of(files, None, *read)
+        return Input(name, relation, files, tuple(groups), ((),) * len(groups))
     ((_, progress),) = source.progress
-    watermarks = WatermarkPass(relation, progress)
-    groups, states, scanned = [], [], 0
-    for group in groups_of(files, progress.column):
+    watermarks, scanned = WatermarkPass(relation, progress), 0
+    if known.end:
+        watermarks.state = list(known.end)
+    for group in groups_of(files, progress.column, *read):
         states.append(tuple(watermarks.state))
         if group.known and (group.high is None or watermarks.skip(group.high)):
             groups.append(group)
