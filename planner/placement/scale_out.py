@@ -231,6 +231,21 @@ def _windows(node: WidAggregateExec, window: Window) -> Placement:
     return ByTime(window.slide, window.offset + window.range, ((overlap, 0),) * count)
 
 
+def by_watermark(plan: PhysicalPlan, placed: ByTime) -> ByTime:
+    """The placement for tasks whose ranges end with the watermark: cumulating windows leave before
+    the last one of those that begin with them."""
+    lowest = [
+        n for n in walk(plan.root) if isinstance(n, WidAggregateExec) and n.window is not None
+    ]
+    window = lowest[0].window if len(lowest) == 1 else None
+    if window is None or window.kind is not WindowKind.CUMULATE:
+        return placed
+    assert window.range is not None
+    assert window.slide is not None
+    before = window.range - window.slide
+    return replace(placed, step=window.slide, reach=((before, 0),) * len(placed.reach))
+
+
 def _windows_of_windows(
     node: WidAggregateExec, window: Window, below: WidAggregateExec
 ) -> Placement:
@@ -388,6 +403,13 @@ def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | Non
         node = replace(node, input=restricted(node.input, low, high))
     if low is not None and window.kind is WindowKind.SLIDING and window.overlap > 1:
         node = replace(node, window=replace(window, since=low))
+    if low is not None and window.kind is WindowKind.CUMULATE:
+        assert window.range is not None
+        assert window.wa is not None
+        begin = (low - window.offset) // window.range * window.range + window.offset
+        if begin < low:  # rows before ``begin`` have no window here
+            rows = _within(node.input, window.wa, ("ge", begin))
+            node = replace(node, input=rows, window=replace(window, since=low))
     end = len(node.schema) - 2
     return _within(node, end, ("gt", low), ("le", high))
 

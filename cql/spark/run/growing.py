@@ -16,7 +16,7 @@ from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.planner.nodes.physical import OnTimeExec, PhysicalPlan, SourceExec, sources, walk
 from cql.planner.nodes.statements import Name
 from cql.planner.placement.broadcast import tables
-from cql.planner.placement.scale_out import ByRows, ByTime, Placement, Whole
+from cql.planner.placement.scale_out import ByRows, ByTime, Placement, Whole, by_watermark
 from cql.query.query import PreparedQuery
 from cql.spark.run.parts import TASK_ROWS, Input, cuts
 from cql.spark.run.task_plan import TaskPlan
@@ -109,7 +109,9 @@ class MicroBatches:
     the last batch knew, so that footers are read once."""
 
     def __init__(self, made: GrowingPlan) -> None:
-        self._made = made
+        self._made, self._placed = made, made.placed
+        if isinstance(self._placed, ByTime):
+            self._placed = by_watermark(made.plan, self._placed)
         self._shared = TaskPlan(made.plan, made.prepared.job())
         self._known: dict[Name, Input] = {}
 
@@ -124,10 +126,9 @@ class MicroBatches:
         before = {name: one.of_files(old[name]) for name, one in inputs.items()}
         every, past = _every(inputs), _every(before)
         new = {name: every[name] - past[name] for name in inputs}
-        if isinstance(self._made.placed, ByRows):
-            return _read(_by_rows(inputs, new, self._made.tasks))
-        assert isinstance(self._made.placed, ByTime)
-        return _read(self._by_time(self._made.placed, inputs, before, new))
+        if isinstance(self._placed, ByTime):
+            return _read(self._by_time(self._placed, inputs, before, new))
+        return _read(_by_rows(inputs, new, self._made.tasks))
 
     def _by_time(
         self,
