@@ -46,6 +46,10 @@ class CumulateTerminal(PaneTerminal):
         body.line(f"w0 = {spans.first(t)}")
         body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
         body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
+        least = spans.least()
+        if least is not None:  # its pane also has the rows before: no window of theirs ends here
+            with body.block(f"if w0 == {least}:"):
+                body.line(f"low = {spans.start('w0')}")
         body.lines(WITHIN_BOUNDS, "v = w0")
         with body.block("if late_at >= 0:"):
             self._row_watermark(spans.window.wa or 0)
