@@ -15,7 +15,6 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.errors.exceptions.captured import StreamingQueryException
 
 import cql
 from cql.catalog.spark.session import log_of
@@ -531,10 +530,6 @@ def test_what_is_not_supported(spark: Any, session: Session, tmp_path: Path) -> 
     frame = read(spark, "SELECT k FROM inside.s")
     with pytest.raises(AnalysisException, match=r"write\.format\('cql'\) is not supported"):
         frame.write.format("cql").mode("append").save()
-    stream = spark.readStream.format("cql").option("query", "SELECT k FROM inside.s").load()
-    started = stream.writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match=r"readStream.format\('cql'\) is not supp"):
-        started.awaitTermination()
     with pytest.raises(AnalysisException, match="takes the text of a query, as a constant"):
         spark.sql("SELECT * FROM range(2) AS r, LATERAL cql(CAST(r.id AS STRING))")
 

@@ -98,8 +98,9 @@ def test_what_is_refused(spark: Any, session: Session, base: Callable[..., Base]
     started = stream(spark, filtered, fileOrder="name").writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match="fileOrder is path or arrival, not name"):
         started.awaitTermination()
+    batch = spark.read.format("cql").option("query", filtered).option("maxFilesPerTrigger", 1)
     with pytest.raises(AnalysisException, match="has no option maxfilespertrigger"):
-        spark.read.format("cql").option("query", filtered).option("maxFilesPerTrigger", 1).load()
+        batch.load().count()
     frame = spark.readStream.format("cql").option("query", filtered).load()
     with pytest.raises(AnalysisException, match=r"writeStream\.format\('cql'\) is not supported"):
         frame.writeStream.format("cql").option("checkpointLocation", str(one.folder)).start()
