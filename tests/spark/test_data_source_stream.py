@@ -84,7 +84,9 @@ def test_files_that_come_and_go(spark: Any, session: Session, base: Callable[...
     spark.catalog.dropTempView("came")
 
 
-def test_what_is_refused(spark: Any, session: Session, base: Callable[..., Base]) -> None:
+def test_what_is_refused(
+    spark: Any, session: Session, base: Callable[..., Base], tmp_path: Path
+) -> None:
     one = base()
     session.register_in_spark([one.stream])
     text = one.text("SELECT k, count(*) AS n FROM {s} [SESSION 30 SECONDS] GROUP BY k")
@@ -101,6 +103,7 @@ def test_what_is_refused(spark: Any, session: Session, base: Callable[..., Base]
     batch = spark.read.format("cql").option("query", filtered).option("maxFilesPerTrigger", 1)
     with pytest.raises(AnalysisException, match="has no option maxfilespertrigger"):
         batch.load().count()
-    frame = spark.readStream.format("cql").option("query", filtered).load()
-    with pytest.raises(AnalysisException, match=r"writeStream\.format\('cql'\) is not supported"):
-        frame.writeStream.format("cql").option("checkpointLocation", str(one.folder)).start()
+    written = stream(spark, filtered).writeStream.format("cql")
+    started = written.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match=r"writeStream\.format\('cql'\) is not supp"):
+        started.awaitTermination()

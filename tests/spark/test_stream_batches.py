@@ -43,14 +43,13 @@ BY_TIME: dict[str, tuple[str, Callable[[dict[str, Any]], dt.datetime]]] = {
 def test_by_time(
     session: Session,
     base: Callable[..., Base],
-    monkeypatch: pytest.MonkeyPatch,
     name: str,
     full: bool,
 ) -> None:
     query, closes = BY_TIME[name]
     bases = [base(), base()][: 1 + ("{r}" in query)]
     text = query.format(s=bases[0].stream, r=bases[-1].stream)
-    made = Batches(registration(session, monkeypatch), text)
+    made = Batches(registration(session), text)
     assert made.run() == 0
     rng = random.Random(name)
     for number in range(12 if full else 5):
@@ -71,7 +70,6 @@ def test_by_time(
 def test_late_rows_are_counted_once(
     session: Session,
     base: Callable[..., Base],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     name: str,
 ) -> None:
@@ -79,7 +77,7 @@ def test_late_rows_are_counted_once(
     for windows of batches before."""
     one = base(clause="MAX ADVANCE 30 MINUTES")
     text = one.text(GROWING[name])
-    made = Batches(registration(session, monkeypatch), text)
+    made = Batches(registration(session), text)
     for number in range(4):
         one.add(one.rows(150, behind=(4, 90)[number % 2], ahead=0.01), files=2)
         made.run((None, 1)[number % 2])
@@ -97,13 +95,11 @@ def test_late_rows_are_counted_once(
     assert {key: found[key] for key in held} == held
 
 
-def test_by_rows(
-    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_rows(session: Session, base: Callable[..., Base]) -> None:
     """Files may come between others. An offset has 16 letters for each of them."""
     one = base()
     text = one.text(GROWING["filter"])
-    made = Batches(registration(session, monkeypatch), text)
+    made = Batches(registration(session), text)
     for name in ("k", "z", "a", "m"):
         one.add(one.rows(60), files=3, name=name)
         assert made.run(2) == 2
@@ -114,13 +110,11 @@ def test_by_rows(
     assert (read["files"], len(read["hashes"])) == (12, 12 * 16)
 
 
-def test_files_between_others(
-    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_between_others(session: Session, base: Callable[..., Base]) -> None:
     """A query to which the order matters refuses them, or takes them as they come."""
     one, clear = base(), base()
     text = one.text(GROWING["rows in time"])
-    registered = registration(session, monkeypatch)
+    registered = registration(session)
     made = Batches(registered, text)
     parts = [one.rows(100, behind=30) for _ in range(4)]
     for part, name in zip(parts[:2], ("k", "m"), strict=True):
@@ -149,13 +143,11 @@ def test_files_between_others(
 
 
 @pytest.mark.parametrize("arrival", [False, True])
-def test_files_that_are_gone(
-    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch, arrival: bool
-) -> None:
+def test_files_that_are_gone(session: Session, base: Callable[..., Base], arrival: bool) -> None:
     """The message names the file, if this process has seen it or the offset names it."""
     one = base()
     text = one.text(GROWING["tumbling"])
-    made = Batches(registration(session, monkeypatch), text, arrival=arrival)
+    made = Batches(registration(session), text, arrival=arrival)
     paths = [one.add(one.rows(100)) for _ in range(3)]
     made.run()
     kept = [path.read_bytes() for path in paths]
@@ -179,12 +171,10 @@ def test_files_that_are_gone(
     fails("written again" if arrival else f"file {paths[2]} of .* was removed")
 
 
-def test_offsets_of_other_streams(
-    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_of_other_streams(session: Session, base: Callable[..., Base]) -> None:
     one, other = base(), base()
     one.add(one.rows(10))
-    registered = registration(session, monkeypatch)
+    registered = registration(session)
     made = Batches(registered, one.text(GROWING["filter"]))
     made.run()
     (key,) = made.offsets[-1]
@@ -223,14 +213,12 @@ REFUSED = {
 }
 
 
-def test_what_is_refused(
-    spark: Any, session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_refused(spark: Any, session: Session, base: Callable[..., Base]) -> None:
     one = base()
     one.add(one.rows(10))
     session.sql(one.text("CREATE MATERIALIZED VIEW default.v AS SELECT count(*) AS n FROM {t}"))
     spark.sql(f"CREATE TABLE {one.table}_orc (k bigint) USING orc")
-    registered = registration(session, monkeypatch)
+    registered = registration(session)
     for query, (message, word) in REFUSED.items():
         with pytest.raises(NotSupportedError) as caught:
             Batches(registered, one.text(query))
@@ -242,16 +230,14 @@ def test_what_is_refused(
     spark.sql(f"DROP TABLE {one.table}_orc")
 
 
-def test_cumulating_windows_of_values(
-    session: Session, base: Callable[..., Base], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cumulating_windows_of_values(session: Session, base: Callable[..., Base]) -> None:
     """Windows that begin together leave one by one, also with the values of a median."""
     one = base()
     text = one.text(
         "SELECT k, median(v) AS m, string_agg(w, ',') AS ws, window_end FROM {s}"
         " [RANGE 4 MINUTES CUMULATE 1 MINUTE OFFSET 13 SECONDS] GROUP BY k"
     )
-    made = Batches(registration(session, monkeypatch), text)
+    made = Batches(registration(session), text)
     ends = []
     for number in range(4):
         one.add(one.rows(70, behind=(4, 90)[number % 2]), files=2)

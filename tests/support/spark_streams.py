@@ -21,10 +21,10 @@ from cql.spark.sql.texts import rows
 from tests.support.view_tables import Base
 
 
-def registration(session: Session, monkeypatch: pytest.MonkeyPatch) -> str:
+def registration(session: Session) -> str:
     """What ``session`` would register in Spark, as JSON text."""
     made: list[Registration] = []
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(register, "register", lambda spark, registered: made.append(registered))
         session.register_in_spark()
     return made[0].to_json()
