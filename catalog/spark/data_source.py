@@ -92,13 +92,15 @@ class QuerySource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         try:
-            return result_columns(self.texts.plan(self._text(MOST_FILES, FILE_ORDER)).schema)
+            text = self._text(MOST_FILES, FILE_ORDER)
+            return result_columns(self.texts.plan(text).schema)
         except CqlError as error:
             raise shown(error) from None
 
     def reader(self, schema: StructType) -> QueryReader:
         try:
-            planned = self.texts.plan(self._text())
+            text = self._text()
+            planned = self.texts.plan(text)
             _check_columns(schema, result_columns(planned.schema))
             return QueryReader(self.texts.run, schema.json(), planned.job, planned.tasks())
         except CqlError as error:
