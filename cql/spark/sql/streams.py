@@ -8,9 +8,9 @@ on nothing else, so that Spark may ask for them again.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 from cql.catalog.spark.tables.files import DataFile, Files
@@ -64,16 +64,16 @@ class PlannedStream(PlannedText):
         listed = self._listed() if self._all is None else self._all
         read = self._read(start, listed)
         waiting = {name: self._new(files, listed[name]) for name, files in read.items()}
-        if not any(waiting.values()):
+        turns = sorted((k, name) for name, new in waiting.items() for k in range(len(new)))
+        if not turns:
             return start
-        count = sum(map(len, waiting.values()))
-        for name in cycle(waiting):
-            if count <= 0 or most == 0:
-                break
-            if waiting[name]:
-                read[name] = replace(read[name], files=(*read[name].files, waiting[name].pop(0)))
-                count, most = count - 1, None if most is None else most - 1
-        return self._offset(read)
+        taken = Counter(name for _, name in turns[:most])
+        return self._offset(
+            {
+                name: replace(files, files=(*files.files, *waiting[name][: taken[name]]))
+                for name, files in read.items()
+            }
+        )
 
     def tasks_between(self, start: Offset, end: Offset) -> list[str]:
         """The tasks of a batch, as JSON texts. Raises CatalogError as ``latest`` does."""
