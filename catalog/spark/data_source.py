@@ -7,19 +7,18 @@ texts by name: the worker imports it from the library.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.functions import udtf
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
+from cql.catalog.spark.readers import QueryReader, QueryStreamReader, Runner, Streamed, shown
 from cql.catalog.spark.session import Session, spark_call
 from cql.catalog.spark.tables.table import RESERVED
 from cql.catalog.spark.tables.types import to_spark
@@ -27,9 +26,12 @@ from cql.errors import CatalogError, CqlError, NotSupportedError
 
 #: The name of the format and of the table function.
 NAME = "cql"
-#: The one option of the format, and those that Spark adds when it makes a table.
+#: The option of all reads, those of streams, and those that Spark adds when it makes a table.
 QUERY = "query"
+MOST_FILES, FILE_ORDER = "maxFilesPerTrigger", "fileOrder"
 _OF_TABLES = (f"option.{QUERY}", *RESERVED)
+#: The values of FILE_ORDER: the order of the table, which is the default, and that of coming.
+_PATH, _ARRIVAL = "path", "arrival"
 
 
 class Planned(Protocol):
@@ -42,9 +44,14 @@ class Planned(Protocol):
     def tasks(self, *, whole: bool = False) -> list[str]: ...
 
 
-#: Plans a text with a registration. Runs a task of a job.
+#: Plans a text with a registration.
 Planner: TypeAlias = Callable[[str, str], Planned]
-Runner: TypeAlias = Callable[[str, str], Iterator[pa.RecordBatch]]
+
+
+class StreamPlanner(Protocol):
+    """Plans a text with a registration, for a stream."""
+
+    def __call__(self, registered: str, text: str, *, arrival: bool) -> Streamed: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,14 @@ class Texts:
 
     registration: str
     planner: Planner
+    streams: StreamPlanner
     run: Runner
 
     def plan(self, text: str) -> Planned:
         return self.planner(self.registration, text)
+
+    def stream(self, text: str, *, arrival: bool) -> Streamed:
+        return self.streams(self.registration, text, arrival=arrival)
 
 
 def register(session: Session, texts: Texts) -> None:
@@ -81,25 +92,29 @@ class QuerySource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         try:
-            return result_columns(self._planned().schema)
+            text = self._text(MOST_FILES, FILE_ORDER)
+            return result_columns(self.texts.plan(text).schema)
         except CqlError as error:
-            raise _shown(error) from None
+            raise shown(error) from None
 
     def reader(self, schema: StructType) -> QueryReader:
         try:
-            planned = self._planned()
+            text = self._text()
+            planned = self.texts.plan(text)
             _check_columns(schema, result_columns(planned.schema))
             return QueryReader(self.texts.run, schema.json(), planned.job, planned.tasks())
         except CqlError as error:
-            raise _shown(error) from None
+            raise shown(error) from None
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's own name)
-        raise NotSupportedError(
-            "spark.readStream.format('cql') is not supported: a query gives the rows that its"
-            " tables have",
-            hint="spark.read.format('cql'), or INSERT INTO in a session with a stream that follows"
-            " its table",
-        )
+    def streamReader(self, schema: StructType) -> QueryStreamReader:  # noqa: N802 (Spark's own name)
+        try:
+            text = self._text(MOST_FILES, FILE_ORDER)
+            most, arrival = self._most_files(), self._in_arrival_order()
+            stream = self.texts.stream(text, arrival=arrival)
+            _check_columns(schema, result_columns(stream.schema))
+            return QueryStreamReader(self.texts.run, schema.json(), stream.job, stream, most)
+        except CqlError as error:
+            raise shown(error) from None
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise _not_written("write.format('cql')")
@@ -107,43 +122,36 @@ class QuerySource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 (Spark's own name)
         raise _not_written("writeStream.format('cql')")
 
-    def _planned(self) -> Planned:
-        others = sorted(name for name in self.options if name.lower() not in (QUERY, *_OF_TABLES))
+    def _text(self, *more: str) -> str:
+        """The text of the query. Raises CatalogError for an option that is none of ``more``."""
+        known = (QUERY, *_OF_TABLES, *(name.lower() for name in more))
+        others = sorted(name for name in self.options if name.lower() not in known)
         if others:
             raise CatalogError(
                 f"the format cql has no option {others[0]}",
-                hint="its one option is query; session.register_in_spark() says what it may read",
+                hint="its option is query; those of readStream are query, maxFilesPerTrigger and"
+                " fileOrder; session.register_in_spark() says what it may read",
             )
-        text = self.options.get(QUERY)
+        text: str | None = self.options.get(QUERY)
         if text is None:
             raise CatalogError(
                 "the format cql needs the option query",
                 hint="OPTIONS (query 'SELECT …') of a view or a read; where a query reads a table"
                 " USING cql, WITH (query = 'SELECT …') behind its name",
             )
-        return self.texts.plan(text)
+        return text
 
+    def _most_files(self) -> int | None:
+        given = self.options.get(MOST_FILES)
+        if given is None or (given.isdecimal() and int(given) > 0):
+            return None if given is None else int(given)
+        raise CatalogError(f"{MOST_FILES} is a number of files, not {given}")
 
-class QueryReader(DataSourceReader):  # type: ignore[misc]
-    """Reads the rows of a query, one task in each partition of Spark."""
-
-    def __init__(self, run: Runner, schema: str, job: str, tasks: list[str]) -> None:
-        self._run, self._schema, self._job, self._tasks = run, schema, job, tasks
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker needs no task but its own, which its partition has."""
-        return QueryReader, (self._run, self._schema, self._job, [])
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(task) for task in self._tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
-        try:
-            for batch in self._run(self._job, partition.value):
-                yield in_types(batch, schema)
-        except CqlError as error:
-            raise _shown(error) from None
+    def _in_arrival_order(self) -> bool:
+        given = self.options.get(FILE_ORDER, _PATH)
+        if given not in (_PATH, _ARRIVAL):
+            raise CatalogError(f"{FILE_ORDER} is {_PATH} or {_ARRIVAL}, not {given}")
+        return bool(given == _ARRIVAL)
 
 
 class QueryFunction:
@@ -158,7 +166,7 @@ class QueryFunction:
                 for batch in self.texts.run(planned.job, task):
                     yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         except CqlError as error:
-            raise _shown(error) from None
+            raise shown(error) from None
 
 
 def _analyzed(texts: Texts, query: AnalyzeArgument) -> AnalyzeResult:
@@ -170,13 +178,7 @@ def _analyzed(texts: Texts, query: AnalyzeArgument) -> AnalyzeResult:
             )
         return AnalyzeResult(result_columns(texts.plan(query.value).schema))
     except CqlError as error:
-        raise _shown(error) from None
-
-
-def _shown(error: CqlError) -> CqlError:
-    """The error without the frames of the library: Spark shows the traceback of a worker above the
-    message."""
-    return error.with_traceback(None)
+        raise shown(error) from None
 
 
 def result_columns(schema: pa.Schema) -> StructType:
@@ -207,12 +209,6 @@ def _check_columns(given: StructType, made: StructType) -> None:
 
 def _column(field: Any) -> tuple[str, str]:
     return field.name.lower(), field.dataType.simpleString()
-
-
-def in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in exactly the types of Spark, which compares nullability too."""
-    columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _not_written(what: str) -> NotSupportedError:

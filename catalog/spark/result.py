@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from cql.catalog.spark.data_source import in_types, result_columns
+from cql.catalog.spark.data_source import result_columns
+from cql.catalog.spark.readers import in_types
 from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError
 

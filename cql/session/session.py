@@ -505,8 +505,8 @@ class Session(Registering, Pushing, Viewing):
         over them: those of ``relations``, by default those that SHOW TABLES lists. They know the
         views, constants, functions and settings that this session has now; a later call takes what
         it has then."""
+        from cql.spark.sql.register import register
         from cql.spark.sql.registration import Names, registration_of
-        from cql.spark.sql.texts import register
 
         self._check_open()
         with self._lock:

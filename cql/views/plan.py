@@ -12,15 +12,13 @@ from cql.errors import BindError, NotSupportedError
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Relation, Statistics
-from cql.planner.nodes.physical import OnTimeExec, PhysicalPlan, SourceExec, sources, walk
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.broadcast import tables
-from cql.planner.placement.scale_out import RUNTIME, ByTime, Placement, Whole, placement
+from cql.planner.placement.scale_out import RUNTIME, placement
 from cql.query.prepared import Origin, RunPlan, prepare
-from cql.query.query import PreparedQuery
 from cql.session.hints import hinted
 from cql.spark.job.job import TaskRelation
+from cql.spark.run.growing import GrowingPlan
 
 if TYPE_CHECKING:
     from cql.catalog.spark.catalog import SparkCatalog, SparkRelation
@@ -68,55 +66,15 @@ def _unmeasured(base: SparkRelation) -> TaskRelation:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewPlan:
+class ViewPlan(GrowingPlan):
     """The plan of a view's query. ``bases`` are the relations that it reads, by their names in the
-    text; ``tasks`` is the number of tasks that share a refresh (0: by the number of rows)."""
+    text."""
 
-    prepared: PreparedQuery
-    placed: Placement
     bases: Mapping[Name, SparkRelation]
-    tasks: int = 1
-
-    @property
-    def plan(self) -> PhysicalPlan:
-        return self.prepared.plan
 
     @property
     def hash(self) -> str:
         return plan_hash(self.plan.root)
-
-    @property
-    def why_whole(self) -> str | None:
-        """The reason why every refresh computes all rows; None for a view that only adds rows."""
-        if isinstance(self.placed, Whole):
-            return self.placed.why
-        for source in tables(self.plan.root):
-            return f"rows are looked up in {source.name}"
-        return _mixed_uses(self.sources)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether a row depends on the rows before it: new files must be read behind all others."""
-        late = any(isinstance(node, OnTimeExec) for node in walk(self.plan.root))
-        return isinstance(self.placed, ByTime) or late
-
-    @property
-    def sources(self) -> list[SourceExec]:
-        return list(sources(self.plan.root))
-
-    def name_of(self, source: SourceExec) -> Name:
-        """The name of a source in the text."""
-        wanted = source.relation.name
-        return next(name for name, base in self.bases.items() if base.name == wanted)
-
-
-def _mixed_uses(found: list[SourceExec]) -> str | None:
-    first: dict[Name, SourceExec] = {}
-    for source in found:
-        known = first.setdefault(source.relation.name, source)
-        if known.relation.stream != source.relation.stream:
-            return f"the query reads {source.name} with two watermarks"
-    return None
 
 
 def view_plan(
@@ -125,7 +83,7 @@ def view_plan(
     """Binds and plans a definition anew. Raises NotSupportedError for a result that no table can
     hold."""
     made = _planned(definition, spark, settings, run_plan, measured=False)
-    if made.why_whole is not None:
+    if made.whole is not None:
         made = _planned(definition, spark, settings, run_plan, measured=True)
     return made
 
@@ -153,4 +111,4 @@ def _planned(
             hint="a window with SLIDE, or ISTREAM(SELECT …), gives rows that stay",
         )
     tasks = settings.partitions if prepared.plan.runtime.name == RUNTIME else 1
-    return ViewPlan(prepared, placement(prepared.plan, "time"), bases.found, tasks)
+    return ViewPlan(prepared, placement(prepared.plan, "time"), tasks, bases.found)

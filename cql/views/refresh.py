@@ -3,19 +3,23 @@ publishes them with the new state as one epoch of the view's table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.replace import ReplacingWriter
 from cql.planner.nodes.statements import Name
-from cql.planner.placement.scale_out import ByRows, ByTime
+from cql.planner.placement.scale_out import RUNTIME, ByRows, ByTime
 from cql.query.query import Query
 from cql.show.render import count_text
+from cql.spark.run.driver import SparkRun
+from cql.spark.run.growing import Task, tasks_of
+from cql.spark.task.worker import open_task
 from cql.views.plan import ViewPlan
 from cql.views.state import Changed, State, files_of, growth
-from cql.views.tasks import rows_of, tasks_of
 
 if TYPE_CHECKING:
     from cql.catalog.spark.catalog import SparkCatalog
@@ -137,8 +141,8 @@ def _new(
 
 def _why_whole(made: ViewPlan, files: Mapping[Name, Files | None]) -> str | None:
     """The reason why new rows alone are not enough, whatever the new files are."""
-    if made.why_whole is not None:
-        return made.why_whole
+    if made.whole is not None:
+        return made.whole.why
     for name, found in files.items():
         if found is None or found.format != "parquet":
             return f"{'.'.join(name)} is no table of Parquet files"
@@ -183,15 +187,27 @@ def _by_tasks(
     why: str | None,
 ) -> Refreshed:
     tasks = tasks_of(made, files, new, None if known is None else known.closed)
-    for batch in rows_of(made, tasks.final):
+    for batch in _rows_of(made, tasks.final):
         writer.write(batch)
     writer.cut()
-    for batch in rows_of(made, tasks.opened):
+    for batch in _rows_of(made, tasks.opened):
         writer.write(batch)
     removed = writer.files if known is None else known.open
     notes = {**state.to_json(), "closed": tasks.closed}
     done = Refreshed(why=why, read=tasks.read, groups=tasks.groups)
     return _published(writer, removed, notes, done)
+
+
+def _rows_of(made: ViewPlan, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
+    """Runs tasks where the runtime of the plan wants them, one behind the other."""
+    job = made.prepared.job()
+    if made.plan.runtime.name == RUNTIME:
+        if tasks:
+            yield from SparkRun(made.plan, job, given=tasks).batches()
+        return
+    for task in tasks:
+        run, _ = open_task(job, {}, task)
+        yield from run.batches()
 
 
 def _published(

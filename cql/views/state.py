@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from cql.catalog.spark.tables.files import Files
 from cql.planner.nodes.statements import Name
+from cql.spark.run.growing import New
 
 #: Path, size and time of the last change (nanoseconds).
 File: TypeAlias = tuple[str, int, int]
@@ -79,10 +80,6 @@ class Changed:
     """Files changed in a way that new rows alone do not follow; ``why`` says how."""
 
     why: str
-
-
-#: Of each relation, the indices of the files that are new.
-New: TypeAlias = Mapping[Name, frozenset[int]]
 
 
 def growth(

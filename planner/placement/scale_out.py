@@ -277,6 +277,21 @@ def _windows(node: WidAggregateExec, window: Window) -> Placement:
     return ByTime(window.slide, window.offset + window.range, ((overlap, 0),) * count)
 
 
+def by_watermark(plan: PhysicalPlan, placed: ByTime) -> ByTime:
+    """The placement for tasks whose ranges end with the watermark: cumulating windows leave before
+    the last one of those that begin with them."""
+    lowest = [
+        n for n in walk(plan.root) if isinstance(n, WidAggregateExec) and n.window is not None
+    ]
+    window = lowest[0].window if len(lowest) == 1 else None
+    if window is None or window.kind is not WindowKind.CUMULATE:
+        return placed
+    assert window.range is not None
+    assert window.slide is not None
+    before = window.range - window.slide
+    return replace(placed, step=window.slide, reach=((before, 0),) * len(placed.reach))
+
+
 def _windows_of_windows(
     node: WidAggregateExec, window: Window, below: WidAggregateExec
 ) -> Placement:
@@ -432,7 +447,7 @@ def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | Non
     assert window is not None
     if isinstance(passed(node.input), WidAggregateExec):
         node = replace(node, input=restricted(node.input, low, high))
-    if low is not None and window.kind is WindowKind.SLIDING and window.overlap > 1:
+    if low is not None and (window.kind is WindowKind.CUMULATE or window.overlap > 1):
         node = replace(node, window=replace(window, since=low))
     end = len(node.schema) - 2
     return _within(node, end, ("gt", low), ("le", high))

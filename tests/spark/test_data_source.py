@@ -15,14 +15,17 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.errors.exceptions.captured import StreamingQueryException
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 import cql
+from cql.catalog.spark.data_source import QuerySource, result_columns
 from cql.catalog.spark.session import log_of
 from cql.catalog.spark.tables.files import table_files
 from cql.catalog.spark.tables.folder import TableFolder, folder_of
-from cql.errors import CatalogError
+from cql.errors import CatalogError, CqlError
 from cql.session.session import Session
+from cql.spark.sql.texts import PlannedText
+from tests.support.spark_streams import registration
 
 SECOND = 1_000_000
 TUMBLING = (
@@ -440,27 +443,40 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", WRONG)
-def test_wrong_texts(spark: Any, session: Session, text: str) -> None:
-    """The message of Spark ends with ours, which has the place in the text."""
+def check_message(shown: str, text: str) -> None:
+    """The message of a wrong text, with its place."""
     message, word = WRONG[text]
-    attempts = (
+    assert message in shown
+    if word is not None:
+        lines = shown.split("\n")
+        (caret,) = [n for n, line in enumerate(lines) if line.strip() and not line.strip(" ^")]
+        at = lines[caret].index("^")
+        assert lines[caret - 1][at:].startswith(word)
+
+
+def test_wrong_texts(session: Session) -> None:
+    """What Spark's workers do with a text, in this process: a failure costs Spark a worker."""
+    registered = registration(session)
+    for text in WRONG:
+        with pytest.raises(CqlError) as caught:
+            result_columns(PlannedText(registered, text).schema)
+        check_message(str(caught.value), text)
+
+
+def test_a_wrong_text_in_spark(spark: Any, session: Session) -> None:
+    """The message of Spark ends with ours, which has the place in the text."""
+    text = next(iter(WRONG))
+    for attempt in (
         lambda: read(spark, text),
         lambda: spark.sql(f"SELECT * FROM cql({in_sql(text)})"),
         lambda: spark.sql(f"CREATE TEMPORARY VIEW v USING cql OPTIONS (query {in_sql(text)})"),
-    )
-    for attempt in attempts if "kk" in text else attempts[:1]:
+    ):
         with pytest.raises(AnalysisException) as caught:
             attempt()
         shown = str(caught.value).split(" SQLSTATE")[0]
         ours = shown[shown.index("cql.errors.") :]
-        assert message in ours
         assert "File" not in ours
-        if word is not None:
-            lines = ours.split("\n")
-            (caret,) = [n for n, line in enumerate(lines) if line.strip() and not line.strip(" ^")]
-            at = lines[caret].index("^")
-            assert lines[caret - 1][at:].startswith(word)
+        check_message(ours, text)
 
 
 def test_an_error_of_a_row(spark: Any, session: Session) -> None:
@@ -493,6 +509,7 @@ def test_hostile_texts(spark: Any, session: Session, tmp_path: Path) -> None:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW h USING cql OPTIONS (query {in_sql(text)})")
         assert same(spark.table("h"), expected)
     spark.catalog.dropTempView("h")
+    registered = registration(session)
     for text in (
         f"SELECT * FROM read_parquet('{secret}')",
         f"SELECT * FROM parquet.`{secret}`",
@@ -504,20 +521,23 @@ def test_hostile_texts(spark: Any, session: Session, tmp_path: Path) -> None:
         f"SELECT * FROM TABLE(replay('{secret}'))",
         f"SET path = '{secret}'; SELECT 1 AS a",
     ):
-        with pytest.raises(AnalysisException, match=r"cql\.errors\."):
-            read(spark, text)
+        with pytest.raises(CqlError):
+            PlannedText(registered, text)
     assert not canary.exists()
     assert spark.table("inside.s_rows").count() == 2000
 
 
-def test_other_options_are_refused(spark: Any, session: Session, tmp_path: Path) -> None:
+def test_other_options_are_refused(spark: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [42]}), tmp_path / "s.parquet")
+    options = {"query": "SELECT 1 AS a"}
     for name in ("path", "stream.s", "registered", "partitions"):
-        reader = spark.read.format("cql").option("query", "SELECT 1 AS a")
-        with pytest.raises(AnalysisException, match=f"the format cql has no option {name}"):
-            reader.option(name, str(tmp_path)).load()
-    with pytest.raises(AnalysisException, match="needs the option query"):
-        spark.read.format("cql").load()
+        source = QuerySource(CaseInsensitiveDict({**options, name: str(tmp_path)}))
+        with pytest.raises(CatalogError, match=f"the format cql has no option {name}"):
+            source.schema()
+    with pytest.raises(CatalogError, match="needs the option query"):
+        QuerySource(CaseInsensitiveDict()).schema()
+    with pytest.raises(AnalysisException, match="the format cql has no option path"):
+        spark.read.format("cql").options(**options).load(str(tmp_path))
 
 
 def test_declared_columns_must_agree(spark: Any, session: Session) -> None:
@@ -531,10 +551,6 @@ def test_what_is_not_supported(spark: Any, session: Session, tmp_path: Path) -> 
     frame = read(spark, "SELECT k FROM inside.s")
     with pytest.raises(AnalysisException, match=r"write\.format\('cql'\) is not supported"):
         frame.write.format("cql").mode("append").save()
-    stream = spark.readStream.format("cql").option("query", "SELECT k FROM inside.s").load()
-    started = stream.writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match=r"readStream.format\('cql'\) is not supp"):
-        started.awaitTermination()
     with pytest.raises(AnalysisException, match="takes the text of a query, as a constant"):
         spark.sql("SELECT * FROM range(2) AS r, LATERAL cql(CAST(r.id AS STRING))")
 

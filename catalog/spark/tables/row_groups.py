@@ -42,11 +42,11 @@ class Group:
     known: bool = False
 
 
-def groups_of(files: Files, time: str | None) -> list[Group]:
-    """The row groups of a Parquet table in reading order, with the bounds of column ``time``."""
+def groups_of(files: Files, time: str | None, known: int = 0, first: int = 0) -> list[Group]:
+    """The row groups of a Parquet table in reading order, with the bounds of column ``time``; those
+    behind the ``known`` first files, which have ``first`` rows."""
     found: list[Group] = []
-    first = 0
-    for index, file in enumerate(files.files):
+    for index, file in enumerate(files.files[known:], known):
         with guarded(file.path):
             held = row_groups(file.path, columns=time is not None)
             column = None if time is None else _times(files, file, [time]).get(time)

@@ -29,10 +29,11 @@ _POINTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table that a query reads under ``name``: its row groups, and the watermark state before
-    each. ``watermarks`` are those before each row group and behind all (NEVER: there is none yet).
-    ``scanned`` is the number of row groups whose times had to be read, because their statistics do
-    not tell the state behind them. ``broadcast``: each task reads the whole table."""
+    """A table that a query reads under ``name``: its row groups, with the ``states`` of the
+    watermark and the ``watermarks`` (NEVER: there is none yet) before each of them and behind all;
+    there are none if the query reads no time. ``scanned`` is the number of row groups whose times
+    had to be read, because their statistics do not tell the state behind them. ``broadcast``: each
+    task reads the whole table."""
 
     name: Name
     relation: Relation
@@ -78,8 +79,20 @@ class Input:
         return replace(
             self,
             groups=tuple(self.groups[k] for k in picked),
-            states=tuple(self.states[k] for k in picked),
+            states=(*(self.states[k] for k in picked), *self.states[-1:]),
             watermarks=(*(self.watermarks[k] for k in picked), *self.watermarks[-1:]),
+        )
+
+    def of_files(self, count: int) -> Input:
+        """The input as it was with its first ``count`` files."""
+        held = sum(group.file < count for group in self.groups)
+        return replace(
+            self,
+            files=replace(self.files, files=self.files.files[:count]),
+            groups=self.groups[:held],
+            states=self.states[: held + 1],
+            watermarks=self.watermarks[: held + 1],
+            scanned=0,
         )
 
     def whole(self) -> Mapping[str, Any]:
@@ -87,17 +100,24 @@ class Input:
         return self.part([(k, False) for k in range(len(self.groups))])
 
 
-def input_of(name: Name, source: SourceExec, files: Files) -> Input:
+def input_of(name: Name, source: SourceExec, files: Files, known: Input | None = None) -> Input:
     """Reads the footers of the files and, where these do not suffice, the time column, if the query
-    reads it."""
+    reads it. ``known`` is the input of the source with some first of these files, which are not
+    read again."""
     relation = source.relation
+    if known is None or known.files.files != files.files[: len(known.files.files)]:
+        known = Input(name, relation, replace(files, files=()), (), ())
+    groups, states, reached = list(known.groups), list(known.states), list(known.watermarks)
+    read = len(known.files.files), known.rows
     if not source.progress:
-        groups = groups_of(files, None)
-        return Input(name, relation, files, tuple(groups), tuple(() for _ in groups))
+        groups += groups_of(files, None, *read)
+        return Input(name, relation, files, tuple(groups), ((),) * (len(groups) + 1))
     ((_, progress),) = source.progress
-    watermarks = WatermarkPass(relation, progress)
-    groups, states, reached, scanned = [], [], [], 0
-    for group in groups_of(files, progress.column):
+    watermarks, scanned = WatermarkPass(relation, progress), 0
+    if states:
+        watermarks.state = list(states.pop())
+        reached.pop()
+    for group in groups_of(files, progress.column, *read):
         states.append(tuple(watermarks.state))
         reached.append(watermarks.watermark)
         if group.known and (group.high is None or watermarks.skip(group.high)):
@@ -105,6 +125,7 @@ def input_of(name: Name, source: SourceExec, files: Files) -> Input:
             continue
         groups.append(_scanned(files, group, progress.column, watermarks))
         scanned += 1
+    states.append(tuple(watermarks.state))
     reached.append(watermarks.watermark)
     return Input(name, relation, files, tuple(groups), tuple(states), tuple(reached), scanned)
 
@@ -182,13 +203,15 @@ def by_ranges(
     placed: ByTime,
     bounds: Sequence[int | None],
     counted: Mapping[Name, Collection[int]],
+    owned: Mapping[Name, Collection[int]] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """The tasks of the ranges between two ``bounds``. The late rows of the row groups ``counted``
-    count, and their rows without a time are read: each of them belongs to the first task that reads
-    it. The first task has the groups without any time."""
+    count. The rows without a time of those ``owned`` (None: of the same) are read: each of these
+    belongs to the first task that reads it, or to the last one. The first task has the groups
+    without any time."""
     whole = [[one.name, one.whole()] for one in inputs if one.broadcast]
     shared = [one for one in inputs if not one.broadcast]
-    free = {one.name: set(counted[one.name]) for one in shared}
+    free = {one.name: set((owned or counted)[one.name]) for one in shared}
     found = {one.name: _Groups(one) for one in shared}
     for n, (low, high) in enumerate(pairwise(bounds)):
         parts = []
@@ -197,9 +220,29 @@ def by_ranges(
             read = set(found[one.name].read_by(of, counted[one.name]))
             if n == 0:
                 read |= {k for k in free[one.name] if one.groups[k].low is None}
+            if n == len(bounds) - 2:
+                read |= free[one.name]
             parts.append([one.name, one.part([(k, k in free[one.name]) for k in sorted(read)], of)])
             free[one.name] -= read
         yield {"low": low, "high": high, "parts": parts + whole}
+
+
+def late_rows(
+    inputs: Sequence[Input],
+    reach: Mapping[Name, tuple[int, int]],
+    placed: ByTime,
+    low: int,
+    counted: Mapping[Name, Collection[int]],
+) -> Mapping[str, Any]:
+    """The task that counts the late rows of the row groups ``counted`` with a watermark from
+    ``low`` on. It gives no rows."""
+    parts = []
+    for one in inputs:
+        of = TimeRange(low, None, *reach[one.name], placed.alone)
+        spans = enumerate(zip(one.groups, pairwise(one.watermarks), strict=True))
+        read = [k for k, (g, w) in spans if k in counted[one.name] and of.counts(g, *w)]
+        parts.append([one.name, one.part([(k, False) for k in read], of)])
+    return {"low": low, "high": low, "parts": parts}
 
 
 def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]]) -> float:

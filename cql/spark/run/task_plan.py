@@ -50,10 +50,16 @@ class TaskPlan:
                 )
         return list(found.values())
 
-    def input_of(self, source: SourceExec, files: Files, on_notice: Callable[[str], None]) -> Input:
+    def input_of(
+        self,
+        source: SourceExec,
+        files: Files,
+        on_notice: Callable[[str], None],
+        known: Input | None = None,
+    ) -> Input:
         """The row groups of the Parquet files of a source. ``on_notice`` receives that times had to
-        be read beforehand."""
-        made = parts.input_of(self.named(source), source, files)
+        be read beforehand; ``known`` as in ``parts.input_of``."""
+        made = parts.input_of(self.named(source), source, files, known)
         if made.scanned > 1:  # the first row group has none before it
             on_notice(
                 f"the footers of {source.name} do not tell the watermarks behind"

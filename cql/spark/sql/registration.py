@@ -168,17 +168,18 @@ def _portable(
 @dataclass(frozen=True, slots=True)
 class RegisteredCatalog:
     """The relations of a registration (``nodes.catalog.Relations``), with the files that they have
-    when a text first refers to them."""
+    when a text first refers to them; with statistics of these only if ``measured``."""
 
     registration: Registration
+    measured: bool = True
     _listed: dict[Name, Files | None] = field(default_factory=dict)
 
     def find(self, name: Name) -> TaskRelation | None:
-        full = self._full(name)
-        found = self.registration.declared.relations.get(full)
+        found = self.registration.declared.relations.get(self.full_name(name))
         if found is None:
             return None
-        return replace(found, name=name, statistics=statistics_of(self.files(name)))
+        statistics = statistics_of(self.files(name)) if self.measured else Statistics()
+        return replace(found, name=name, statistics=statistics)
 
     def names(self) -> Sequence[Name]:
         here = self.registration.database
@@ -187,11 +188,20 @@ class RegisteredCatalog:
 
     def files(self, name: Name) -> Files | None:
         """The files of the relation; None if a process cannot read them by itself."""
-        full = self._full(name)
+        full = self.full_name(name)
         if full not in self._listed:
             folder = self.registration.folders.get(full)
             self._listed[full] = None if folder is None else folder.list_files()
         return self._listed[full]
+
+    def list_anew(self) -> None:
+        """From now on, ``files`` gives the files of now."""
+        self._listed.clear()
+
+    def grows(self, name: Name) -> bool:
+        """Whether a new listing shows files that were added since the registration."""
+        folder = self.registration.folders.get(self.full_name(name))
+        return folder is not None and folder.folder is not None
 
     def seen(self) -> list[list[Any]]:
         """The files that a text refers to, as JSON data for ``changed_since``."""
@@ -201,7 +211,7 @@ class RegisteredCatalog:
             if files is not None and self.registration.folders[full].folder is not None
         ]
 
-    def _full(self, name: Name) -> Name:
+    def full_name(self, name: Name) -> Name:
         """The name under which the relation is declared. Names of the session come first."""
         folded = _folded(name)
         if folded in self.registration.declared.relations:

@@ -17,8 +17,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from cql.base.settings import Settings, find_setting
-from cql.catalog.spark import data_source
-from cql.catalog.spark.session import Session
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.row_groups import files_from_json, files_to_json
 from cql.dialect import parse_one, position_of
@@ -29,11 +27,9 @@ from cql.planner.nodes import statements as st
 from cql.planner.nodes.physical import SourceExec, sources
 from cql.planner.placement.scale_out import ByRows, ByTime, placement
 from cql.query.prepared import Origin, prepare
-from cql.query.query import PreparedQuery
 from cql.query.run import Run
 from cql.session.hints import HINT, hinted
 from cql.spark.job.job import Job
-from cql.spark.job.package import ship
 from cql.spark.sql.registration import RegisteredCatalog, Registration, changed_since
 from cql.spark.task.task import RUNTIME, job_from, query_of
 from cql.spark.task.whole_tables import FilesSource
@@ -49,16 +45,17 @@ LOG = logging.getLogger("cql")
 
 class PlannedText:
     """The plan of a text. ``registered`` is a registration as JSON text. ``schema`` has the columns
-    of the result.
+    of the result. Without ``measured``, the plan does not depend on what the tables hold.
 
     Raises the errors of the dialect, with their place in the text; PlanError for a text that is no
     SELECT."""
 
-    def __init__(self, registered: str, text: str) -> None:
-        self._catalog = RegisteredCatalog(_registration(registered))
+    def __init__(self, registered: str, text: str, *, measured: bool = True) -> None:
+        self._catalog = RegisteredCatalog(_registration(registered), measured)
         self._settings = Settings.of(**self._catalog.registration.declared.settings)
         try:
-            self._prepared = self._planned(text)
+            self._bound, context = self._bind(text)
+            self._prepared = prepare(self._bound, Origin(text, text, context), None, _no_run)
             self._check_sources()
         except CqlError as error:
             raise error.with_text(text) from error.__cause__
@@ -104,7 +101,7 @@ class PlannedText:
         """Whether the result is a changing relation: then its rows are those at the end."""
         return self._prepared.changelog
 
-    def _planned(self, text: str) -> PreparedQuery:
+    def _bind(self, text: str) -> tuple[st.Query, Context]:
         tree = parse_one(text)
         if not isinstance(tree, exp.Query | exp.Values):
             raise PlanError(
@@ -134,8 +131,7 @@ class PlannedText:
         for notice in context.warnings:
             LOG.info(notice.message)
         hints = tuple(h for h in bound.hints if find_setting(h.name, h.pos).name not in _OF_TASKS)
-        bound = replace(bound, hints=hints)
-        return prepare(bound, Origin(text, text, context), None, _no_run)
+        return replace(bound, hints=hints), context
 
     def _check_sources(self) -> None:
         for source in sources(self._prepared.plan.root):
@@ -162,13 +158,6 @@ class PlannedText:
         files = self._catalog.files(source.relation.name)
         assert files is not None
         return files
-
-
-def register(session: Session, registration: Registration) -> None:
-    """Registers the format and the table function ``cql`` in a session of Spark."""
-    ship(session.sparkContext)
-    texts = data_source.Texts(registration.to_json(), PlannedText, rows)
-    data_source.register(session, texts)
 
 
 @lru_cache(maxsize=4)

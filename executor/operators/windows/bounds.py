@@ -86,7 +86,7 @@ class Spans:
 
     def last(self, t: str) -> str:
         if self.cumulates:
-            return self.last_with(self.first(t))
+            return self.last_with(self._first(t))
         return f"{self.unit(t)} // {self.slide}"
 
     def last_with(self, w: str) -> str:

@@ -46,16 +46,35 @@ class CumulateTerminal(PaneTerminal):
         body.line(f"w0 = {spans.first(t)}")
         body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
         body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
+        gone = "0"
+        if spans.since is not None:
+            gone = "gone"
+            self._elsewhere(spans, t)
         body.lines(WITHIN_BOUNDS, "v = w0")
         with body.block("if late_at >= 0:"):
             self._row_watermark(spans.window.wa or 0)
             with body.block(f"if {spans.end('w0')} <= own:"):
                 body.lines(f"v = {spans.first('own')}", f"w1 = {spans.last_with('w0')}")
                 with body.block("if v > w1:"):
-                    body.lines(f"{late} += w1 + 1 - w0", "continue")
+                    body.lines(f"{late} += w1 + 1 - w0 + {gone}", "continue")
         body.line("w = 2 * v")
         self._open_window(leave="break")
-        body.lines("missed = v - w0", "alone = missed", "span = high - low")
+        body.lines(f"missed = v - w0 + {gone}", "alone = missed", "span = high - low")
+
+    def _elsewhere(self, spans: Spans, t: str) -> None:
+        """Sets ``gone`` to the number of windows that a late row is late for and that end up to
+        ``Window.since``. Passes a row all of whose windows end there."""
+        body, late = self.writer.kernel.body, self.writer.kernel.counter("late_pairs")
+        with body.block(f"if w0 == {spans.first(spans.since or '')}:"):
+            # Its pane also has the rows before: no window of theirs ends here.
+            body.line(f"low = {spans.start('w0')}")
+        body.line("gone = 0")
+        with body.block("if late_at >= 0:"):
+            self._row_watermark(spans.window.wa or 0)
+            with body.block(f"if own >= {spans.since}:"):
+                body.line(f"gone = {spans.elsewhere(t)}")
+        with body.block(f"if {spans.last(t)} < w0:"):
+            body.lines(f"{late} += gone", "span = 0", "continue")
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         """Counts late pairs after the update, so that a row that is tried again counts once."""
