@@ -74,13 +74,15 @@ def test_late_rows_are_counted_once(
     name: str,
 ) -> None:
     """The logs of all batches have the counts of a run over all files, also of rows that come late
-    for windows of batches before."""
+    for windows of batches before. The rows of the last files close the ranges of all late rows."""
     one = base(clause="MAX ADVANCE 30 MINUTES")
     text = one.text(GROWING[name])
     made = Batches(registration(session), text)
     for number in range(4):
         one.add(one.rows(150, behind=(4, 90)[number % 2], ahead=0.01), files=2)
         made.run((None, 1)[number % 2])
+    one.add(one.rows(300, behind=0))
+    made.run(None)
     query = session.sql(text)
     query.to_arrow()
     kinds = {"pairs": "pairs", "left out": "late"}

@@ -17,7 +17,7 @@ from cql.planner.placement.break_even import TASK_ROWS
 from cql.planner.placement.broadcast import tables
 from cql.planner.placement.scale_out import ByRows, ByTime, Placement, Whole, by_watermark
 from cql.query.query import PreparedQuery
-from cql.spark.run.parts import Input, by_ranges, cuts, late_rows
+from cql.spark.run.parts import Input, by_ranges, cuts
 from cql.spark.run.task_plan import TaskPlan
 
 Task: TypeAlias = Mapping[str, Any]
@@ -124,36 +124,30 @@ class MicroBatches:
             return _read(_by_rows(inputs, _every(inputs), self._made.tasks))
         self._known = inputs = _inputs(self._shared, files, self._known)
         before = {name: one.of_files(old[name]) for name, one in inputs.items()}
+        if isinstance(self._placed, ByTime):
+            return _read(self._by_time(self._placed, inputs, before))
         every, past = _every(inputs), _every(before)
         new = {name: every[name] - past[name] for name in inputs}
-        if isinstance(self._placed, ByTime):
-            return _read(self._by_time(self._placed, inputs, before, new))
         return _read(_by_rows(inputs, new, self._made.tasks))
 
     def _by_time(
-        self,
-        placed: ByTime,
-        inputs: Mapping[Name, Input],
-        before: Mapping[Name, Input],
-        new: Mapping[Name, set[int]],
+        self, placed: ByTime, inputs: Mapping[Name, Input], before: Mapping[Name, Input]
     ) -> list[Task]:
-        """The tasks of the ranges that closed, and one that counts the new rows which are late for
-        all ranges before."""
+        """The tasks of the ranges that closed. Late rows count in the range that holds their
+        watermark."""
         low, bound = (_bound(self._shared, held, placed) for held in (before, inputs))
         if bound is None:
             return []
         # A row group belongs to the batch whose ranges its first row lies in or behind.
-        owned, counted = _before(inputs, _every(inputs), bound), new
-        if low is None:
-            counted = _every(inputs)
-        else:
+        owned = _before(inputs, _every(inputs), bound)
+        if low is not None:
             known = _before(inputs, _every(before), low)
             owned = {name: owned[name] - known[name] for name in inputs}
         ends = _ends(inputs, placed, low, bound, self._made.tasks)
         reached = [end for end in ends if end <= bound] or [bound]
-        every, reach = list(inputs.values()), self._shared.reach(placed)
-        made = list(by_ranges(every, reach, placed, (low, *reached), counted, owned))
-        return [*made, late_rows(every, reach, placed, bound, counted)]
+        reach, counted = self._shared.reach(placed), _every(inputs)
+        every = list(inputs.values())
+        return list(by_ranges(every, reach, placed, (low, *reached), counted, owned))
 
 
 def _every(inputs: Mapping[Name, Input]) -> dict[Name, set[int]]:

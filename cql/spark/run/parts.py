@@ -227,24 +227,6 @@ def by_ranges(
         yield {"low": low, "high": high, "parts": parts + whole}
 
 
-def late_rows(
-    inputs: Sequence[Input],
-    reach: Mapping[Name, tuple[int, int]],
-    placed: ByTime,
-    low: int,
-    counted: Mapping[Name, Collection[int]],
-) -> Mapping[str, Any]:
-    """The task that counts the late rows of the row groups ``counted`` with a watermark from
-    ``low`` on. It gives no rows."""
-    parts = []
-    for one in inputs:
-        of = TimeRange(low, None, *reach[one.name], placed.alone)
-        spans = enumerate(zip(one.groups, pairwise(one.watermarks), strict=True))
-        read = [k for k, (g, w) in spans if k in counted[one.name] and of.counts(g, *w)]
-        parts.append([one.name, one.part([(k, False) for k in read], of)])
-    return {"low": low, "high": low, "parts": parts}
-
-
 def readings_of_a_row(inputs: Sequence[Input], tasks: Sequence[Mapping[str, Any]]) -> float:
     """How often tasks read a row of the shared inputs, on average."""
     shared = {one.name: one.rows for one in inputs if not one.broadcast}
