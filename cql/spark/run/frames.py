@@ -32,7 +32,7 @@ from cql.spark.run.parts import Reading
 from cql.spark.task.rows import BEFORE, NUMBER, storage_of, with_column
 from cql.spark.task.sent import ERROR, error_to_json
 from cql.spark.task.shuffle import Shuffled, split
-from cql.spark.task.task import job_from
+from cql.spark.task.task import in_worker, job_from
 
 _TIMES = pa.schema([("time", pa.int64())])
 
@@ -141,6 +141,7 @@ def _higher(known: int | None, column: pa.Array[Any]) -> int | None:
     return int(held.max()) if known is None else max(known, int(held.max()))
 
 
+@in_worker
 def _split_frame(
     job: str, parts: int, described: str, schema: bytes, partition: int, messages: Iterable[bytes]
 ) -> Iterator[tuple[int, Shuffled]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 
+from cql.errors import CqlError
 from cql.spark.job.job import Job
 from cql.spark.run.parts import Input
-from cql.spark.task.levels import aggregate_rows
-from cql.spark.task.sent import REPORT
+from cql.spark.task.levels import parts_of
+from cql.spark.task.rows import Part
 
 #: Rows for each part from which parts are worth their aggregation: fewer cost as much to shuffle as
 #: the rows themselves.
@@ -20,13 +21,14 @@ def rows_of_a_part(job: Job, one: Input, rows: int) -> float:
     middle of the input lets expect it: its rows are aggregated here. Parts are thought to be drawn
     evenly from their possible values."""
     k = len(one.groups) // 2
-    task = json.dumps({"name": one.name, "part": one.part([(k, True)])})
-    for _, (kind, _, _, sent) in aggregate_rows(job.to_json(), (), [task]):
-        if kind == REPORT:
-            effort = json.loads(sent)["effort"]
-            taken, made = int(effort["rows_in"]), int(effort["rows_out"])
-            return rows / max(_among(rows, _values(taken, made)), 1.0)
-    return 1.0  # the tasks will fail as this one did
+    part = Part.from_json(json.loads(json.dumps(one.part([(k, True)]))))
+    try:
+        *_, (_, (_, _, _, report)) = parts_of(job, one.name, part, ())
+    except CqlError:
+        return 1.0  # the tasks will fail as this one did
+    effort = json.loads(report)["effort"]
+    values = _values(int(effort["rows_in"]), int(effort["rows_out"]))
+    return rows / max(_among(rows, values), 1.0)
 
 
 def _among(rows: int, values: float) -> float:

@@ -31,7 +31,7 @@ from cql.query.run import Run
 from cql.session.hints import HINT, hinted
 from cql.spark.job.job import Job
 from cql.spark.sql.registration import RegisteredCatalog, Registration, changed_since
-from cql.spark.task.task import RUNTIME, job_from, query_of
+from cql.spark.task.task import RUNTIME, in_worker, job_from, query_of
 from cql.spark.task.whole_tables import FilesSource
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _no_run(plan: PhysicalPlan, settings: Settings, job: object) -> Run:
     raise PlanError("a text inside Spark SQL runs in tasks")
 
 
+@in_worker
 def rows(job: str, task: str) -> Iterator[pa.RecordBatch]:
     """The rows of a task, which ``PlannedText.tasks`` described. Logs how many rows the task left
     out. The first task logs whether a table has other files than at the time of the plan."""

@@ -39,7 +39,7 @@ from cql.spark.task.sent import (
     stream_of,
 )
 from cql.spark.task.shuffle import COMPRESSION, Received, Shuffled
-from cql.spark.task.task import job_from, plan_of, run_plan
+from cql.spark.task.task import in_worker, job_from, plan_of, run_plan
 
 #: Parts that a first task collects for each second one before it sends them.
 _PIECE_PARTS = 65_536
@@ -113,6 +113,7 @@ class _Cells:
         self.inner.close()
 
 
+@in_worker
 def aggregate_rows(
     job: str, ends: Sequence[int], tasks: Iterable[str]
 ) -> Iterator[tuple[int, Shuffled]]:
@@ -123,14 +124,15 @@ def aggregate_rows(
         described = json.loads(task)
         name: Name = tuple(described["name"])
         try:
-            yield from _aggregate(job_from(job), name, Part.from_json(described["part"]), ends)
+            yield from parts_of(job_from(job), name, Part.from_json(described["part"]), ends)
         except CqlError as error:
             yield 0, (ERROR, name, 0, error_to_json(error))
 
 
-def _aggregate(
+def parts_of(
     job: Job, name: Name, part: Part, ends: Sequence[int]
 ) -> Iterator[tuple[int, Shuffled]]:
+    """The parts of some row groups, and a report; ``ends`` as in ``aggregate_rows``."""
     effort = Effort()
     levels, plan = _levels(job)
     relation = job.relations[name]
@@ -226,6 +228,7 @@ def _pieces(
             yield place, (ROWS, name, number, sent)
 
 
+@in_worker
 def merge_parts(
     job: str, ends: Sequence[int], timed_run: bool, received: Iterable[tuple[int, Shuffled]]
 ) -> Iterator[Sent]:

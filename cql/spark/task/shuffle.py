@@ -45,7 +45,7 @@ from cql.spark.task.sent import (
     results,
     stream_of,
 )
-from cql.spark.task.task import job_from, run_of
+from cql.spark.task.task import in_worker, job_from, run_of
 
 #: What a first task sends to a part: the kind, the relation, the number of the first row, and an
 #: Arrow stream, a report or an error.
@@ -58,6 +58,7 @@ _PIECE_ROWS = 8_192
 _COLLECTED = 2_000_000
 
 
+@in_worker
 def split_rows(job: str, parts: int, tasks: Iterable[str]) -> Iterator[tuple[int, Shuffled]]:
     """Runs the first tasks of one partition: yields pieces of the rows, each with its part. The
     report of a task goes with the first part, as does an error of ours, so that Spark does not try
@@ -172,6 +173,7 @@ def _texts(column: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
     return np.frombuffer(b"" if data is None else data, np.uint8), ends
 
 
+@in_worker
 def run_part(
     job: str,
     times: Mapping[Name, str | None],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cql.base.settings import Settings
 from cql.base.uninterruptible import load_module
@@ -25,6 +26,9 @@ from cql.spark.job.job import Job, TaskRelation
 if TYPE_CHECKING:
     from cql.executor.protocols import Source
     from cql.planner.nodes.physical import PhysicalPlan
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The runtime of a task: Spark gives each task one core.
 RUNTIME = "depth_first"
@@ -47,6 +51,28 @@ class TaskCatalog:
 def job_from(text: str) -> Job:
     """``Job.from_json``; a process keeps the last jobs."""
     return Job.from_json(text)
+
+
+def in_worker(
+    task: Callable[Concatenate[str, P], Iterator[T]],
+) -> Callable[Concatenate[str, P], Iterator[T]]:
+    """What a Python worker of Spark runs as a task of a job, whose text is the first argument.
+
+    Spark's daemon collects garbage after each task, which takes 0.15 s with all that the library
+    has loaded. So what is loaded behind the first task of a job is left out of collections."""
+
+    @wraps(task)
+    def made(job: str, /, *args: P.args, **more: P.kwargs) -> Iterator[T]:
+        yield from task(job, *args, **more)
+        _keep_loaded(job)
+
+    return made
+
+
+@lru_cache(maxsize=64)
+def _keep_loaded(job: str) -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def query_of(job: Job, sources: Mapping[Name, Source]) -> Query:

@@ -12,9 +12,10 @@ from cql.query.run import Run
 from cql.spark.job.job import Job
 from cql.spark.task.rows import LookedUp, Part, PartSource, Shipped, pieces_of, timed
 from cql.spark.task.sent import ERROR, Effort, Sent, counts_of, error_to_json, results
-from cql.spark.task.task import job_from, run_of
+from cql.spark.task.task import in_worker, job_from, run_of
 
 
+@in_worker
 def run_tasks(
     job: str, looked_up: Shipped, timed_run: bool, tasks: Iterable[str]
 ) -> Iterator[Sent]:
