@@ -26,10 +26,11 @@ READ = 11.0
 #: (1.5 for a filter, 2.3 for a count by key, 3 to 4 for sessions and functions of doubles).
 WORK = 2.5
 #: Nanoseconds per row that a task takes beside the plan: it plans, loads kernels, reads the times a
-#: second time and packs the results (89 for one group a window, 113 for 65,536).
-TASK = 100.0
-#: Further nanoseconds per row to split, shuffle and merge the rows by key.
-SHUFFLE = 260.0
+#: second time and packs the results (58 for a count of 1,024 groups that takes 39 here).
+TASK = 20.0
+#: Further nanoseconds per row to split, shuffle and merge the rows by key, and to aggregate them in
+#: part and merge the parts.
+SHUFFLE, PARTS = 290.0, 25.0
 #: Nanoseconds per row of the result to receive it from the tasks, one after another (180 of all
 #: processes, for rows of three columns).
 RESULT = 100.0
@@ -41,11 +42,10 @@ def in_process(work: float, columns: float) -> float:
     return READ * columns + WORK * work
 
 
-def in_tasks(found: Cost, columns: float, readings: float, *, shuffled: bool) -> float:
+def in_tasks(found: Cost, columns: float, readings: float, shuffle: float) -> float:
     """Nanoseconds of processor time per row of all tasks. ``readings``: how often tasks read a row,
-    on average; ``shuffled``: by key."""
-    read = readings * (in_process(found.row, columns) + TASK)
-    return read + SHUFFLE if shuffled else read
+    on average; ``shuffle``: SHUFFLE, PARTS or 0."""
+    return readings * (in_process(found.row, columns) + TASK) + shuffle
 
 
 def break_even(here: float, task: float, result: float, cores: int) -> int | None:

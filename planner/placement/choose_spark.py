@@ -16,6 +16,8 @@ from cql.planner.nodes.physical import (
     walk,
 )
 from cql.planner.placement.break_even import (
+    PARTS,
+    SHUFFLE,
     TASK_ROWS,
     break_even,
     in_process,
@@ -61,7 +63,11 @@ def choose_spark(
             measured,
             columns,
             _readings(plan, placed, tasks),
-            shuffled=isinstance(placed, ByKey | InLevels),
+            SHUFFLE
+            if isinstance(placed, ByKey)
+            else PARTS
+            if isinstance(placed, InLevels)
+            else 0.0,
         ),
         0.0 if _is_one_group(plan) else measured.results,
         min(cluster.cores, tasks or cluster.cores),

@@ -203,10 +203,10 @@ def test_more_cores_need_fewer_rows() -> None:
 
 def test_costs_of_tasks() -> None:
     found = Cost(1000, 20.0, 1.0, 1.0, 1.0)
-    once = in_tasks(found, 3.0, 1.0, shuffled=False)
+    once = in_tasks(found, 3.0, 1.0, 0.0)
     assert once > in_process(20.0, 3.0) > in_process(20.0, 1.0) > in_process(10.0, 1.0)
-    assert in_tasks(found, 3.0, 2.0, shuffled=False) == 2 * once
-    assert in_tasks(found, 3.0, 1.0, shuffled=True) > once
+    assert in_tasks(found, 3.0, 2.0, 0.0) == 2 * once
+    assert in_tasks(found, 3.0, 1.0, 7.0) == once + 7
 
 
 def test_readings() -> None:
