@@ -203,7 +203,7 @@ def test_files_in_no_order_of_time_are_shuffled(spark: Any, tables: Tables, tmp_
         f"CREATE STREAM default.mixed FROM TABLE {table}"
         " WATERMARK FOR ts AS ts - INTERVAL 1000 SECONDS"
     )
-    text = ONE["tumbling"].format(s="default.mixed")
+    text = ONE["tumbling"].format(s="default.mixed").replace("sum(v)", "first(v)")  # has no parts
     notices: list[str] = []
     tables.session.set("tasks_by", "auto")
     tables.session.on_notice = notices.append

@@ -135,12 +135,12 @@ def test_files_in_no_order(spark: Any, tables: Tables, tmp_path: Path) -> None:
     rows = pa.table({"i": rng.integers(0, 100, 4000), "k": rng.integers(0, 9, 4000)})
     rows = rows.append_column("u", pa.array(rng.integers(0, 10**6, 4000)))
     session.create_stream(
-        "mixed", table_of(spark, tmp_path / "mixed", rows), ordered_by="i", slack=100
+        "unordered", table_of(spark, tmp_path / "unordered", rows), ordered_by="i", slack=100
     )
     heard: list[str] = []
     session.on_notice = heard.append
     session.set("tasks_by", "auto")
-    text = "SELECT {k}, count(*) AS n, window_end FROM mixed [RANGE 10 SLIDE 10] GROUP BY {k}"
+    text = "SELECT {k}, count(*) AS n, window_end FROM unordered [RANGE 10 SLIDE 10] GROUP BY {k}"
     for key in ("k", "u", "u % 4"):
         here, _ = answer(session, text.format(k=key), "depth_first")
         made, _ = answer(session, text.format(k=key), "spark", 8)
