@@ -201,7 +201,7 @@ def test_files_in_no_order_of_time_are_shuffled(spark: Any, tables: Tables, tmp_
     table = stored(spark, tmp_path / "mixed", rows.take(pa.array(order)), 200)
     tables.session.sql(
         f"CREATE STREAM default.mixed FROM TABLE {table}"
-        " WATERMARK FOR ts AS ts - INTERVAL 1000 SECONDS"
+        " WATERMARK FOR ts AS ts - INTERVAL 9000 SECONDS"
     )
     text = ONE["tumbling"].format(s="default.mixed").replace("sum(v)", "first(v)")  # has no parts
     notices: list[str] = []
