@@ -25,7 +25,7 @@ from cql.planner.placement.scale_out import levels_of, restricted
 from cql.planner.placement.two_levels import BEFORE, CELL, HIDDEN, TIME, TwoLevels
 from cql.spark.job.job import Job, TaskRelation
 from cql.spark.task import rows as stored
-from cql.spark.task.rows import NUMBER, Part, PartSource, PieceSource, storage_of, timed
+from cql.spark.task.rows import NUMBER, Part, PartSource, PieceSource, TaskRows, storage_of, timed
 from cql.spark.task.sent import (
     ERROR,
     REPORT,
@@ -55,27 +55,18 @@ def words_of(window: Window) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _CellSource:
+class _CellSource(TaskRows):
     """The rows of ``inner``, whose time column is ``time``, with the columns HIDDEN."""
 
     inner: DataSource
     time: str
     window: npt.NDArray[np.int64]
 
-    bounded = True
-
     @property
     def schema(self) -> Schema:
         shown = [f for f in self.inner.schema if f.name not in (stored.BEFORE, NUMBER)]
         number = self.inner.schema[len(self.inner.schema) - 1]
         return Schema((*shown, *HIDDEN, number))
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return {}
-
-    def statistics(self) -> Statistics:
-        return Statistics()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         held = [c for c in columns if c not in (BEFORE, CELL, NUMBER)]
@@ -245,7 +236,7 @@ def merge_parts(
     try:
         made = job_from(job)
         levels, plan = _levels(made)
-        root = levels.second(_parts_relation(made, levels, found.pieces))
+        root = levels.second(_parts_relation(levels, found.pieces))
         bounds = [None, *ends, None]
         root = restricted(root, *bounds[found.part : found.part + 2])
         run = run_plan(made, replace(plan, root=root))
@@ -263,7 +254,7 @@ def _levels(job: Job) -> tuple[TwoLevels, PhysicalPlan]:
 
 
 def _parts_relation(
-    job: Job, levels: TwoLevels, pieces: Mapping[Name, list[tuple[int, bytes]]]
+    levels: TwoLevels, pieces: Mapping[Name, list[tuple[int, bytes]]]
 ) -> TaskRelation:
     """The relation of the parts that were sent, whose stream has the watermark of TIME."""
     source = levels.source

@@ -79,17 +79,10 @@ class Part:
         return Part(files, stream, tuple(groups), TimeRange(**data["range"]))
 
 
-class PartSource:
-    """The rows of a part. ``counted`` has an entry for each time that the source was opened: it
-    counts the late rows of the groups that the task owns (None: without a time)."""
+class TaskRows:
+    """What the sources of a task have in common: their rows end, and nothing is known of them."""
 
     bounded = True
-
-    def __init__(self, relation: TaskRelation, part: Part) -> None:
-        self._relation = replace(relation, stream=part.stream)
-        self._part = part
-        self.counted: list[WatermarkPass | None] = []
-        self.schema = Schema((*relation.schema, *HIDDEN))
 
     @property
     def unsupported(self) -> Mapping[str, str]:
@@ -97,6 +90,17 @@ class PartSource:
 
     def statistics(self) -> Statistics:
         return Statistics()
+
+
+class PartSource(TaskRows):
+    """The rows of a part. ``counted`` has an entry for each time that the source was opened: it
+    counts the late rows of the groups that the task owns (None: without a time)."""
+
+    def __init__(self, relation: TaskRelation, part: Part) -> None:
+        self._relation = replace(relation, stream=part.stream)
+        self._part = part
+        self.counted: list[WatermarkPass | None] = []
+        self.schema = Schema((*relation.schema, *HIDDEN))
 
     @property
     def time(self) -> str | None:
@@ -171,7 +175,7 @@ class _TimedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceSource:
+class PieceSource(TaskRows):
     """Rows that were sent to the task."""
 
     relation: TaskRelation
@@ -180,17 +184,6 @@ class PieceSource:
     @property
     def schema(self) -> Schema:
         return Schema((*self.relation.schema, *HIDDEN))
-
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return {}
-
-    def statistics(self) -> Statistics:
-        return Statistics()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         what = f"table {'.'.join(self.relation.name)}"

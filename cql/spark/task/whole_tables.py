@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.base.model import Schema
@@ -11,23 +11,15 @@ from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark.tables.files import Files
 from cql.catalog.spark.tables.read import SliceReader, read_batches
 from cql.executor.protocols import Offset, Reader
-from cql.planner.nodes.catalog import Statistics
+from cql.spark.task.rows import TaskRows
 
 
 @dataclass(frozen=True, slots=True)
-class FilesSource:
+class FilesSource(TaskRows):
     """The rows of files that Arrow reads (``Files.direct``)."""
 
     schema: Schema
     files: Files
-    bounded: bool = True
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return {}
-
-    def statistics(self) -> Statistics:
-        return Statistics()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         table, start = self.files.table, int(offset["row"]) if offset else 0
