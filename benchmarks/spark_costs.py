@@ -471,7 +471,13 @@ def _descriptions(bench: Bench) -> tuple[tuple[float, float], tuple[float, float
         for group in one.groups
         if group.low is not None and group.high is not None
     ]
-    long = replace(one, groups=tuple(groups), states=one.states * times)
+    reached = [mark + n * SPAN for n in range(times) for mark in one.watermarks[1:]]
+    long = replace(
+        one,
+        groups=tuple(groups),
+        states=one.states[:1] + one.states[1:] * times,
+        watermarks=(one.watermarks[0], *reached),
+    )
     features, seconds, sizes = [], [], []
     for tasks in (100, 1000, 5000):
         begin = time.perf_counter()
