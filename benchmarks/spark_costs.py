@@ -104,9 +104,10 @@ class Costs:
 
 @dataclass(slots=True)
 class Measured:
-    """One run in ``tasks`` tasks: seconds in all, before its first wave (``make``), and of Python
-    with the results; of each stage what ``Stage.seconds`` takes, and its CPU seconds; bytes of
-    results; seconds of each task of the last stage."""
+    """One run in ``tasks`` tasks: seconds in all, before its first wave (``make``), of its waves
+    beyond what the tasks took together (``between``), and of Python with the results; of each stage
+    what ``Stage.seconds`` takes, and its CPU seconds; bytes of results; seconds of each task of the
+    last stage."""
 
     name: str
     table: str
@@ -114,6 +115,7 @@ class Measured:
     wall: float
     make: float
     waves: int
+    between: float
     receive: float
     size: int
     rows_out: int
@@ -244,8 +246,9 @@ class Bench:
             stages.append(((len(efforts_of), rows, 0 if first else groups, pieces), cpu))
         waves = sum(end - start for start, end in run.spans)
         make = run.spans[0][0] - begin
+        between = waves - sum(seconds for seconds, _ in ran)
         return Measured(
-            name, table, tasks, wall, make, len(run.spans), wall - make - waves,
+            name, table, tasks, wall, make, len(run.spans), between, wall - make - waves,
             int(sum(effort["bytes"] for effort in efforts)),
             int(sum(effort["rows_out"] for effort in efforts)),
             stages, [effort["seconds"] for effort in efforts], reports,
@@ -331,7 +334,8 @@ def tables(rows: int) -> Iterator[Path]:
 
 def costs(bench: Bench, runs: Sequence[Measured]) -> Costs:
     """The costs on a ``bench`` of one core, of which ``runs`` are."""
-    job, launch, schedule = _empty_jobs(bench)
+    counts = [(run.waves, sum(tasks for (tasks, *_), _ in run.stages)) for run in runs]
+    job, launch = _fit(counts, [run.between for run in runs])
     works = {name: _work([run for run in runs if run.name == name], bench.rows) for name in QUERIES}
     receive = _fit([(len(r.reports), r.size) for r in runs], [r.receive for r in runs])
     durations = [
@@ -342,7 +346,7 @@ def costs(bench: Bench, runs: Sequence[Measured]) -> Costs:
     ]
     (one, per_group), sizes = _descriptions(bench)
     return Costs(
-        job, launch, schedule, (receive[0], receive[1] + _byte(bench)), (one, per_group),
+        job, launch, _schedule(bench), (receive[0], receive[1] + _byte(bench)), (one, per_group),
         _footers(bench), sizes, _memory(runs[0].reports[0]), works,
         np.quantile(durations, np.arange(0.05, 1.0, 0.1)).tolist(),
     )  # fmt: skip
@@ -381,27 +385,15 @@ def much(tasks: Iterable[Any]) -> Iterator[tuple[str, bytes]]:
         yield SENT_ROWS, bytes(4 << 20)
 
 
-def _empty_jobs(bench: Bench) -> tuple[float, float, float]:
-    """Seconds of a job; of a core between two tasks; CPU seconds of scheduling a task."""
-    context = bench.spark.sparkContext
-    seconds, counts, scheduling = [], (1, 8, 64), 0.0
-
-    def run(count: int) -> float:
-        tasks = context.parallelize([""] * count, count).mapPartitions(nothing)
-        begin = time.perf_counter()
+def _schedule(bench: Bench) -> float:
+    """CPU seconds of scheduling a task, by a job that does nothing."""
+    context, count = bench.spark.sparkContext, 64
+    tasks = context.parallelize([""] * count, count).mapPartitions(nothing)
+    context.runJob(tasks, iter, range(count))
+    before = _scheduling_cpu(context)
+    for _ in range(3):
         context.runJob(tasks, iter, range(count))
-        return time.perf_counter() - begin
-
-    run(64)
-    for count in counts:
-        before = _scheduling_cpu(context)
-        seconds.append(median(run(count) for _ in range(3)))
-        scheduling = (_scheduling_cpu(context) - before) / (3 * count)  # of the most tasks
-    job, each = _fit([(1, count) for count in counts], seconds)
-    begin = bench._jobs()
-    run(counts[-1])
-    ((ran, _),) = bench._stages(begin)
-    return job, max(0.0, each - ran / counts[-1]), scheduling
+    return (_scheduling_cpu(context) - before) / (3 * count)
 
 
 def _scheduling_cpu(context: Any) -> float:
