@@ -12,8 +12,8 @@ import contextlib
 import logging
 import os
 import shutil
-import socket
 import signal
+import socket
 import subprocess
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Values that Python computes for the kernels: entries of dictionary tables, and host columns."""
+"""Functions over texts for the kernels: entries of dictionary tables, and host columns."""
 
 from __future__ import annotations
 
@@ -8,45 +8,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from cql.base.call_timeout import TimeLimitError
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.strings.dictionary import FURTHEST, Codes, Dictionary
-from cql.planner.interpret.interpreter import EvaluationError as HostError
-from cql.planner.interpret.interpreter import evaluate
-from cql.planner.nodes.expr import Expr, Value
+from cql.executor.texts.column import VALID, Column, Status, Texts, repaired, to_arrow
+from cql.executor.texts.evaluate import evaluate_block
 
-__all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
-
-NULL, VALID, ERROR, UNKNOWN = 0, 1, 2, 255
-Column = npt.NDArray[Any]
-Status = npt.NDArray[np.uint8]
-
-
-def _entry(
-    expr: Expr, row: Sequence[Value], dictionary: Dictionary, depth: int = 0
-) -> tuple[Any, int]:
-    """The stored value of one evaluation and its status; a new text gets the given ``depth``."""
-    try:
-        value = evaluate(expr, row)
-    except HostError:
-        return 0, ERROR
-    except TimeLimitError as error:
-        error.position = error.position or expr.pos
-        raise
-    if value is None:
-        return 0, NULL
-    if isinstance(value, str | bytes):
-        raw = value.encode() if isinstance(value, str) else value
-        return dictionary.add_result(raw, depth), VALID
-    return value, VALID
-
-
-def text_of(raw: bytes, kind: DataType) -> Value:
-    """Converts bytes of the dictionary into a value of the text type ``kind``."""
-    return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
+UNKNOWN = 255
+#: Texts that are computed at once.
+_BLOCK = 1 << 14
+Values = npt.NDArray[Any]
 
 
 class DictionaryTables:
@@ -82,19 +56,22 @@ class DictionaryTables:
     def fill(self, table: int, code: int) -> None:
         """Computes the entry that a kernel requested, and the other entries of its depth."""
         with self.lock:
-            self._compute_all(table, int(self._dictionary.depths[code]))
-            self._compute(table, code)
+            depth = int(self._dictionary.depths[code])
+            self._compute_all(table, depth)
+            if self._status[table][code] == UNKNOWN:  # a compaction dropped its text
+                self._compute(table, np.array([code]), depth)
             self._resize()
 
     def _compute_all(self, k: int, depth: int) -> None:
         first, size = self._done[k].get(depth, 0), len(self._dictionary)
         self._resize()  # covers at least these codes: other threads may add more meanwhile
         self._done[k][depth] = size
-        fresh = first + np.flatnonzero(self._dictionary.depths[first:size] == depth)
-        for code in fresh.tolist():
-            self._compute(k, code)
+        of_depth = self._dictionary.depths[first:size] == depth
+        fresh = first + np.flatnonzero(of_depth & (self._status[k][first:size] == UNKNOWN))
+        for at in range(0, fresh.size, _BLOCK):
+            self._compute(k, fresh[at : at + _BLOCK], depth)
 
-    def arrays(self) -> list[tuple[Column, Status]]:
+    def arrays(self) -> list[tuple[Values, Status]]:
         return list(zip(self._values, self._status, strict=True))
 
     @property
@@ -124,13 +101,12 @@ class DictionaryTables:
             self._done[k] = {d: int(live[:n].sum()) for d, n in self._done[k].items()}
         self._dictionary.account(before, self.nbytes)
 
-    def _compute(self, k: int, code: int) -> None:
-        table, values, status = self._tables[k], self._values[k], self._status[k]
-        if status[code] != UNKNOWN:
-            return
-        leaf = text_of(self._dictionary.value(code), table.leaf)
-        depth = min(int(self._dictionary.depths[code]) + 1, FURTHEST)
-        values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary, depth)
+    def _compute(self, k: int, codes: npt.NDArray[np.int64], depth: int) -> None:
+        """Computes the entries of some codes, which have this depth."""
+        table = self._tables[k]
+        made = evaluate_block(table.expr, [text_column(codes, table.leaf, self._dictionary)])
+        values = stored(made, self._dictionary, min(depth + 1, FURTHEST))
+        self._values[k][codes], self._status[k][codes] = values, made.status
         self.version += 1
 
     def _resize(self) -> None:
@@ -146,51 +122,36 @@ class DictionaryTables:
 
 
 def compute_host_column(
-    site: HostSite, arguments: Sequence[tuple[Column, Column]], dictionary: Dictionary
-) -> tuple[Column, Status]:
+    site: HostSite, arguments: Sequence[tuple[Values, Status]], dictionary: Dictionary
+) -> tuple[Values, Status]:
     """The values and status of a host column. ``arguments`` are (values, status) in storage form;
-    status 2 marks an argument that failed. Equal rows are computed once."""
-    rows = len(arguments[0][0])
-    out, status = np.zeros(rows, stored_dtype(site.type.storage)), np.zeros(rows, np.uint8)
-    lists = [(v.tolist(), s.tolist()) for v, s in arguments]
-    keys = [(_bits(v).tolist(), s.tolist()) for v, s in arguments]
-    known: dict[tuple[object, ...], tuple[Any, int]] = {}
-    texts: dict[tuple[int, int], Value] = {}
-    for i in range(rows):
-        key = tuple((s[i], v[i] if s[i] == VALID else 0) for v, s in keys)
-        made = known.get(key)
-        if made is None:
-            if any(s[i] == ERROR for _, s in lists):
-                made = (0, ERROR)
-            else:
-                row = _row(site, lists, i, dictionary, texts)
-                made = _entry(site.call, row, dictionary)
-            known[key] = made
-        out[i], status[i] = made
-    return out, status
+    status 2 marks an argument that failed."""
+    columns = [
+        text_column(values, arg.type, dictionary, status)
+        if arg.type.is_text
+        else Column(values, status)
+        for (values, status), arg in zip(arguments, site.args, strict=True)
+    ]
+    made = evaluate_block(site.call, columns)
+    return stored(made, dictionary), made.status
 
 
-def _bits(values: Column) -> Column:
-    """The bits of floats, so that values with different texts differ: -0.0 is not 0.0 here."""
-    return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values
+def text_column(
+    codes: Values, kind: DataType, dictionary: Dictionary, status: Status | None = None
+) -> Column:
+    """The texts of ``codes``; without a ``status``, each code has one."""
+    if status is None:
+        status = np.full(codes.size, VALID, np.uint8)
+    else:
+        codes = np.where(status == VALID, codes, 0)
+    starts = dictionary.starts  # before the arena: a later arena covers at least these texts
+    texts = Texts(dictionary.arena, starts[codes], starts[codes + 1])
+    return Column(repaired(texts) if kind.kind is Kind.STRING else texts, status)
 
 
-def _row(
-    site: HostSite,
-    lists: Sequence[tuple[list[Any], list[Any]]],
-    i: int,
-    dictionary: Dictionary,
-    texts: dict[tuple[int, int], Value],
-) -> list[Value]:
-    row: list[Value] = []
-    for k, ((values, status), arg) in enumerate(zip(lists, site.args, strict=True)):
-        if status[i] != VALID:
-            row.append(None)
-        elif arg.type.is_text:
-            place = (k, values[i])
-            if place not in texts:
-                texts[place] = text_of(dictionary.value(values[i]), arg.type)
-            row.append(texts[place])
-        else:
-            row.append(bool(values[i]) if arg.type.storage == "bool" else values[i])
-    return row
+def stored(made: Column, dictionary: Dictionary, depth: int = 0) -> Values:
+    """The values of a computed column in storage form; new texts get the given ``depth``."""
+    if not isinstance(made.values, Texts):
+        return made.values
+    array = to_arrow(made.values, made.status, pa.large_binary())
+    return dictionary.encode_results(array, depth)

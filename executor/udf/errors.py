@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cql.base.call_timeout import TimeLimitError
+from cql.base.types import Kind
 from cql.base.uninterruptible import load_module
 from cql.executor.codegen.expressions.scope import Again, Called, ErrorSite
 from cql.executor.morsel.morsel import Words
 from cql.executor.strings.dictionary import Dictionary
-from cql.executor.strings.host_functions import NULL, text_of
+from cql.executor.texts.column import NULL
 from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.nodes.expr import Value
 
@@ -72,7 +73,8 @@ def _computed_again(
         if flags[k] == NULL:
             row.append(None)
         elif kind.is_text:
-            row.append(text_of(dictionary.value(stored), kind))
+            raw = dictionary.value(stored)
+            row.append(raw.decode(errors="replace") if kind.kind is Kind.STRING else raw)
         else:
             row.append(from_word(stored, kind))
     try:

@@ -255,10 +255,11 @@ def rlike(text: str, pattern: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _groups_named(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """The pattern inside one more group, with all groups named, and the names of the groups:
-    pyarrow's extraction needs named groups."""
-    out, names = ["(?P<g0>"], ["g0"]
+def extraction(pattern: str, group: int) -> str:
+    """``pattern`` with one named group, ``found``: group number ``group``, or (0) the whole match.
+    pyarrow's extraction needs names, and RE2 is faster with few groups. Raises EvaluationError if
+    there is no such group."""
+    out, groups = [] if group else ["(?P<found>"], 0
     at, in_class = 0, False
     while at < len(pattern):
         c = pattern[at]
@@ -282,28 +283,26 @@ def _groups_named(pattern: str) -> tuple[str, tuple[str, ...]]:
         elif c == "(":
             named = re.match(r"\(\?P?<([A-Za-z_]\w*)>", pattern[at:])
             if named or not pattern.startswith("(?", at):
-                name = f"g{len(names)}"
-                names.append(name)
-                out.append(f"(?P<{name}>")
+                groups += 1
+                out.append("(?P<found>" if groups == group else "(?:")
                 at += named.end() if named else 1
                 continue
         out.append(c)
         at += 1
-    return "".join(out) + ")", tuple(names)
+    if not 0 <= group <= groups:
+        raise EvaluationError(
+            "value", f"regexp_extract: the pattern has {groups} groups, not {group}"
+        )
+    return "".join(out) + ("" if group else ")")
 
 
 def regexp_extract(text: str, pattern: str, group: int) -> str:
-    rewritten, names = _groups_named(pattern)
-    if not 0 <= group < len(names):
-        raise EvaluationError(
-            "value", f"regexp_extract: the pattern has {len(names) - 1} groups, not {group}"
-        )
-    found = _run("extract_regex", text, pattern=rewritten)
-    return "" if found is None else str(found[names[group]] or "")
+    found = _run("extract_regex", text, pattern=extraction(pattern, group))
+    return "" if found is None else str(found["found"] or "")
 
 
 @lru_cache(maxsize=1024)
-def _replacement(java: str) -> str:
+def replacement_of(java: str) -> str:
     out, at = [], 0
     while at < len(java):
         c, following = java[at], java[at + 1 : at + 2]
@@ -322,7 +321,7 @@ def _replacement(java: str) -> str:
 
 
 def regexp_replace(text: str, pattern: str, replacement: str) -> str:
-    options = {"pattern": pattern, "replacement": _replacement(replacement)}
+    options = {"pattern": pattern, "replacement": replacement_of(replacement)}
     if (len(text) + 1) * len(replacement) > MAX_REPEAT:
         # Matches do not overlap: each reference in the replacement copies at most the whole text.
         found = int(_run("count_substring_regex", text, pattern=pattern))

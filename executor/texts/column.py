@@ -1,0 +1,116 @@
+"""Columns of one block: values or texts, with a status for each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: The status of a row. A FAILED row fails only if the code of the query reads the value. Kernels
+#: leave a row that they do not compute ODD: Python computes it.
+NULL, VALID, FAILED, ODD = 0, 1, 2, 3
+
+Status: TypeAlias = npt.NDArray[np.uint8]
+Places: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts as places in shared bytes: text *i* is ``data[starts[i]:ends[i]]``, in UTF-8 or, for
+    binaries, any bytes. The texts may overlap and lie in any order. Only rows with a VALID status
+    have a text; the places of the others are empty."""
+
+    data: Bytes
+    starts: Places
+    ends: Places
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def text(self, i: int) -> bytes:
+        return self.data[self.starts[i] : self.ends[i]].tobytes()
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each text begins where the one before it ends."""
+        return len(self) > 0 and bool((self.starts[1:] == self.ends[:-1]).all())
+
+    def with_rows(self, rows: npt.NDArray[np.int64], values: list[bytes]) -> Texts:
+        """The texts with other ones in some ``rows``."""
+        new, behind = texts_from(values), self.data.size
+        starts, ends = self.starts.copy(), self.ends.copy()
+        starts[rows], ends[rows] = new.starts + behind, new.ends + behind
+        return Texts(np.concatenate([self.data, new.data]), starts, ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The values of a block's rows: texts, or an array in storage form (booleans are bytes)."""
+
+    values: Texts | npt.NDArray[Any]
+    status: Status
+
+    def __len__(self) -> int:
+        return self.status.size
+
+
+def texts_of(array: pa.Array) -> Texts:
+    """The texts of a string or binary array, without a copy of their bytes. A NULL is empty or
+    has any text."""
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    kind = np.dtype(np.int64 if wide else np.int32)
+    _, offsets, data = array.buffers()
+    n = len(array)
+    if n == 0 or data is None:
+        return Texts(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    places = np.frombuffer(offsets, kind, n + 1, array.offset * kind.itemsize)
+    places = places.astype(np.int64, copy=False)
+    return Texts(np.frombuffer(data, np.uint8), places[:-1], places[1:])
+
+
+def texts_from(values: list[bytes]) -> Texts:
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: ends.size]
+    return Texts(np.frombuffer(b"".join(values), np.uint8), starts, ends)
+
+
+def repaired(texts: Texts) -> Texts:
+    """The texts with U+FFFD in place of what is not UTF-8, as Python decodes them."""
+    from cql.executor.kernels.texts.utf8 import find_invalid
+
+    invalid = np.zeros(len(texts), np.uint8)
+    if not find_invalid(texts.data, texts.starts, texts.ends, invalid):
+        return texts
+    rows = np.flatnonzero(invalid)
+    made = [texts.text(i).decode(errors="replace").encode() for i in rows.tolist()]
+    return texts.with_rows(rows, made)
+
+
+def to_arrow(texts: Texts, status: Status, kind: pa.DataType) -> pa.Array:
+    """An array of ``kind`` (large string or large binary), NULL where the status is not VALID."""
+    data, offsets = packed(texts)
+    valid = status == VALID
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
+
+
+def packed(texts: Texts) -> tuple[Bytes, Places]:
+    """The bytes of the texts one after the other, and n + 1 offsets. Shares the bytes if they lie
+    so already."""
+    starts, ends = texts.starts, texts.ends
+    if not starts.size:
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    if texts.is_dense:
+        return texts.data, np.append(starts, ends[-1])
+    from cql.executor.kernels.texts.build import gather
+
+    offsets = np.zeros(starts.size + 1, np.int64)
+    np.cumsum(ends - starts, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    gather(texts.data, starts, ends, offsets, data)
+    return data, offsets

@@ -1,0 +1,76 @@
+"""Regular expressions for all rows of a block: RE2, through pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cql.executor.texts.column import Column, Status, Texts, texts_of, to_arrow
+from cql.executor.texts.search import constant
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.text import MAX_REPEAT, extraction, replacement_of
+from cql.planner.nodes.expr import Call, Literal
+
+if TYPE_CHECKING:
+    from cql.executor.texts.functions import Argument
+
+
+def _texts(arg: Argument, status: Status) -> pa.Array | None:
+    """The texts of the VALID rows; NULL for the others."""
+    if not isinstance(arg, Column) or not isinstance(arg.values, Texts):
+        return None
+    return to_arrow(arg.values, status, pa.large_string())
+
+
+def _rlike(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:
+    texts, pattern = _texts(args[0], status), constant(args[1])
+    if texts is None or pattern is None:
+        return None
+    try:
+        found = pc.match_substring_regex(texts, pattern=pattern)
+    except pa.ArrowInvalid:
+        return None
+    return _bytes(found)
+
+
+def _extract(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
+    texts, pattern = _texts(args[0], status), constant(args[1])
+    group = args[2].value if isinstance(args[2], Literal) else None
+    if texts is None or pattern is None or not isinstance(group, int):
+        return None
+    try:
+        found = pc.extract_regex(texts, pattern=extraction(pattern, group))
+    except (pa.ArrowInvalid, EvaluationError):
+        return None
+    (part,) = found.flatten()  # NULL where the pattern is not found
+    return texts_of(part.fill_null(""))
+
+
+def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
+    texts, pattern, new = _texts(args[0], status), constant(args[1]), constant(args[2])
+    if texts is None or pattern is None or new is None:
+        return None
+    texts = texts.fill_null("")
+    lengths = pc.binary_length(texts)
+    longest = int(pc.max(lengths).as_py() or 0)
+    if (longest + 1) * (len(new) + longest * new.count("$")) > MAX_REPEAT:
+        return None
+    try:
+        made = pc.replace_substring_regex(texts, pattern=pattern, replacement=replacement_of(new))
+    except (pa.ArrowInvalid, EvaluationError):
+        return None
+    return texts_of(made)
+
+
+def _bytes(found: pa.Array) -> npt.NDArray[Any]:
+    """Booleans as bytes; 0 for NULL."""
+    made: npt.NDArray[Any] = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return made.view(np.uint8)
+
+
+BLOCKS = {"rlike": _rlike, "regexp_extract": _extract, "regexp_replace": _replace}

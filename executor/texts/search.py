@@ -1,0 +1,105 @@
+"""LIKE and the searches of one text in another, for all rows of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.base.uninterruptible import load_module
+from cql.executor.texts.column import Bytes, Column, Places, Status, Texts
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.text import like_segments
+from cql.planner.nodes.expr import Call, Literal
+
+if TYPE_CHECKING:
+    from cql.executor.texts.functions import Argument
+
+Flags = npt.NDArray[np.uint8]
+
+
+def _kernels() -> Any:
+    return load_module("cql.executor.kernels.texts.search")
+
+
+def _like(call: Call, args: Sequence[Argument], status: Status) -> Flags | None:
+    text, pattern, *escape = args
+    found = constant(pattern)
+    if found is None or not isinstance(text, Column):
+        return None
+    return matches(text.values, found, constant(escape[0]) if escape else "\\")
+
+
+def matches(texts: Any, pattern: str, escape: str | None) -> Flags | None:
+    """Which texts are LIKE the pattern; None for a pattern that is an error."""
+    if escape is None:
+        return None
+    try:
+        runs, bounds, plain = _runs(pattern, escape)
+    except EvaluationError:
+        return None
+    out = np.empty(len(texts), np.uint8)
+    kernels = _kernels()
+    sizes = np.diff(bounds)
+    if plain.all() and sizes.size in (2, 3):
+        only = runs if np.count_nonzero(sizes) == 1 else None
+        if only is not None:
+            if sizes.size == 3 and sizes[1] and texts.is_dense:
+                kernels.contains(texts.data, texts.starts, texts.ends, only, out)
+                return out
+            if sizes.size == 2:
+                kernel = kernels.starts_with if sizes[0] else kernels.ends_with
+                kernel(texts.data, texts.starts, texts.ends, only, out)
+                return out
+    kernels.like(texts.data, texts.starts, texts.ends, runs, bounds, plain, out)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _runs(pattern: str, escape: str) -> tuple[Bytes, Places, Flags]:
+    """The runs of a LIKE pattern as the kernel takes them. Raises EvaluationError."""
+    runs = [run for run in like_segments(pattern, escape) if run is not None]
+    coded = [b"".join(b"\xff" if c is None else c.encode() for c in run) for run in runs]
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(run) for run in coded])])
+    plain = np.array([None not in run for run in runs], np.uint8)
+    return np.frombuffer(b"".join(coded), np.uint8), bounds.astype(np.int64), plain
+
+
+def _part(search: str) -> Callable[[Call, Sequence[Argument], Status], Flags | None]:
+    """A test of the text in the first argument for a part."""
+
+    def test(call: Call, args: Sequence[Argument], status: Status) -> Flags | None:
+        text, part = args[0], constant(args[1])
+        if part is None or not isinstance(text, Column) or not isinstance(text.values, Texts):
+            return None
+        texts, needle = text.values, np.frombuffer(part.encode(), np.uint8)
+        out = np.ones(len(texts), np.uint8)
+        if needle.size:
+            kernels = _kernels()
+            name = search
+            if search == "contains" and not texts.is_dense:
+                bounds = np.array([0, 0, needle.size, needle.size])
+                kernels.like(
+                    texts.data, texts.starts, texts.ends, needle, bounds, np.ones(3, np.uint8), out
+                )
+            else:
+                getattr(kernels, name)(texts.data, texts.starts, texts.ends, needle, out)
+        return out
+
+    return test
+
+
+def constant(arg: Argument) -> str | None:
+    """The text of a literal; None for a column, or a literal that is no text."""
+    return arg.value if isinstance(arg, Literal) and isinstance(arg.value, str) else None
+
+
+BLOCKS = {
+    "like": _like,
+    "contains": _part("contains"),
+    "startswith": _part("starts_with"),
+    "endswith": _part("ends_with"),
+}
