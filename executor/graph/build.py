@@ -417,6 +417,8 @@ class _Builder:
         post: list[Step] = []
         cursor = node
         while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
+            if _is_fed(cursor):
+                break
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
             # A row's lateness for its window is known only after the row has left the Bucket.
@@ -439,6 +441,8 @@ class _Builder:
             if self.partitions.splits_stage(aggregate):
                 return self.partitions.stage(self, node, aggregate, tuple(post))
             while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
+                if _is_fed(cursor):
+                    break
                 if not together and steps and _size([*steps, cursor]) > MOST_NODES:
                     break
                 steps.insert(0, cursor)
@@ -528,6 +532,8 @@ class _Builder:
         match node:
             case SourceExec():
                 return [(self.order[id(node)], column)]
+            case ProjectExec(in_blocks=True):
+                return [(self.order[id(node.input)], column)]
             case SlackExec() | LateRowsExec() | LimitExec():
                 return self._places(node.input, column)
             case UnionExec():
@@ -563,13 +569,14 @@ class _Builder:
         return len(self.graph.operators) - 1
 
     def operator_below(self, node: Physical) -> int | None:
-        return None if isinstance(node, SourceExec | ValuesExec) else self.node(node)
+        return None if _is_fed(node) else self.node(node)
 
     def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
         if isinstance(child, ValuesExec):
             self.graph.constants.append((child, Edge(index, port)))
         elif below is None:
-            self.entries[self.order.get(id(child), 0)].append(Edge(index, port))
+            source = child.input if isinstance(child, ProjectExec) else child
+            self.entries[self.order.get(id(source), 0)].append(Edge(index, port))
         else:
             self.connect(below, index, port)
 
@@ -596,6 +603,13 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
 
         return TwoLevelOperator
     return StageOperator
+
+
+def _is_fed(node: Physical) -> bool:
+    """Whether the rows of ``node`` come from outside of the operators."""
+    return isinstance(node, SourceExec | ValuesExec) or (
+        isinstance(node, ProjectExec) and node.in_blocks
+    )
 
 
 def _identity(node: Physical) -> ProjectExec:

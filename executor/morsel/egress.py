@@ -76,8 +76,8 @@ class Egress:
         for k, first in enumerate(loaded.addresses):
             data = loaded.data[k]
             if first <= address < first + data.nbytes:
-                array = loaded.block.batch.column(k)
-                if array.type == self._types[i]:
+                array = loaded.array(k)
+                if array is not None and array.type == self._types[i]:
                     return array.slice((address - first) // data.itemsize, n)
         return None
 
@@ -91,7 +91,8 @@ class Egress:
         n: int,
     ) -> pa.Array:
         """Rows of the source's own array; where ``valid`` is 0 the row number is meaningless."""
-        array = loaded.block.batch.column(column)
+        array = loaded.array(column)
+        assert array is not None
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
             return _plain(array.slice((data - first) // 4, n), f)

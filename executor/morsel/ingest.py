@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from cql.base.model import Schema
 from cql.errors import CatalogError, CqlError
 from cql.executor.kernels.ingest import cutter as cut
 from cql.executor.kernels.morsel_layout import (
@@ -40,6 +42,7 @@ from cql.executor.morsel.source_punctuation import (
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.executor.strings.dictionary import Dictionary
+from cql.executor.texts.blocks import ComputedColumns
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
@@ -47,7 +50,8 @@ ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 
 @dataclass(slots=True)
 class Loaded:
-    """A block as kernel columns; the arrays keep the memory alive."""
+    """A block as kernel columns; the arrays keep the memory alive. ``texts`` are the computed texts
+    that stay in the block, by column."""
 
     block: Block
     separated: Separated
@@ -58,10 +62,18 @@ class Loaded:
     numbers: Numbers | None = None  # value numbers of PUNCTUATE BY, one per row
     offset: int = 0  # rows of the input before this block, bad rows included
     addresses: list[int] = field(default_factory=list)  # of ``data``
+    width: int = 0  # columns that the block has itself
+    texts: dict[int, pa.Array] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         return self.separated.rows
+
+    def array(self, column: int) -> pa.Array | None:
+        """The values of a column before rows were left out; None for computed numbers."""
+        if column < self.width:
+            return self.block.batch.column(column)
+        return self.texts.get(column)
 
     def place(self, row: int) -> int:
         """The index of a row in the input, bad rows and punctuation rows included."""
@@ -77,7 +89,8 @@ class Feed:
     cuts into morsels of at most ``morsel``'s capacity. ``reader`` gives ``columns_read``. ``nulls``
     are the columns in which a NULL has been seen. ``bad`` counts unreadable rows,
     ``row_punctuation`` counts rows that were punctuation. ``lag`` delays the source behind its
-    peers (units of event time). ``total_rows`` is the row count from statistics."""
+    peers (units of event time). ``total_rows`` is the row count from statistics. ``computed`` are
+    the columns that are computed for each block (``executor.texts.in_blocks``)."""
 
     source: SourceExec
     reader: Reader
@@ -89,6 +102,7 @@ class Feed:
     nulls: set[int] = field(default_factory=set)
     lag: int = 0
     total_rows: int | None = None
+    computed: ComputedColumns | None = None
     bad: int = 0
     row_punctuation: int = 0
     nanoseconds: int = 0  # spent waiting for blocks and converting them
@@ -101,7 +115,7 @@ class Feed:
     _failure: Exception | None = None  # raised by ``read_ahead``, not yet reported
 
     def __post_init__(self) -> None:
-        spec, schema = self.source.relation.stream, self.source.schema
+        spec, schema = self.source.relation.stream, self.schema
         progressing = self.source.progress
         first = cut.CUTTER + cut.COLUMN * len(schema)
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
@@ -121,6 +135,11 @@ class Feed:
         room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # untouched while no row is late
         self.morsel.words[LATE_ROW_ADDRESS] = address_of(self._records)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of its morsels."""
+        return self.source.schema if self.computed is None else self.computed.schema
 
     @property
     def rows(self) -> int:
@@ -196,13 +215,25 @@ class Feed:
             else:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(unpack_mask(column))
+        texts: dict[int, pa.Array] = {}
+        if self.computed is not None:
+            for i, made in enumerate(self.computed.columns(block.batch), len(schema)):
+                kind = self.schema[i].type
+                if self._is_carried(i):
+                    texts[i] = made.array(kind.to_arrow())
+                    data.append(ROW_NUMBERS[: block.batch.num_rows])
+                elif kind.is_text:
+                    data.append(made.codes(self.dictionary))
+                else:
+                    data.append(made.numbers())
+                masks.append(made.mask)
         numbers = self._numbered(block, data, masks)
         separated = separate(self.source, block, self.attributes, data, masks, numbers)
         if separated.dropped is not None:
             numbers = None if numbers is None else separated.data(numbers)
             data = [separated.data(values) for values in data]
             masks = [None if mask is None else separated.mask(mask) for mask in masks]
-        for i, (f, mask) in enumerate(zip(schema, masks, strict=True)):
+        for i, (f, mask) in enumerate(zip(self.schema, masks, strict=True)):
             if mask is not None:
                 if not f.nullable:
                     raise CatalogError(
@@ -211,7 +242,9 @@ class Feed:
                 self.nulls.add(i)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         brought = self._brought(block, separated)
-        return Loaded(block, separated, data, masks, times, brought, numbers)
+        loaded = Loaded(block, separated, data, masks, times, brought, numbers)
+        loaded.width, loaded.texts = len(schema), texts
+        return loaded
 
     def _brought(self, block: Block, separated: Separated) -> list[npt.NDArray[np.int64] | None]:
         """By attribute, the watermarks before the rows that the block brings. Raises CatalogError
@@ -229,7 +262,7 @@ class Feed:
 
     def _is_carried(self, i: int) -> bool:
         """Whether the texts stay in the block, represented by their row numbers."""
-        return self.source.schema[i].type.is_text and i not in self.encoded
+        return self.schema[i].type.is_text and i not in self.encoded
 
     def _numbered(
         self, block: Block, data: list[Array], masks: list[npt.NDArray[np.uint8] | None]
@@ -289,7 +322,7 @@ class Feed:
 
     def map_codes(self, loaded: Loaded, change: Callable[[Array], Array]) -> None:
         """Replaces the dictionary codes in a block."""
-        for i, f in enumerate(self.source.schema):
+        for i, f in enumerate(self.schema):
             if f.type.is_coded and not self._is_carried(i):
                 loaded.data[i] = change(loaded.data[i])
 

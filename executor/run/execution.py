@@ -46,13 +46,17 @@ from cql.executor.runtimes.times import Times
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
+from cql.executor.texts.blocks import ComputedColumns
+from cql.executor.texts.in_blocks import in_blocks
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     PhysicalPlan,
+    ProjectExec,
     QuerySetPlan,
     goes_by_arrival,
     sources,
     waits,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -82,6 +86,7 @@ class Execution:
     ) -> None:
         self.plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
         self._roots = [p.root for p in self.plans]
+        self._replaced: dict[int, int] = {}
         self._settings = settings
         self._chosen = self.plans[0].runtime
         self._driver = self._chosen.name
@@ -202,6 +207,8 @@ class Execution:
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
         )
+        moved = in_blocks(self._roots)
+        self._roots, self._replaced = list(moved.roots), moved.replaced
         text = encoding.analyse(self._roots)
         found = self._open_sources(text.encoded)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
@@ -247,19 +254,26 @@ class Execution:
                 self._readers.append(source.open(columns_read(node)))
                 self._paced |= bool(getattr(source, "paced", False))
         ones = self.workspace.ones
+        computing = [
+            n for r in self._roots for n in walk(r) if isinstance(n, ProjectExec) and n.in_blocks
+        ]
         for k, (node, source, reader) in enumerate(zip(nodes, found, self._readers, strict=True)):
             known = node.relation.statistics
             with_nulls = {name.lower() for name, count in known.nulls.items() if count}
+            own = frozenset(c for s, c in encoded if s == k)
+            projects = [n for n in computing if n.input is node]
+            schema = projects[0].schema if projects else node.schema
             feed = Feed(
                 node,
                 reader,
                 self.workspace.dictionary,
-                frozenset(c for s, c in encoded if s == k),
-                Morsel.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
+                own,
+                Morsel.allocate(schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
                 ones,
                 nulls={i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls},
                 lag=int(getattr(source, "lag", 0)),
                 total_rows=known.rows,
+                computed=ComputedColumns(projects[0], own) if projects else None,
             )
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:
@@ -278,7 +292,7 @@ class Execution:
             from cql.executor.runtimes.paths import check
 
             chosen = self._chosen
-            graph = make(parts=chosen.partitions, split=chosen.split, measured=self._measured())
+            graph = make(parts=chosen.partitions, split=self._split, measured=self._measured())
             if not all(plan.keep_bad_rows for plan in self.plans) and fails_in_parts(graph):
                 graph = make()
                 if self._settings["partitions"]:
@@ -297,11 +311,17 @@ class Execution:
                 return graph
         return make()
 
+    @property
+    def _split(self) -> frozenset[int] | None:
+        """The ids of the nodes that are split into partitions (``build``)."""
+        split = self._chosen.split
+        return split and frozenset(self._replaced.get(node, node) for node in split)
+
     def _measured(self) -> dict[int, partition_sizing.Measured]:
         """The number of partitions of aggregates, measured where no setting says it."""
-        if not self._chosen.split or self.control.must_stop:
+        workers, split = self._chosen.workers, self._split
+        if not split or self.control.must_stop:
             return {}
-        workers, split = self._chosen.workers, self._chosen.split
         return partition_sizing.measure(
             self._roots, self.feeds, self.workspace.dictionary, workers, split
         )
@@ -336,7 +356,7 @@ class Execution:
         return Ordered(
             graph,
             self,
-            [f.source.schema for f in self.feeds],
+            [f.schema for f in self.feeds],
             ones=int(self.workspace.ones.ctypes.data),
             morsel_rows=self._rows,
             workers=self.control.workers,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
-from cql.planner.nodes.expr import Column, Expr, columns_of
+from cql.planner.nodes.expr import Call, Column, Expr, columns_of
 from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
@@ -90,17 +90,19 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
             return {(order[id(node)], column)}
         case FilterExec() | SlackExec() | OnTimeExec() | LimitExec():
             return _origin(node.input, column, order)
+        case ProjectExec(in_blocks=True):
+            return {(order[id(node.input)], column)}
         case ProjectExec():
-            expr = node.exprs[column]
-            return _origin(node.input, expr.index, order) if isinstance(expr, Column) else None
+            forwarded = _forwarded(node.exprs[column])
+            return None if forwarded is None else _origin(node.input, forwarded, order)
         case ArrivalExec() | BucketExec() | NumberExec():
             inner = len(node.input.schema)
             return _origin(node.input, column, order) if column < inner else None
         case LookupExec():
             return _origin(node.input, column, order) if column < node.width else None
         case TableJoinExec() | UnnestExec():
-            forwarded = node.columns[column]
-            return _origin(node.input, forwarded, order) if forwarded < node.width else None
+            passed = node.columns[column]
+            return _origin(node.input, passed, order) if passed < node.width else None
         case UnionExec():
             found: set[Place] = set()
             for child in node.inputs:
@@ -124,9 +126,11 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
         case FilterExec():
             used = _text_of((node.condition,), node.input.schema)
             _demand(node.input, needed | used, order, encoded)
+        case ProjectExec(in_blocks=True):
+            encoded |= {(order[id(node.input)], c) for c in needed}
         case ProjectExec():
-            computed = tuple(e for e in node.exprs if not isinstance(e, Column))
-            forwarded = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
+            computed = tuple(e for e in node.exprs if _forwarded(e) is None)
+            forwarded = {c for i in needed if (c := _forwarded(node.exprs[i])) is not None}
             used = _text_of(computed, node.input.schema)
             _demand(node.input, forwarded | used, order, encoded)
         case ArrivalExec() | BucketExec() | NumberExec() | SlackExec() | OnTimeExec() | LimitExec():
@@ -160,6 +164,16 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
                 _demand(child, _text(node.schema), order, encoded)
         case _:  # an operator that keeps whole rows
             _demand(node.input, _text(node.input.schema), order, encoded)
+
+
+def _forwarded(expr: Expr) -> int | None:
+    """The input column that ``expr`` passes on, at most after a check; None for what computes."""
+    match expr:
+        case Column():
+            return expr.index
+        case Call(fn="checked_cast" | "checked_value", args=(Column() as value, _)):
+            return value.index if value.type.is_text else None
+    return None
 
 
 def _text(schema: Schema) -> set[int]:

@@ -39,6 +39,9 @@ class Texts:
         """Whether each text begins where the one before it ends."""
         return len(self) > 0 and bool((self.starts[1:] == self.ends[:-1]).all())
 
+    def take(self, rows: npt.NDArray[Any]) -> Texts:
+        return Texts(self.data, self.starts[rows], self.ends[rows])
+
     def with_rows(self, rows: npt.NDArray[np.int64], values: list[bytes]) -> Texts:
         """The texts with other ones in some ``rows``."""
         new, behind = texts_from(values), self.data.size

@@ -21,4 +21,6 @@ Argument: TypeAlias = Column | Literal
 Values: TypeAlias = Texts | npt.NDArray[Any]
 BlockFunction: TypeAlias = Callable[[Any, Sequence[Argument], Status], Values | None]
 
+#: Functions that take more than some ten nanoseconds for a character.
+SLOW = frozenset(regular_expressions.BLOCKS)
 BLOCKS: dict[str, BlockFunction] = {**search.BLOCKS, **regular_expressions.BLOCKS}

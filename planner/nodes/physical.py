@@ -116,10 +116,14 @@ class FilterExec:
 
 @dataclass(frozen=True, slots=True)
 class ProjectExec:
+    """``in_blocks``: the source below computes the columns, block by block, and passes its own ones
+    first (the executor makes such nodes)."""
+
     input: Physical
     exprs: tuple[Expr, ...]
     names: tuple[str, ...]
     why: str = ""
+    in_blocks: bool = False
 
     @property
     def schema(self) -> Schema:

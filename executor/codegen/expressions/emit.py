@@ -32,6 +32,7 @@ from cql.executor.codegen.expressions.scope import (
     HostSite,
     Scope,
     all_valid,
+    fail_if,
     let,
     when,
     zero,
@@ -50,6 +51,7 @@ __all__ = [
     "HostSite",
     "Scope",
     "emit",
+    "failure_of",
     "host_sites",
 ]
 
@@ -128,6 +130,9 @@ def _call(call: Call, scope: Scope) -> Code:
             nan = f"{codes[0].value} != {codes[0].value}"
             both = nan if codes[0].valid is None else f"{codes[0].valid} & ({nan})"
             return Code(let(scope, both), None)
+        case "checked_cast" | "checked_value":
+            fail_if(scope, codes[1].value, None, ErrorSite(call.fn[8:], call.word, call.pos))
+            return Code(codes[0].value, codes[0].valid if call.nullable else None)
         case "null_safe_eq":
             return Code(_same(call, codes, scope), None)
         case "is_distinct_from":
@@ -320,7 +325,7 @@ def _read(
     ``failure`` emits code that keeps the reason of a failure, and returns the error site of a
     failing user's function, or None."""
     with when(scope, f"{status} == 2"):
-        scope.line(scope.fail(failure() or _site(expr)))
+        scope.line(scope.fail(failure() or failure_of(expr)))
     if not expr.nullable:
         return Code(let(scope, value), None)
     valid = let(scope, f"{status} == 1", "v")
@@ -332,7 +337,8 @@ def _read(
     return Code(result, valid)
 
 
-def _site(expr: Expr) -> ErrorSite:
+def failure_of(expr: Expr) -> ErrorSite:
+    """The error of a text function or a cast that fails on a row."""
     if isinstance(expr, Cast):
         valid = f"the value is not a valid {expr.type.with_limit}"
         return ErrorSite("cast", f"{valid}: {show(expr)}", expr.pos)

@@ -1,0 +1,171 @@
+"""The columns that a source computes for each of its blocks (``in_blocks``).
+
+Over few distinct texts a function is computed once for each text of the block, otherwise once for
+each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cql.base.model import Schema
+from cql.base.types import Kind
+from cql.executor.morsel.arrow_columns import to_storage, unpack_mask
+from cql.executor.strings.dictionary import Dictionary
+from cql.executor.texts.column import (
+    FAILED,
+    VALID,
+    Column,
+    Status,
+    Texts,
+    repaired,
+    texts_of,
+    to_arrow,
+)
+from cql.executor.texts.evaluate import evaluate_block
+from cql.executor.texts.functions import SLOW
+from cql.executor.texts.in_blocks import unwrapped
+from cql.planner.nodes.expr import Call, Expr, columns_of, rebuild, walk
+from cql.planner.nodes.expr import Column as ColumnOf
+from cql.planner.nodes.physical import ProjectExec
+
+#: Rows of a block in which distinct texts are counted, and the greatest share of them that is few.
+_SAMPLE, _FEW = 1024, 0.125
+#: Work with a text for which its block is searched for equal texts first.
+_WORTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A computed column: row *i* has the value at ``rows[i]``, or at *i* without ``rows``."""
+
+    column: Column
+    rows: npt.NDArray[np.int64] | None
+
+    @property
+    def mask(self) -> Status | None:
+        """1 for each row that has a value; None if all have one."""
+        valid: Status = (self.column.status == VALID).view(np.uint8)
+        if valid.all():
+            return None
+        return valid if self.rows is None else valid[self.rows]
+
+    def numbers(self) -> npt.NDArray[Any]:
+        assert not isinstance(self.column.values, Texts)
+        return self.column.values if self.rows is None else self.column.values[self.rows]
+
+    def codes(self, dictionary: Dictionary) -> npt.NDArray[np.int32]:
+        """The texts' codes."""
+        assert isinstance(self.column.values, Texts)
+        codes = np.zeros(len(self.column), np.int32)
+        texts = to_arrow(self.column.values, self.column.status, pa.large_binary())
+        dictionary.encode(texts, codes)
+        return codes if self.rows is None else codes[self.rows]
+
+    def array(self, kind: pa.DataType) -> pa.Array:
+        """The texts as an array of ``kind`` (string or binary)."""
+        texts, status = self.column.values, self.column.status
+        assert isinstance(texts, Texts)
+        if self.rows is not None:
+            texts, status = texts.take(self.rows), status[self.rows]
+        large = pa.large_string() if kind == pa.string() else pa.large_binary()
+        return to_arrow(texts, status, large).cast(kind)
+
+
+class ComputedColumns:
+    """What ``node``, a ProjectExec ``in_blocks``, computes of the blocks of its input. ``encoded``
+    are the computed columns whose texts become codes."""
+
+    def __init__(self, node: ProjectExec, encoded: frozenset[int]) -> None:
+        self.schema: Schema = node.schema
+        self._given: Schema = node.input.schema
+        self._exprs = node.exprs[len(self._given) :]
+        self._work: dict[int, int] = {}  # with a text of each column
+        for k, expr in enumerate(self._exprs, len(self._given)):
+            inner, fails = unwrapped(expr)
+            if not fails:
+                slow = any(isinstance(e, Call) and e.fn in SLOW for e in walk(inner))
+                for c in columns_of(inner):
+                    self._work[c] = self._work.get(c, 0) + 1 + 3 * slow + (k in encoded)
+
+    def columns(self, batch: pa.RecordBatch) -> list[Computed]:
+        """The computed columns of a block."""
+        given = {c: self._column(c, batch.column(c)) for c in sorted(self._work)}
+        made: dict[Expr, Computed] = {}
+        found = []
+        for expr in self._exprs:
+            inner, fails = unwrapped(expr)
+            if inner not in made:
+                made[inner] = _computed(inner, given)
+            one = made[inner]
+            if fails:
+                failed = (one.column.status == FAILED).astype(np.uint8)
+                flags = Column(failed, np.full(failed.size, VALID, np.uint8))
+                one = Computed(flags, one.rows)
+            found.append(one)
+        return found
+
+    def _column(self, c: int, array: pa.Array) -> Computed:
+        f = self._given[c]
+        if not f.type.is_text:
+            mask = unpack_mask(array)
+            status = np.full(len(array), VALID, np.uint8) if mask is None else mask
+            return Computed(Column(to_storage(array, f, _NO_TEXTS), status), None)
+        encoded = array
+        if not pa.types.is_dictionary(array.type) and self._work[c] >= _WORTH and _few(array):
+            encoded = array.dictionary_encode()
+        if not pa.types.is_dictionary(encoded.type):
+            return Computed(_texts(array, f.type.kind), None)
+        texts = encoded.dictionary
+        if encoded.null_count:  # one more text, which is NULL
+            texts = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
+        rows = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        return Computed(_texts(texts, f.type.kind), rows.astype(np.int64, copy=False))
+
+
+_NO_TEXTS = Dictionary()
+
+
+def _texts(array: pa.Array, kind: Kind) -> Column:
+    mask = unpack_mask(array)
+    status = np.full(len(array), VALID, np.uint8) if mask is None else mask
+    texts = texts_of(array)
+    return Column(repaired(texts) if kind is Kind.STRING else texts, status)
+
+
+def _few(array: pa.Array) -> bool:
+    """Whether a sample of the texts has few distinct ones."""
+    sample = array.slice(0, _SAMPLE)
+    return len(array) > _SAMPLE and pc.count_distinct(sample).as_py() <= _FEW * _SAMPLE
+
+
+def _computed(expr: Expr, given: dict[int, Computed]) -> Computed:
+    columns = sorted(columns_of(expr))
+    if len(columns) == 1:
+        only = given[columns[0]]
+        return Computed(evaluate_block(_at(expr, columns), [only.column]), only.rows)
+    spread = [_spread(given[c]) for c in columns]
+    return Computed(evaluate_block(_at(expr, columns), spread), None)
+
+
+def _spread(given: Computed) -> Column:
+    """A value for each row."""
+    values, rows = given.column.values, given.rows
+    if rows is None:
+        return given.column
+    taken = values.take(rows) if isinstance(values, Texts) else values[rows]
+    return Column(taken, given.column.status[rows])
+
+
+def _at(expr: Expr, columns: Sequence[int]) -> Expr:
+    """``expr`` over the columns in this order."""
+    if isinstance(expr, ColumnOf):
+        return ColumnOf(columns.index(expr.index), expr.name, expr.type, expr.nullable)
+    return rebuild(expr, lambda e: _at(e, columns))
