@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +42,8 @@ from cql.executor.morsel.source_punctuation import (
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.executor.strings.dictionary import Dictionary
-from cql.executor.texts.blocks import ComputedColumns
+from cql.executor.texts.ahead import Ahead
+from cql.executor.texts.blocks import Computed, ComputedColumns
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
@@ -90,7 +91,8 @@ class Feed:
     are the columns in which a NULL has been seen. ``bad`` counts unreadable rows,
     ``row_punctuation`` counts rows that were punctuation. ``lag`` delays the source behind its
     peers (units of event time). ``total_rows`` is the row count from statistics. ``computed`` are
-    the columns that are computed for each block (``executor.texts.in_blocks``)."""
+    the columns that are computed for each block (``executor.texts.in_blocks``), ``ahead`` the
+    blocks of ``reader`` for which threads compute them."""
 
     source: SourceExec
     reader: Reader
@@ -103,6 +105,7 @@ class Feed:
     lag: int = 0
     total_rows: int | None = None
     computed: ComputedColumns | None = None
+    ahead: Ahead[list[Computed]] | None = None
     bad: int = 0
     row_punctuation: int = 0
     nanoseconds: int = 0  # spent waiting for blocks and converting them
@@ -191,20 +194,27 @@ class Feed:
             self._failure = error
 
     def _load(self, timeout: float | None) -> bool:
-        block = self.reader.next(timeout)
+        computed: Sequence[Computed] = ()
+        if self.ahead is not None:
+            found = self.ahead.next()
+            block, computed = (None, ()) if found is None else found
+        else:
+            block = self.reader.next(timeout)
+            if block is not None and self.computed is not None:
+                computed = self.computed.columns(block.batch)
         if block is None:
             self.ended = True
             return False
         if block.is_empty:
             return False
-        self.pending = self._convert(block)
+        self.pending = self._convert(block, computed)
         if self.lag and self.pending.rows and self.attributes:
             self.cutter[cut.PEEKED] = self.pending.times[0][0]
         if self.on_block is not None:
             self.on_block(self.pending)
         return True
 
-    def _convert(self, block: Block) -> Loaded:
+    def _convert(self, block: Block, computed: Sequence[Computed]) -> Loaded:
         schema = self.source.schema
         data: list[Array] = []
         masks: list[npt.NDArray[np.uint8] | None] = []
@@ -216,17 +226,16 @@ class Feed:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(unpack_mask(column))
         texts: dict[int, pa.Array] = {}
-        if self.computed is not None:
-            for i, made in enumerate(self.computed.columns(block.batch), len(schema)):
-                kind = self.schema[i].type
-                if self._is_carried(i):
-                    texts[i] = made.array(kind.to_arrow())
-                    data.append(ROW_NUMBERS[: block.batch.num_rows])
-                elif kind.is_text:
-                    data.append(made.codes(self.dictionary))
-                else:
-                    data.append(made.numbers())
-                masks.append(made.mask)
+        for i, made in enumerate(computed, len(schema)):
+            kind = self.schema[i].type
+            if self._is_carried(i):
+                texts[i] = made.values
+                data.append(ROW_NUMBERS[: block.batch.num_rows])
+            elif kind.is_text:
+                data.append(made.codes(self.dictionary))
+            else:
+                data.append(made.values)
+            masks.append(made.mask)
         numbers = self._numbered(block, data, masks)
         separated = separate(self.source, block, self.attributes, data, masks, numbers)
         if separated.dropped is not None:

@@ -46,6 +46,7 @@ from cql.executor.runtimes.times import Times
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
+from cql.executor.texts.ahead import Ahead
 from cql.executor.texts.blocks import ComputedColumns
 from cql.executor.texts.in_blocks import in_blocks
 from cql.planner.lower.choose import duration
@@ -160,6 +161,9 @@ class Execution:
         with contextlib.ExitStack() as closing:
             for reader in self._readers:
                 closing.callback(reader.close)
+            for feed in self.feeds:
+                if feed.ahead is not None:
+                    closing.callback(feed.ahead.close)
             if self._runtime is not None:
                 self._runtime.close()  # its threads end before their data is released
             self._release()
@@ -224,13 +228,16 @@ class Execution:
                 (query,) = users
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
+        early = self._read_early()
+        if self._driver == "ordered":
+            self._compute_ahead(early)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._scheduler = InputScheduler(
             self.feeds,
             graph.entries,
             waits(*self._roots),
             most,
-            self._read_early(),
+            early,
             by_time=goes_by_arrival(*self._roots),
         )
         self._limits = Limits(graph, self.feeds, self._scheduler)
@@ -281,6 +288,13 @@ class Execution:
                 feed.values.account = partial(self.workspace.resize, what=what)
             self.feeds.append(feed)
         return found
+
+    def _compute_ahead(self, early: Collection[int]) -> None:
+        """Lets threads compute the columns of several blocks of an input at once."""
+        for k in early:
+            feed = self.feeds[k]
+            if feed.computed is not None and feed.source.refresh is None:
+                feed.ahead = Ahead(feed.reader, feed.computed.columns, self.control.workers)
 
     def _build(self, nulls: list[set[int]]) -> Graph:
         """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the

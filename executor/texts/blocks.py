@@ -44,39 +44,35 @@ _WORTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A computed column: row *i* has the value at ``rows[i]``, or at *i* without ``rows``."""
+    """A computed column of a block. ``mask``: 1 for each row that has a value; None if all have
+    one. ``values``: numbers in storage form; or texts as an array, NULL where there is none; or the
+    texts of which row *i* has the one at ``rows[i]``."""
+
+    mask: Status | None
+    values: npt.NDArray[Any] | pa.Array
+    rows: npt.NDArray[np.int64] | None = None
+
+    def codes(self, dictionary: Dictionary) -> npt.NDArray[np.int32]:
+        """The codes of its texts."""
+        codes = np.zeros(len(self.values), np.int32)
+        dictionary.encode(self.values, codes)
+        return codes if self.rows is None else codes[self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A column: row *i* has the value at ``rows[i]``, or at *i* without ``rows``."""
 
     column: Column
     rows: npt.NDArray[np.int64] | None
 
-    @property
-    def mask(self) -> Status | None:
-        """1 for each row that has a value; None if all have one."""
-        valid: Status = (self.column.status == VALID).view(np.uint8)
-        if valid.all():
-            return None
-        return valid if self.rows is None else valid[self.rows]
-
-    def numbers(self) -> npt.NDArray[Any]:
-        assert not isinstance(self.column.values, Texts)
-        return self.column.values if self.rows is None else self.column.values[self.rows]
-
-    def codes(self, dictionary: Dictionary) -> npt.NDArray[np.int32]:
-        """The texts' codes."""
-        assert isinstance(self.column.values, Texts)
-        codes = np.zeros(len(self.column), np.int32)
-        texts = to_arrow(self.column.values, self.column.status, pa.large_binary())
-        dictionary.encode(texts, codes)
-        return codes if self.rows is None else codes[self.rows]
-
-    def array(self, kind: pa.DataType) -> pa.Array:
-        """The texts as an array of ``kind`` (string or binary)."""
-        texts, status = self.column.values, self.column.status
-        assert isinstance(texts, Texts)
-        if self.rows is not None:
-            texts, status = texts.take(self.rows), status[self.rows]
-        large = pa.large_string() if kind == pa.string() else pa.large_binary()
-        return to_arrow(texts, status, large).cast(kind)
+    def spread(self) -> Column:
+        """A value for each row."""
+        if self.rows is None:
+            return self.column
+        values = self.column.values
+        taken = values.take(self.rows) if isinstance(values, Texts) else values[self.rows]
+        return Column(taken, self.column.status[self.rows])
 
 
 class ComputedColumns:
@@ -87,6 +83,7 @@ class ComputedColumns:
         self.schema: Schema = node.schema
         self._given: Schema = node.input.schema
         self._exprs = node.exprs[len(self._given) :]
+        self._encoded = encoded
         self._work: dict[int, int] = {}  # with a text of each column
         for k, expr in enumerate(self._exprs, len(self._given)):
             inner, fails = unwrapped(expr)
@@ -98,36 +95,45 @@ class ComputedColumns:
     def columns(self, batch: pa.RecordBatch) -> list[Computed]:
         """The computed columns of a block."""
         given = {c: self._column(c, batch.column(c)) for c in sorted(self._work)}
-        made: dict[Expr, Computed] = {}
+        made: dict[Expr, _Given] = {}
         found = []
-        for expr in self._exprs:
+        for k, expr in enumerate(self._exprs, len(self._given)):
             inner, fails = unwrapped(expr)
             if inner not in made:
                 made[inner] = _computed(inner, given)
             one = made[inner]
-            if fails:
-                failed = (one.column.status == FAILED).astype(np.uint8)
-                flags = Column(failed, np.full(failed.size, VALID, np.uint8))
-                one = Computed(flags, one.rows)
-            found.append(one)
+            found.append(_failed(one) if fails else self._made(k, one))
         return found
 
-    def _column(self, c: int, array: pa.Array) -> Computed:
+    def _made(self, k: int, one: _Given) -> Computed:
+        """Column ``k`` as morsels take it."""
+        if isinstance(one.column.values, Texts) and k in self._encoded:
+            texts = to_arrow(one.column.values, one.column.status, pa.large_binary())
+            return Computed(_mask(one.column, one.rows), texts, one.rows)
+        column = one.spread()
+        if not isinstance(column.values, Texts):
+            return Computed(_mask(column, None), column.values)
+        kind = self.schema[k].type.to_arrow()
+        large = pa.large_string() if kind == pa.string() else pa.large_binary()
+        array = to_arrow(column.values, column.status, large).cast(kind)
+        return Computed(_mask(column, None), array)
+
+    def _column(self, c: int, array: pa.Array) -> _Given:
         f = self._given[c]
         if not f.type.is_text:
             mask = unpack_mask(array)
             status = np.full(len(array), VALID, np.uint8) if mask is None else mask
-            return Computed(Column(to_storage(array, f, _NO_TEXTS), status), None)
+            return _Given(Column(to_storage(array, f, _NO_TEXTS), status), None)
         encoded = array
         if not pa.types.is_dictionary(array.type) and self._work[c] >= _WORTH and _few(array):
             encoded = array.dictionary_encode()
         if not pa.types.is_dictionary(encoded.type):
-            return Computed(_texts(array, f.type.kind), None)
+            return _Given(_texts(array, f.type.kind), None)
         texts = encoded.dictionary
         if encoded.null_count:  # one more text, which is NULL
             texts = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
         rows = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
-        return Computed(_texts(texts, f.type.kind), rows.astype(np.int64, copy=False))
+        return _Given(_texts(texts, f.type.kind), rows.astype(np.int64, copy=False))
 
 
 _NO_TEXTS = Dictionary()
@@ -146,22 +152,26 @@ def _few(array: pa.Array) -> bool:
     return len(array) > _SAMPLE and pc.count_distinct(sample).as_py() <= _FEW * _SAMPLE
 
 
-def _computed(expr: Expr, given: dict[int, Computed]) -> Computed:
+def _computed(expr: Expr, given: dict[int, _Given]) -> _Given:
     columns = sorted(columns_of(expr))
     if len(columns) == 1:
         only = given[columns[0]]
-        return Computed(evaluate_block(_at(expr, columns), [only.column]), only.rows)
-    spread = [_spread(given[c]) for c in columns]
-    return Computed(evaluate_block(_at(expr, columns), spread), None)
+        return _Given(evaluate_block(_at(expr, columns), [only.column]), only.rows)
+    spread = [given[c].spread() for c in columns]
+    return _Given(evaluate_block(_at(expr, columns), spread), None)
 
 
-def _spread(given: Computed) -> Column:
-    """A value for each row."""
-    values, rows = given.column.values, given.rows
-    if rows is None:
-        return given.column
-    taken = values.take(rows) if isinstance(values, Texts) else values[rows]
-    return Column(taken, given.column.status[rows])
+def _mask(column: Column, rows: npt.NDArray[np.int64] | None) -> Status | None:
+    valid: Status = (column.status == VALID).view(np.uint8)
+    if valid.all():
+        return None
+    return valid if rows is None else valid[rows]
+
+
+def _failed(one: _Given) -> Computed:
+    """Which rows have failed."""
+    failed: Status = (one.column.status == FAILED).view(np.uint8)
+    return Computed(None, failed if one.rows is None else failed[one.rows])
 
 
 def _at(expr: Expr, columns: Sequence[int]) -> Expr:
