@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cql.base.settings import Settings
+from cql.base.uninterruptible import load_module
 from cql.functions import notes
 from cql.planner import explain
 from cql.planner.nodes import statements as st
@@ -33,7 +34,8 @@ def explanation(
     new: Callable[[], Run],
 ) -> str:
     if mode in ("physical", "analyze"):
-        plan = replace(plan, notes=(*plan.notes, *notes.notes(plan.root)))
+        texts = load_module("cql.executor.texts.describe").text_notes(plan.root)
+        plan = replace(plan, notes=(*plan.notes, *notes.notes(plan.root), *texts))
     match mode:
         case "logical":
             return explain.tree(logical, mode)

@@ -1,0 +1,71 @@
+"""EXPLAIN's lines about functions over texts: where each is computed, and which ones in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from cql.executor.codegen.expressions.text import is_text_node, table_of
+from cql.executor.texts.functions import BLOCKS
+from cql.executor.texts.in_blocks import in_blocks, unwrapped
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, children, walk
+from cql.planner.nodes.logical import AggregateCall, SortKey
+from cql.planner.nodes.physical import Physical, ProjectExec, inputs
+from cql.planner.nodes.show import show
+
+_BLOCKS, _CODES, _MORSELS = "for blocks of rows", "once per distinct text", "for morsels of rows"
+
+
+def text_notes(root: Physical) -> tuple[str, ...]:
+    """Lines that say of each function over texts, except users' functions, how often it is
+    computed; and a line with the names of those that Python computes."""
+    (moved,) = in_blocks([root]).roots
+    found: dict[str, dict[str, None]] = {_BLOCKS: {}, _CODES: {}, _MORSELS: {}}
+    python: set[str] = set()
+    for expr, in_block in _texts(moved):
+        called = [e for e in walk(expr) if isinstance(e, Call | Cast) and is_text_node(e)]
+        if any(isinstance(e, Call) and e.function is not None for e in called):
+            continue
+        how = _BLOCKS if in_block else _CODES if table_of(expr) is not None else _MORSELS
+        found[how][show(expr)] = None
+        python |= {name for name in map(_name, called) if name not in BLOCKS}
+    lines = [f"texts, {how}: {', '.join(texts)}" for how, texts in found.items() if texts]
+    if python:
+        lines.append(f"texts, in Python, equal ones once: {', '.join(sorted(python))}")
+    return tuple(lines)
+
+
+def _name(expr: Call | Cast) -> str:
+    return expr.fn if isinstance(expr, Call) else "cast"
+
+
+def _texts(node: Physical) -> Iterator[tuple[Expr, bool]]:
+    """The outermost functions over texts, and whether a source computes them."""
+    if isinstance(node, ProjectExec) and node.in_blocks:
+        for expr in node.exprs[len(node.input.schema) :]:
+            inner, fails = unwrapped(expr)
+            if not fails:
+                yield inner, True
+    else:
+        for field in dataclasses.fields(node):
+            for expr in _in(getattr(node, field.name)):
+                yield expr, False
+    for child in inputs(node):
+        yield from _texts(child)
+
+
+def _in(value: Any) -> Iterator[Expr]:
+    match value:
+        case Column() | Literal() | Call() | Case() | Cast():
+            if is_text_node(value):
+                yield value
+            else:
+                yield from _in(children(value))
+        case AggregateCall():
+            yield from _in((*value.args, value.where))
+        case SortKey():
+            yield from _in(value.expr)
+        case tuple():
+            for part in value:
+                yield from _in(part)
