@@ -34,6 +34,7 @@ from benchmarks import (
     spark_tables,
     spark_tasks,
     split,
+    texts,
     tpcxbb_scaling,
     window_joins,
 )
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "tasks": tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.WORK),
     LARGE: tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.LARGE),
     "overlap": (sliding.overlap,),
+    "texts": (*(partial(texts.texts, name) for name in texts.WORK), texts.paths),
     "several": (sliding.several,),
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),
