@@ -83,8 +83,10 @@ def texts_from(values: list[bytes]) -> Texts:
 
 def repaired(texts: Texts) -> Texts:
     """The texts with U+FFFD in place of what is not UTF-8, as Python decodes them."""
-    from cql.executor.kernels.texts.utf8 import find_invalid
+    from cql.executor.kernels.texts.utf8 import find_invalid, is_valid
 
+    if texts.is_dense and is_valid(texts.data, texts.starts, texts.ends):
+        return texts
     invalid = np.zeros(len(texts), np.uint8)
     if not find_invalid(texts.data, texts.starts, texts.ends, invalid):
         return texts

@@ -54,6 +54,18 @@ def equal_pairs(typingctx: Any, address: Any, first: Any, behind: Any, last: Any
 
 
 @intrinsic
+def high_bytes(typingctx: Any, address: Any) -> Any:
+    """Which of the 32 bytes at an address are above 127: bit *k* for byte *k*."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zeros = ir.Constant(_VECTOR, [0] * WIDE)
+        high = builder.icmp_signed("<", _loaded(builder, args[0]), zeros)
+        return builder.bitcast(high, _I32)
+
+    return types.uint32(types.int64), codegen
+
+
+@intrinsic
 def copy_wide(typingctx: Any, source: Any, target: Any) -> Any:
     """Copies 32 bytes."""
 

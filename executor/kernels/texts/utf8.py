@@ -8,6 +8,7 @@ from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import load_word
+from cql.executor.kernels.texts.block import WIDE, high_bytes, lowest
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 
 _HIGH = 0x8080808080808080
@@ -49,19 +50,43 @@ def _sequence(data: Any, at: int, end: int) -> int:
     return n
 
 
+@njit(inline="always")
+def _valid_to(data: Any, start: int, end: int) -> int:
+    """The place of the first character from ``start`` on that is not valid; ``end`` if all are."""
+    begin, at = data.ctypes.data, start
+    while at < end:
+        if at + WIDE <= end:
+            high = high_bytes(begin + at)
+            if high == 0:
+                at += WIDE
+                continue
+            at += lowest(high)
+        n = _sequence(data, at, end)
+        if n == 0:
+            return at
+        at += n
+    return end
+
+
+@njit(f"boolean({BYTES}, {PLACES}, {PLACES})", nogil=True, cache=True)
+def is_valid(data: Any, starts: Any, ends: Any) -> bool:
+    """Whether texts that lie one after the other, at least one, are all UTF-8."""
+    n = starts.size
+    if _valid_to(data, starts[0], ends[n - 1]) < ends[n - 1]:
+        return False
+    inside = 0
+    for i in range(n):  # a character of two texts
+        if starts[i] < data.size:
+            inside |= int64(data[starts[i]] & 0xC0 == 0x80)
+    return inside == 0
+
+
 @njit(f"boolean({BYTES}, {PLACES}, {PLACES}, {FLAGS})", nogil=True, cache=True)
 def find_invalid(data: Any, starts: Any, ends: Any, invalid: Any) -> bool:
     """Sets ``invalid[i]`` to 1 for each text that is not UTF-8; returns whether there is one."""
     found = False
     for i in range(starts.size):
-        at, end = starts[i], ends[i]
-        if is_ascii(data, at, end):
-            continue
-        while at < end:
-            n = _sequence(data, at, end)
-            if n == 0:
-                invalid[i] = 1
-                found = True
-                break
-            at += n
+        if _valid_to(data, starts[i], ends[i]) < ends[i]:
+            invalid[i] = 1
+            found = True
     return found
