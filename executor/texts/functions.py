@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from cql.executor.texts import regular_expressions, search
+from cql.executor.texts import (
+    build,
+    case,
+    hexadecimal,
+    measure,
+    regular_expressions,
+    search,
+    slices,
+)
 from cql.executor.texts.column import Column, Status, Texts
 from cql.planner.nodes.expr import Literal
 
@@ -21,4 +29,12 @@ Argument: TypeAlias = Column | Literal
 Values: TypeAlias = Texts | npt.NDArray[Any]
 BlockFunction: TypeAlias = Callable[[Any, Sequence[Argument], Status], Values | None]
 
-BLOCKS: dict[str, BlockFunction] = {**search.BLOCKS, **regular_expressions.BLOCKS}
+BLOCKS: dict[str, BlockFunction] = {
+    **search.BLOCKS,
+    **regular_expressions.BLOCKS,
+    **slices.BLOCKS,
+    **case.BLOCKS,
+    **build.BLOCKS,
+    **measure.BLOCKS,
+    **hexadecimal.BLOCKS,
+}
