@@ -12,7 +12,7 @@ from cql.base.types import Kind
 from cql.base.uninterruptible import load_module
 from cql.executor.texts.arguments import numbers_in, texts_in
 from cql.executor.texts.column import Status
-from cql.planner.nodes.expr import Call, Literal
+from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
     from cql.executor.texts.functions import Argument

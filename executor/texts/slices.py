@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ def _kernels() -> Any:
     return load_module("cql.executor.kernels.texts.slices")
 
 
-def _like(texts: Texts) -> Texts:
+def _places_in(texts: Texts) -> Texts:
     """Places for new slices of ``texts``."""
     rows = len(texts)
     return Texts(texts.data, np.empty(rows, np.int64), np.empty(rows, np.int64))
@@ -52,7 +52,7 @@ def _part(
 ) -> Texts | None:
     if texts is None or positions is None or lengths is None:
         return None
-    made = _like(texts)
+    made = _places_in(texts)
     _kernels().substring(
         texts.data, texts.starts, texts.ends, status, positions, lengths, made.starts, made.ends
     )
@@ -68,7 +68,7 @@ def _trim(front: bool, back: bool) -> BlockFunction:
         codes = np.array([ord(c) for c in set(characters)], np.int64)
         flags = np.zeros(0x80, np.uint8)
         flags[codes[codes < 0x80]] = 1
-        made = _like(texts)
+        made = _places_in(texts)
         _kernels().trim(
             texts.data, texts.starts, texts.ends, status, flags, codes[codes >= 0x80], front, back,
             made.starts, made.ends,
@@ -84,7 +84,7 @@ def _split_part(call: Call, args: Sequence[Argument], status: Status) -> Texts |
     numbers = numbers_in(args[2], rows)
     if texts is None or delimiters is None or numbers is None:
         return None
-    made = _like(texts)
+    made = _places_in(texts)
     _kernels().split_part(
         texts.data, texts.starts, texts.ends, delimiters.data, delimiters.starts, delimiters.ends,
         status, numbers, made.starts, made.ends,
@@ -108,7 +108,7 @@ def _chr(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
     return Texts(np.frombuffer(_LATIN, np.uint8), starts, ends)
 
 
-BLOCKS: dict[str, Callable[[Any, Sequence[Argument], Status], Texts | None]] = {
+BLOCKS: dict[str, BlockFunction] = {
     "substring": _substring,
     "left": _left,
     "right": _right,

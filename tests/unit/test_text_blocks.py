@@ -100,7 +100,8 @@ def _check(expr: Call, rows: list[list[Value]]) -> None:
     assert len(made) == len(made.values) == len(rows)
     if isinstance(made.values, Texts):
         texts = made.values
-        assert (texts.starts >= 0).all() and (texts.starts <= texts.ends).all()
+        assert (texts.starts >= 0).all()
+        assert (texts.starts <= texts.ends).all()
         assert (texts.ends <= texts.data.size).all()
     else:
         assert made.values.dtype == (np.uint8 if expr.type == BOOLEAN else expr.type.storage)

@@ -11,22 +11,24 @@ from cql.executor.kernels.texts.block import (
     WIDE,
     copy_case,
     equal_bytes,
+    high_bytes,
     low_bits,
     lowest,
     without_lowest,
 )
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
-from cql.executor.kernels.texts.utf8 import code_point, is_ascii, sequence_end, write
+from cql.executor.kernels.texts.utf8 import code_point, sequence_end, write
 from cql.executor.texts.column import ODD, VALID
 
 _CODES = "Array(int32, 1, 'C', readonly=True)"
-_SPACE = 0x20
+_SPACE, _SMALL = 0x20, 0x61
 
 
 @njit(inline="always")
 def _capital(out: Any, at: int) -> None:
-    if out[at] >= 97 and out[at] <= 122:
-        out[at] -= 32
+    """Makes a small ASCII letter a capital one."""
+    if out[at] >= _SMALL and out[at] < _SMALL + 26:
+        out[at] -= 0x20
 
 
 @njit(
@@ -62,49 +64,39 @@ def change_case(
         if status[i] != VALID:
             new_ends[i] = at
             continue
-        if is_ascii(data, start, end):
-            n, k = end - start, 0
-            while k < n and start + k + WIDE <= size:
-                copy_case(begin + start + k, target + at + k, letters)
-                k += WIDE
-            while k < n:
-                letter = data[start + k] - letters
-                out[at + k] = data[start + k] ^ (0x20 if letter >= 0 and letter < 26 else 0)
-                k += 1
-            if words and n > 0:
-                _capital(out, at)
-                k = 0
-                while k < n and start + k + WIDE <= size:
-                    spaces = equal_bytes(begin + start + k, _SPACE)
-                    left = n - 1 - k  # a space at the end has no word behind it
-                    if left < WIDE:
-                        spaces = uint32(spaces & low_bits(left))
-                    while spaces != 0:
-                        _capital(out, at + k + lowest(spaces) + 1)
-                        spaces = without_lowest(spaces)
-                    k += WIDE
-                while k < n - 1:
-                    if data[start + k] == _SPACE:
-                        _capital(out, at + k + 1)
-                    k += 1
-            at += n
-            new_ends[i] = at
-            continue
-        if other.size == 0:
-            return -1
         fresh = words
         while start < end:
-            behind = sequence_end(data, start, end)
-            code = code_point(data, start, behind)
-            new = code
-            if code >= 0 and code < other.size:
-                new = capital[code] if fresh else other[code]
-            if new < 0:
-                status[i] = ODD
-                at = new_starts[i]
-                break
-            at = write(out, at, new)
-            fresh = words and code == _SPACE
-            start = behind
+            if start + WIDE <= size:
+                found = high_bytes(begin + start)
+                n = min(lowest(found) if found != 0 else WIDE, end - start)
+                copy_case(begin + start, target + at, letters)
+                if words and n > 0:
+                    if fresh:
+                        _capital(out, at)
+                    spaces = uint32(equal_bytes(begin + start, _SPACE) & low_bits(n - 1))
+                    while spaces != 0:
+                        _capital(out, at + lowest(spaces) + 1)
+                        spaces = without_lowest(spaces)
+                    fresh = data[start + n - 1] == _SPACE
+                at += n
+                start += n
+            while start < end and (data[start] >= 0x80 or start + WIDE > size):
+                behind = sequence_end(data, start, end)
+                old = code_point(data, start, behind)
+                new = old
+                if old < 0x80:
+                    first = _SMALL if fresh else letters
+                    new = old ^ (0x20 if old >= first and old < first + 26 else 0)
+                elif other.size == 0:
+                    return -1
+                elif old < other.size:
+                    new = capital[old] if fresh else other[old]
+                if new < 0:
+                    status[i] = ODD
+                    at, start = new_starts[i], end
+                    break
+                at = write(out, at, new)
+                fresh = words and old == _SPACE
+                start = behind
         new_ends[i] = at
     return at
