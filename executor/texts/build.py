@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from cql.executor.texts.functions import Argument, BlockFunction
 
 
+#: For this number of characters and more, ``translate`` looks up each byte.
+_MANY = 5
+
+
 def _kernels() -> Any:
     return load_module("cql.executor.kernels.texts.build")
 
@@ -113,7 +117,8 @@ def _pad(front: bool) -> BlockFunction:
             texts.data, texts.starts, texts.ends, status, lengths, bounds, MAX_REPEAT, kept, sizes
         )
         made, offsets = empty_texts(sizes, status)
-        raw = np.frombuffer(padding.encode(), np.uint8)
+        # Most paddings then take one copy.
+        raw = np.frombuffer(padding.encode() * (1 + 64 // max(len(padding), 1)), np.uint8)
         kernels.pad(texts.data, texts.starts, kept, offsets, raw, front, made.data)
         return made
 
@@ -136,6 +141,9 @@ def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | No
     news = texts_in(args[2] if len(args) == 3 else Literal("", call.type), rows)
     if texts is None or olds is None or news is None:
         return None
+    old, new = constant(args[1]), constant(args[2]) if len(args) == 3 else ""
+    if old is not None and len(old.encode()) == 1 and new is not None and len(new.encode()) <= 1:
+        return _mapped(texts, {old: new.encode()}, status)
     sizes = np.empty(rows, np.int64)
     found = _kernels().replaced_sizes(
         texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.starts,
@@ -158,19 +166,27 @@ def _translate(call: Call, args: Sequence[Argument], status: Status) -> Texts | 
     table: dict[str, bytes] = {}
     for k, c in enumerate(source):
         table.setdefault(c, to[k : k + 1].encode())
+    return _mapped(texts, table, status)
+
+
+def _mapped(texts: Texts, table: dict[str, bytes], status: Status) -> Texts:
+    """The ``texts`` with the new bytes of the ``table`` for each of its characters."""
     codes = sorted(map(ord, table))
     new = [table[chr(code)] for code in codes]
     few = sum(code < 0x80 for code in codes)
     numbers = np.full(0x80, -1, np.int64)
     numbers[codes[:few]] = np.arange(few)
     bounds = np.cumsum([0, *map(len, new)], dtype=np.int64)
+    single = kept = np.zeros(0, np.uint8)
+    if _MANY <= few == len(codes) and max(map(len, new)) <= 1:
+        single, kept = np.arange(0x100, dtype=np.uint8), np.ones(0x100, np.uint8)
+        single[codes] = [n[0] if n else 0 for n in new]
+        kept[codes] = [len(n) for n in new]
     # The bytes of a new text for each byte of an old one.
-    growth = max(
-        [1, *(-(-len(n) // len(chr(c).encode())) for c, n in zip(codes, new, strict=True))]
-    )
+    sizes = [-(-len(n) // len(chr(c).encode())) for c, n in zip(codes, new, strict=True)]
     return _written(
-        _kernels().translate, growth, texts, status, np.array(codes, np.int64), few, numbers,
-        np.frombuffer(b"".join(new), np.uint8), bounds,
+        _kernels().translate, max([1, *sizes]), texts, status, np.array(codes, np.int64), few,
+        numbers, np.frombuffer(b"".join(new), np.uint8), bounds, single, kept,
     )  # fmt: skip
 
 

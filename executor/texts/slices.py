@@ -66,11 +66,13 @@ def _trim(front: bool, back: bool) -> BlockFunction:
         if texts is None or characters is None:
             return None
         codes = np.array([ord(c) for c in set(characters)], np.int64)
-        flags = np.zeros(0x80, np.uint8)
+        others = codes[codes >= 0x80]
+        flags = np.zeros(0x100, np.uint8)
         flags[codes[codes < 0x80]] = 1
+        flags[0x80:] = 2 if others.size else 0
         made = _places_in(texts)
         _kernels().trim(
-            texts.data, texts.starts, texts.ends, status, flags, codes[codes >= 0x80], front, back,
+            texts.data, texts.starts, texts.ends, status, flags, others, front, back,
             made.starts, made.ends,
         )  # fmt: skip
         return made

@@ -118,6 +118,28 @@ def copy_backwards(typingctx: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
+def copy_as_digits(typingctx: Any, source: Any, target: Any) -> Any:
+    """Writes the 32 hexadecimal digits of 16 bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half = ir.VectorType(ir.IntType(8), WIDE // 2)
+        value = builder.load(builder.inttoptr(args[0], half.as_pointer()), align=1)
+        high = builder.lshr(value, ir.Constant(half, [4] * (WIDE // 2)))
+        low = builder.and_(value, ir.Constant(half, [15] * (WIDE // 2)))
+        order = [
+            k for pair in zip(range(WIDE // 2), range(WIDE // 2, WIDE), strict=True) for k in pair
+        ]
+        digits = builder.shuffle_vector(high, low, ir.Constant(ir.VectorType(_I32, WIDE), order))
+        nine, zero, letter = (ir.Constant(_VECTOR, [byte] * WIDE) for byte in (9, 48, 55))
+        above = builder.icmp_unsigned(">", digits, nine)
+        written = builder.add(digits, builder.select(above, letter, zero))
+        builder.store(written, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def number_of_bits(typingctx: Any, mask: Any) -> Any:
     """How many bits of a mask are 1."""
 

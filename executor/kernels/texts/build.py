@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import uint32
+from numba import int64, uint32
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.intrinsics import quotient, remainder
+from cql.executor.kernels.lib.intrinsics import leading_zeros, quotient, remainder
 from cql.executor.kernels.lib.memory import as_u8, words
 from cql.executor.kernels.texts.block import (
     WIDE,
@@ -18,11 +18,12 @@ from cql.executor.kernels.texts.block import (
     copy_backwards,
     copy_wide,
     equal_bytes,
+    high_bytes,
     low_bits,
     lowest,
 )
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES, find
-from cql.executor.kernels.texts.utf8 import code_point, count, is_ascii, sequence_end, skip
+from cql.executor.kernels.texts.utf8 import code_point, count, sequence_end, skip
 from cql.executor.texts.column import ODD, VALID
 
 _TEXTS = f"{BYTES}, {PLACES}, {PLACES}"
@@ -173,24 +174,21 @@ def reverse(
         if status[i] != VALID:
             new_ends[i] = at
             continue
-        n, k = end - start, 0
-        if is_ascii(data, start, end):
-            while k < n and end - k - WIDE >= 0:
-                copy_backwards(begin + end - k - WIDE, target + at + k)
-                k += WIDE
-            while k < n:
-                out[at + k] = data[end - 1 - k]
-                k += 1
-        else:
-            while end > start:
+        while end > start:
+            if end >= WIDE:
+                high = int64(high_bytes(begin + end - WIDE))
+                n = min(leading_zeros(high) - 32, end - start)
+                copy_backwards(begin + end - WIDE, target + at)
+                at += n
+                end -= n
+            while end > start and (data[end - 1] >= 0x80 or end < WIDE):
                 first = end - 1
                 while first > start and data[first] & 0xC0 == 0x80:
                     first -= 1
-                for byte in range(first, end):
-                    out[at + k] = data[byte]
-                    k += 1
+                for k in range(first, end):
+                    out[at] = data[k]
+                    at += 1
                 end = first
-        at += n
         new_ends[i] = at
     return at
 
@@ -273,8 +271,8 @@ def replace(
 
 
 @njit(
-    f"int64({_TEXTS}, {FLAGS}, {PLACES}, int64, {PLACES}, {BYTES}, {PLACES}, {FLAGS}, {PLACES},"
-    f" {PLACES})",
+    f"int64({_TEXTS}, {FLAGS}, {PLACES}, int64, {PLACES}, {BYTES}, {PLACES}, {BYTES}, {BYTES},"
+    f" {FLAGS}, {PLACES}, {PLACES})",
     nogil=True,
     cache=True,
 )
@@ -288,13 +286,17 @@ def translate(
     numbers: Any,
     news: Any,
     bounds: Any,
+    single: Any,
+    kept: Any,
     out: Any,
     new_starts: Any,
     new_ends: Any,
 ) -> int:
     """Writes the texts with ``news[bounds[k] : bounds[k + 1]]`` for each character ``codes[k]``.
     The first ``few`` codes are the ASCII ones; ``numbers[c]`` is *k* for ASCII character *c*, or
-    -1. Returns the number of bytes written, which ``out`` has room for."""
+    -1. If all codes are ASCII and no new text is longer than a byte, ``single`` may hold the new
+    byte for each old one and ``kept`` whether there is one; else they are empty. ``out`` has room
+    for the texts. Returns the number of bytes written."""
     begin, target, source, at = data.ctypes.data, out.ctypes.data, news.ctypes.data, 0
     size, target_end, source_end = data.size, target + out.size, source + news.size
     in_blocks = codes.size == few and few <= _FEW
@@ -304,6 +306,11 @@ def translate(
         if status[i] != VALID:
             new_ends[i] = at
             continue
+        if single.size > 0:
+            while start < end:
+                out[at] = single[data[start]]
+                at += kept[data[start]]
+                start += 1
         while start < end:
             if in_blocks and start + WIDE <= size:
                 found = uint32(0)

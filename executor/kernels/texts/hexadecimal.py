@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from string import hexdigits
 from typing import Any
 
+import numpy as np
 from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import leading_zeros
+from cql.executor.kernels.texts.block import WIDE, copy_as_digits
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 from cql.executor.texts.column import NULL, VALID
 
+_HALF = WIDE // 2
+#: The value of each digit; 16 for a byte that is none.
+_VALUES = np.array([int(chr(b), 16) if chr(b) in hexdigits else 16 for b in range(256)], np.uint8)
 _TEXTS = f"{BYTES}, {PLACES}, {PLACES}"
 
 
@@ -22,13 +28,19 @@ def _digit(value: int) -> int:
 @njit(f"void({_TEXTS}, {PLACES}, {FLAGS})", nogil=True, cache=True)
 def hex_of_bytes(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
     """Writes two digits for each byte of text *i* from ``out[offsets[i]]`` to
-    ``out[offsets[i + 1]]``."""
+    ``out[offsets[i + 1]]``. ``out`` has 32 bytes more."""
+    begin, target = data.ctypes.data, out.ctypes.data
     for i in range(starts.size):
-        at, start = offsets[i], starts[i]
-        for k in range((offsets[i + 1] - at) >> 1):
-            byte = data[start + k]
-            out[at + 2 * k] = _digit(byte >> 4)
-            out[at + 2 * k + 1] = _digit(byte & 15)
+        at, k = offsets[i], starts[i]
+        while at < offsets[i + 1] and k + _HALF <= data.size:
+            copy_as_digits(begin + k, target + at)
+            at += 2 * _HALF
+            k += _HALF
+        while at < offsets[i + 1]:
+            out[at] = _digit(data[k] >> 4)
+            out[at + 1] = _digit(data[k] & 15)
+            at += 2
+            k += 1
 
 
 @njit(f"int64({PLACES}, {FLAGS}, {FLAGS}, {PLACES}, {PLACES})", nogil=True, cache=True)
@@ -49,15 +61,6 @@ def hex_of_numbers(numbers: Any, status: Any, out: Any, new_starts: Any, new_end
     return at
 
 
-@njit(inline="always")
-def _value(digit: int) -> int:
-    """The value of a digit; a byte that is none has one above 15."""
-    if digit <= 57:
-        return digit - 48 if digit >= 48 else 16
-    letter = digit & 0xDF
-    return letter - 55 if letter >= 65 and letter <= 70 else 16
-
-
 @njit(f"int64({_TEXTS}, {FLAGS}, {FLAGS}, {PLACES}, {PLACES})", nogil=True, cache=True)
 def bytes_of_hex(
     data: Any, starts: Any, ends: Any, status: Any, out: Any, new_starts: Any, new_ends: Any
@@ -70,13 +73,13 @@ def bytes_of_hex(
         if status[i] == VALID:
             start, end, worst = starts[i], ends[i], 0
             if (end - start) & 1:
-                worst = _value(int64(data[start]))
+                worst = int64(_VALUES[data[start]])
                 out[at] = worst
                 at += 1
                 start += 1
             while start < end:
-                high, low = _value(int64(data[start])), _value(int64(data[start + 1]))
-                worst = max(worst, high, low)
+                high, low = int64(_VALUES[data[start]]), int64(_VALUES[data[start + 1]])
+                worst |= high | low
                 out[at] = (high << 4) | (low & 15)
                 at += 1
                 start += 2

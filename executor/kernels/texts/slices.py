@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba import int64, uint32
+
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.memory import as_u8
+from cql.executor.kernels.texts.block import WIDE, equal_bytes, low_bits, number_of_bits
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES, find
 from cql.executor.kernels.texts.utf8 import code_point, count, sequence_end, skip
 from cql.executor.texts.column import FAILED, VALID
@@ -52,16 +56,12 @@ def substring(
 
 
 @njit(inline="always")
-def _is_in(data: Any, at: int, behind: int, flags: Any, others: Any) -> bool:
-    """Whether the character from ``at`` to ``behind`` is in the set of ``trim``."""
-    if data[at] < 0x80:
-        return flags[data[at]] != 0
-    if others.size > 0:
-        code = code_point(data, at, behind)
-        for k in range(others.size):
-            if others[k] == code:
-                return True
-    return False
+def _is_in(data: Any, at: int, behind: int, others: Any) -> bool:
+    """Whether ``others`` has the code point of the character from ``at`` to ``behind``."""
+    code, found = code_point(data, at, behind), False
+    for k in range(others.size):
+        found |= others[k] == code
+    return found
 
 
 @njit(
@@ -81,25 +81,51 @@ def trim(
     new_starts: Any,
     new_ends: Any,
 ) -> None:
-    """The texts without characters of a set in ``front`` or at the ``back``: ``flags[c] != 0`` for
-    each ASCII character of the set, ``others`` has the code points of the rest."""
+    """The texts without characters of a set in ``front`` or at the ``back``: ``flags[b]`` is 1 for
+    the byte of an ASCII character of the set, 2 for bytes of other characters, which ``others``
+    decides by their code points, else 0."""
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         if status[i] != VALID:
             end = at
         while front and at < end:
-            behind = sequence_end(data, at, end)
-            if not _is_in(data, at, behind, flags, others):
+            flag, behind = flags[data[at]], at + 1
+            if flag > 1:
+                behind = sequence_end(data, at, end)
+                flag = _is_in(data, at, behind, others)
+            if flag == 0:
                 break
             at = behind
         while back and at < end:
             last = end - 1
-            while last > at and data[last] & 0xC0 == 0x80:
-                last -= 1
-            if not _is_in(data, last, end, flags, others):
+            flag = flags[data[last]]
+            if flag > 1:
+                while last > at and data[last] & 0xC0 == 0x80:
+                    last -= 1
+                flag = _is_in(data, last, end, others)
+            if flag == 0:
                 break
             end = last
         new_starts[i], new_ends[i] = at, end
+
+
+@njit(inline="always")
+def _occurrences(begin: int, size: int, start: int, end: int, part: int, m: int) -> int:
+    """How often the ``m`` bytes at ``part`` lie in a text, one behind the other."""
+    at, found = start, 0
+    if m == 1:
+        byte = int64(as_u8(part, 1)[0])
+        while at < end and at + WIDE <= size:
+            same = equal_bytes(begin + at, byte)
+            if end - at < WIDE:
+                same = uint32(same & low_bits(end - at))
+            found += number_of_bits(same)
+            at += WIDE
+    near = find(begin, size, at, end, part, m)
+    while near >= 0:
+        found += 1
+        near = find(begin, size, near + m, end, part, m)
+    return found
 
 
 @njit(f"void({_TEXTS}, {_TEXTS}, {FLAGS}, {PLACES}, {PLACES}, {PLACES})", nogil=True, cache=True)
@@ -132,11 +158,7 @@ def split_part(
                 new_ends[i] = end
             continue
         if number < 0:
-            parts, near = 1, find(begin, data.size, at, end, part, m)
-            while near >= 0:
-                parts += 1
-                near = find(begin, data.size, near + m, end, part, m)
-            number += parts + 1
+            number += _occurrences(begin, data.size, at, end, part, m) + 2
             if number <= 0:
                 continue
         near = find(begin, data.size, at, end, part, m)
