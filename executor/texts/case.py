@@ -35,10 +35,14 @@ def _table(capital: bool) -> Codes:
     """The code point of the capital or small letter of each character; -1 if that is no single
     character or depends on its neighbours."""
     change = str.upper if capital else str.lower
-    made = [ord(c) if len(c) == 1 else -1 for c in map(change, map(chr, range(_END)))]
+    made = np.arange(_END, dtype=np.int32)
+    for page in made.reshape(-1, 0x100):
+        characters = page.tobytes().decode("utf-32-le", "surrogatepass")
+        if change(characters) != characters:
+            page[:] = [ord(c) if len(c) == 1 else -1 for c in map(change, characters)]
     if not capital:
         made[_SIGMA] = -1
-    return np.array(made, np.int32)
+    return made
 
 
 def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -> Texts:
@@ -49,10 +53,11 @@ def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -
     out = np.empty(2 * int((texts.ends - texts.starts).sum()) + ROOM, np.uint8)
     starts, ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
     while True:
-        tables = (_table(capital), _table(True)) if _tables_needed else (_NONE, _NONE)
+        other = _table(capital) if _tables_needed else _NONE
+        first = _table(True) if _tables_needed and words else _NONE
         used = kernels.change_case(
             texts.data, texts.starts, texts.ends, status, _SMALL if capital else _CAPITAL, words,
-            *tables, out, starts, ends,
+            other, first, out, starts, ends,
         )  # fmt: skip
         if used >= 0:
             return Texts(out[:used], starts, ends)

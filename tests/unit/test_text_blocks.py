@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -245,6 +246,19 @@ def test_calls_of_calls(seed: int, full: bool) -> None:
         for _ in range(rng.randrange(1, 3)):
             text = _call(rng, rng.choice(inner), text)
         _check(_call(rng, rng.choice([*inner, *_OTHERS]), text), _rows(rng, 30))
+
+
+@pytest.mark.parametrize("name", ["upper", "lower", "initcap"])
+def test_the_case_of_every_character(name: str) -> None:
+    change = {"upper": str.upper, "lower": str.lower, "initcap": str.upper}[name]
+    some = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
+    near, far = some[:0x20000], some[0x20000:]
+    texts = near + ["".join(far[k : k + 100]) for k in range(0, len(far), 100)]
+    made = evaluate_block(Call(name, (TEXT,), STRING), [_column([*texts], STRING)])
+    assert isinstance(made.values, Texts)
+    assert (made.status == VALID).all()
+    for i, text in enumerate(texts):
+        assert made.values.text(i).decode() == change(text), text
 
 
 def test_the_longest_texts() -> None:
