@@ -1,7 +1,7 @@
 """Functions that build new texts for all rows of a block: joins, padding, replacements.
 
-The size of a text is computed before it is written. A row whose text would be longer than the
-interpreter allows is left to the interpreter.
+Texts are written once their sizes, or a bound of these, are known. A row whose text would be longer
+than the interpreter allows is left to the interpreter.
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ def _joined(
     """The VALID ``parts`` of each row with its separator between them; rows that need more bytes
     than ``most`` are ODD."""
     rows = status.size
-    texts = [texts_in(part, rows) for part in parts]
     valid = np.full(rows, VALID, np.uint8)
-    seen = [valid] + [part.status if isinstance(part, Column) else valid for part in parts]
-    table = np.empty((len(seen), 5), np.int64)
-    for k, text in enumerate([separators, *texts]):
+    arrays = [(separators.data, separators.starts, separators.ends, valid)]
+    for part in parts:
+        text = texts_in(part, rows)
         if text is None:
             return None
-        begin = text.data.ctypes.data
-        table[k] = (
-            begin, begin + text.data.size, text.starts.ctypes.data, text.ends.ctypes.data,
-            seen[k].ctypes.data,
-        )  # fmt: skip
+        seen = np.ascontiguousarray(part.status) if isinstance(part, Column) else valid
+        arrays.append((text.data, text.starts, text.ends, seen))
+    table = np.empty((len(arrays), 5), np.int64)
+    for k, (data, starts, ends, seen) in enumerate(arrays):
+        begin = data.ctypes.data
+        places = starts.ctypes.data, ends.ctypes.data, seen.ctypes.data
+        table[k] = (begin, begin + data.size, *places)
     sizes = np.empty(rows, np.int64)
     _kernels().joined_sizes(table, status, sizes)
     if most is not None:
@@ -89,7 +90,7 @@ def _joined(
     return made
 
 
-# -- repetitions -----------------------------------------------------------------------------------
+# -- repeat, pad, reverse --------------------------------------------------------------------------
 
 
 def _repeat(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:

@@ -69,7 +69,11 @@ def _runs(pattern: str, escape: str) -> tuple[Bytes, Places, Flags]:
     return np.frombuffer(b"".join(coded), np.uint8), bounds.astype(np.int64), plain
 
 
-def _part(search: str, where: int) -> Callable[[Call, Sequence[Argument], Status], Flags | None]:
+#: The tests for a part, as ``has_part`` numbers them.
+_TESTS = ("starts_with", "ends_with", "contains")
+
+
+def _part(search: str) -> Callable[[Call, Sequence[Argument], Status], Flags | None]:
     """A test of the text in the first argument for a part."""
 
     def test(call: Call, args: Sequence[Argument], status: Status) -> Flags | None:
@@ -82,8 +86,8 @@ def _part(search: str, where: int) -> Callable[[Call, Sequence[Argument], Status
             if parts is None:
                 return None
             _kernels().has_part(
-                texts.data, texts.starts, texts.ends, parts.data, parts.starts, parts.ends, where,
-                out,
+                texts.data, texts.starts, texts.ends, parts.data, parts.starts, parts.ends,
+                _TESTS.index(search), out,
             )  # fmt: skip
             return out
         needle = np.frombuffer(part.encode(), np.uint8)
@@ -103,7 +107,7 @@ def _part(search: str, where: int) -> Callable[[Call, Sequence[Argument], Status
 
 BLOCKS = {
     "like": _like,
-    "contains": _part("contains", 2),
-    "startswith": _part("starts_with", 0),
-    "endswith": _part("ends_with", 1),
+    "contains": _part("contains"),
+    "startswith": _part("starts_with"),
+    "endswith": _part("ends_with"),
 }

@@ -307,10 +307,11 @@ def translate(
             new_ends[i] = at
             continue
         if single.size > 0:
-            while start < end:
-                out[at] = single[data[start]]
-                at += kept[data[start]]
-                start += 1
+            raw = as_u8(begin + start, end - start)
+            for k in range(end - start):
+                out[at] = single[raw[k]]
+                at += kept[raw[k]]
+            start = end
         while start < end:
             if in_blocks and start + WIDE <= size:
                 found = uint32(0)
