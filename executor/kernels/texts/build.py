@@ -23,8 +23,8 @@ from cql.executor.kernels.texts.block import (
     lowest,
 )
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES, find
+from cql.executor.kernels.texts.status import ODD, VALID
 from cql.executor.kernels.texts.utf8 import code_point, count, sequence_end, skip
-from cql.executor.texts.column import ODD, VALID
 
 _TEXTS = f"{BYTES}, {PLACES}, {PLACES}"
 _PARTS = "int64[:, ::1]"

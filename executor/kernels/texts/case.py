@@ -17,8 +17,8 @@ from cql.executor.kernels.texts.block import (
     without_lowest,
 )
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
+from cql.executor.kernels.texts.status import ODD, VALID
 from cql.executor.kernels.texts.utf8 import code_point, sequence_end, write
-from cql.executor.texts.column import ODD, VALID
 
 _CODES = "Array(int32, 1, 'C', readonly=True)"
 _SPACE, _SMALL = 0x20, 0x61

@@ -12,7 +12,7 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import leading_zeros
 from cql.executor.kernels.texts.block import WIDE, copy_as_digits
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
-from cql.executor.texts.column import NULL, VALID
+from cql.executor.kernels.texts.status import NULL, VALID
 
 _HALF = WIDE // 2
 #: The value of each digit; 16 for a byte that is none.

@@ -6,8 +6,8 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES, find
+from cql.executor.kernels.texts.status import VALID
 from cql.executor.kernels.texts.utf8 import code_point, count, sequence_end, skip
-from cql.executor.texts.column import VALID
 
 _TEXTS = f"{BYTES}, {PLACES}, {PLACES}"
 _NUMBERS = "int32[::1]"

@@ -13,8 +13,8 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_u8
 from cql.executor.kernels.texts.block import WIDE, equal_bytes, low_bits, number_of_bits
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES, find
+from cql.executor.kernels.texts.status import FAILED, VALID
 from cql.executor.kernels.texts.utf8 import code_point, count, sequence_end, skip
-from cql.executor.texts.column import FAILED, VALID
 
 _TEXTS = f"{BYTES}, {PLACES}, {PLACES}"
 
