@@ -9,9 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-#: The status of a row. A FAILED row fails only if the code of the query reads the value. Kernels
-#: leave a row that they do not compute ODD: Python computes it.
-NULL, VALID, FAILED, ODD = 0, 1, 2, 3
+from cql.base.uninterruptible import load_module
+from cql.executor.kernels.texts.status import FAILED as FAILED
+from cql.executor.kernels.texts.status import NULL as NULL
+from cql.executor.kernels.texts.status import ODD as ODD
+from cql.executor.kernels.texts.status import VALID as VALID
+
+#: Bytes behind new texts: kernels copy 32 bytes at once.
+ROOM = 32
 
 Status: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -71,7 +76,7 @@ def texts_of(array: pa.Array) -> Texts:
     if n == 0 or data is None:
         return Texts(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
     places = np.frombuffer(offsets, kind, n + 1, array.offset * kind.itemsize)
-    places = places.astype(np.int64, copy=False)
+    places = np.require(places, np.int64, "W")  # kernels take places that may be written
     return Texts(np.frombuffer(data, np.uint8), places[:-1], places[1:])
 
 
@@ -81,14 +86,22 @@ def texts_from(values: list[bytes]) -> Texts:
     return Texts(np.frombuffer(b"".join(values), np.uint8), starts, ends)
 
 
+def empty_texts(sizes: Places, status: Status) -> tuple[Texts, Places]:
+    """Texts of these sizes in bytes, one after the other and yet to be written, and their n + 1
+    offsets. Rows that are not VALID get an empty text. There is ROOM behind the texts."""
+    offsets = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(np.where(status == VALID, sizes, 0), out=offsets[1:])
+    data = np.empty(int(offsets[-1]) + ROOM, np.uint8)
+    return Texts(data, offsets[:-1], offsets[1:]), offsets
+
+
 def repaired(texts: Texts) -> Texts:
     """The texts with U+FFFD in place of what is not UTF-8, as Python decodes them."""
-    from cql.executor.kernels.texts.utf8 import find_invalid, is_valid
-
-    if texts.is_dense and is_valid(texts.data, texts.starts, texts.ends):
+    kernels = load_module("cql.executor.kernels.texts.utf8")
+    if texts.is_dense and kernels.is_valid(texts.data, texts.starts, texts.ends):
         return texts
     invalid = np.zeros(len(texts), np.uint8)
-    if not find_invalid(texts.data, texts.starts, texts.ends, invalid):
+    if not kernels.find_invalid(texts.data, texts.starts, texts.ends, invalid):
         return texts
     rows = np.flatnonzero(invalid)
     made = [texts.text(i).decode(errors="replace").encode() for i in rows.tolist()]
@@ -112,10 +125,9 @@ def packed(texts: Texts) -> tuple[Bytes, Places]:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     if texts.is_dense:
         return texts.data, np.append(starts, ends[-1])
-    from cql.executor.kernels.texts.build import gather
-
     offsets = np.zeros(starts.size + 1, np.int64)
     np.cumsum(ends - starts, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
-    gather(texts.data, starts, ends, offsets, data)
+    kernels = load_module("cql.executor.kernels.texts.build")
+    kernels.gather(texts.data, starts, ends, offsets, data)
     return data, offsets

@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from cql.executor.texts import regular_expressions, search
+from cql.executor.texts import (
+    build,
+    case,
+    hexadecimal,
+    measure,
+    regular_expressions,
+    search,
+    slices,
+)
 from cql.executor.texts.column import Column, Status, Texts
 from cql.planner.nodes.expr import Literal
 
@@ -23,4 +31,12 @@ BlockFunction: TypeAlias = Callable[[Any, Sequence[Argument], Status], Values | 
 
 #: Functions that take more than some ten nanoseconds for a character.
 SLOW = frozenset(regular_expressions.BLOCKS)
-BLOCKS: dict[str, BlockFunction] = {**search.BLOCKS, **regular_expressions.BLOCKS}
+BLOCKS: dict[str, BlockFunction] = {
+    **search.BLOCKS,
+    **regular_expressions.BLOCKS,
+    **slices.BLOCKS,
+    **case.BLOCKS,
+    **build.BLOCKS,
+    **measure.BLOCKS,
+    **hexadecimal.BLOCKS,
+}

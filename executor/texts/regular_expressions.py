@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cql.executor.texts.arguments import constant
 from cql.executor.texts.column import Column, Status, Texts, texts_of, to_arrow
-from cql.executor.texts.search import constant
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import MAX_REPEAT, extraction, replacement_of
 from cql.planner.nodes.expr import Call, Literal

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.column import Bytes, Column, Places, Status, Texts
+from cql.executor.texts.arguments import constant, texts_in
+from cql.executor.texts.column import Bytes, Column, Places, Status
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import like_segments
-from cql.planner.nodes.expr import Call, Literal
+from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
     from cql.executor.texts.functions import Argument
@@ -68,33 +69,40 @@ def _runs(pattern: str, escape: str) -> tuple[Bytes, Places, Flags]:
     return np.frombuffer(b"".join(coded), np.uint8), bounds.astype(np.int64), plain
 
 
+#: The tests for a part, as ``has_part`` numbers them.
+_TESTS = ("starts_with", "ends_with", "contains")
+
+
 def _part(search: str) -> Callable[[Call, Sequence[Argument], Status], Flags | None]:
     """A test of the text in the first argument for a part."""
 
     def test(call: Call, args: Sequence[Argument], status: Status) -> Flags | None:
-        text, part = args[0], constant(args[1])
-        if part is None or not isinstance(text, Column) or not isinstance(text.values, Texts):
+        texts, part = texts_in(args[0], status.size), constant(args[1])
+        if texts is None:
             return None
-        texts, needle = text.values, np.frombuffer(part.encode(), np.uint8)
         out = np.ones(len(texts), np.uint8)
+        if part is None:
+            parts = texts_in(args[1], status.size)
+            if parts is None:
+                return None
+            _kernels().has_part(
+                texts.data, texts.starts, texts.ends, parts.data, parts.starts, parts.ends,
+                _TESTS.index(search), out,
+            )  # fmt: skip
+            return out
+        needle = np.frombuffer(part.encode(), np.uint8)
         if needle.size:
             kernels = _kernels()
-            name = search
             if search == "contains" and not texts.is_dense:
                 bounds = np.array([0, 0, needle.size, needle.size])
                 kernels.like(
                     texts.data, texts.starts, texts.ends, needle, bounds, np.ones(3, np.uint8), out
                 )
             else:
-                getattr(kernels, name)(texts.data, texts.starts, texts.ends, needle, out)
+                getattr(kernels, search)(texts.data, texts.starts, texts.ends, needle, out)
         return out
 
     return test
-
-
-def constant(arg: Argument) -> str | None:
-    """The text of a literal; None for a column, or a literal that is no text."""
-    return arg.value if isinstance(arg, Literal) and isinstance(arg.value, str) else None
 
 
 BLOCKS = {

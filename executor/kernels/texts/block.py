@@ -1,11 +1,11 @@
-"""Instructions on blocks of bytes: comparison of 32 bytes at once, and copies without a call."""
+"""Instructions on blocks of bytes: tests of 32 bytes at once, and copies without a call."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
-from numba import types, uint32
+from numba import int64, types, uint32
 from numba.extending import intrinsic
 
 from cql.executor.jit.decorators import njit
@@ -53,16 +53,25 @@ def equal_pairs(typingctx: Any, address: Any, first: Any, behind: Any, last: Any
     return types.uint32(types.int64, types.int64, types.int64, types.int64), codegen
 
 
-@intrinsic
-def high_bytes(typingctx: Any, address: Any) -> Any:
-    """Which of the 32 bytes at an address are above 127: bit *k* for byte *k*."""
+def _tested(operation: str, byte: int) -> Any:
+    """Compares 32 bytes, as signed numbers, with a constant."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zeros = ir.Constant(_VECTOR, [0] * WIDE)
-        high = builder.icmp_signed("<", _loaded(builder, args[0]), zeros)
-        return builder.bitcast(high, _I32)
+    @intrinsic
+    def test(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            other = ir.Constant(_VECTOR, [byte] * WIDE)
+            found = builder.icmp_signed(operation, _loaded(builder, args[0]), other)
+            return builder.bitcast(found, _I32)
 
-    return types.uint32(types.int64), codegen
+        return types.uint32(types.int64), codegen
+
+    return test
+
+
+#: Which of the 32 bytes at an address begin a character of UTF-8: bit *k* for byte *k*.
+first_bytes = _tested(">", -65)
+#: Which of the 32 bytes at an address are not ASCII.
+high_bytes = _tested("<", 0)
 
 
 @intrinsic
@@ -75,6 +84,69 @@ def copy_wide(typingctx: Any, source: Any, target: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy_case(typingctx: Any, source: Any, target: Any, first: Any) -> Any:
+    """Copies 32 bytes and changes the case of the 26 ASCII letters from ``first`` on: 65 for the
+    capital letters, 97 for the small ones."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = _loaded(builder, args[0])
+        letter = builder.sub(value, _splat(builder, args[2]))
+        inside = builder.icmp_unsigned("<", letter, ir.Constant(_VECTOR, [26] * WIDE))
+        other, none = (ir.Constant(_VECTOR, [byte] * WIDE) for byte in (32, 0))
+        changed = builder.xor(value, builder.select(inside, other, none))
+        builder.store(changed, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy_backwards(typingctx: Any, source: Any, target: Any) -> Any:
+    """Copies 32 bytes in the opposite order."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        order = ir.Constant(ir.VectorType(_I32, WIDE), list(range(WIDE - 1, -1, -1)))
+        none = ir.Constant(_VECTOR, ir.Undefined)
+        turned = builder.shuffle_vector(_loaded(builder, args[0]), none, order)
+        builder.store(turned, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy_as_digits(typingctx: Any, source: Any, target: Any) -> Any:
+    """Writes the 32 hexadecimal digits of 16 bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half = ir.VectorType(ir.IntType(8), WIDE // 2)
+        value = builder.load(builder.inttoptr(args[0], half.as_pointer()), align=1)
+        high = builder.lshr(value, ir.Constant(half, [4] * (WIDE // 2)))
+        low = builder.and_(value, ir.Constant(half, [15] * (WIDE // 2)))
+        order = [
+            k for pair in zip(range(WIDE // 2), range(WIDE // 2, WIDE), strict=True) for k in pair
+        ]
+        digits = builder.shuffle_vector(high, low, ir.Constant(ir.VectorType(_I32, WIDE), order))
+        nine, zero, letter = (ir.Constant(_VECTOR, [byte] * WIDE) for byte in (9, 48, 55))
+        above = builder.icmp_unsigned(">", digits, nine)
+        written = builder.add(digits, builder.select(above, letter, zero))
+        builder.store(written, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def number_of_bits(typingctx: Any, mask: Any) -> Any:
+    """How many bits of a mask are 1."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.ctpop(args[0]), ir.IntType(64))
+
+    return types.int64(types.uint32), codegen
 
 
 @intrinsic
@@ -91,6 +163,12 @@ def lowest(typingctx: Any, mask: Any) -> Any:
 @njit(inline="always")
 def without_lowest(mask: int) -> int:
     return uint32(mask & (mask - uint32(1)))
+
+
+@njit(inline="always")
+def low_bits(n: int) -> int:
+    """A mask of the ``n`` lowest bits, at most 32."""
+    return uint32((int64(1) << n) - 1)
 
 
 @njit(inline="always")

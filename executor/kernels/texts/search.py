@@ -91,6 +91,34 @@ def ends_with(data: Any, starts: Any, ends: Any, part: Any, out: Any) -> None:
         out[i] = ends[i] - starts[i] >= m and same(begin + ends[i] - m, needle, m)
 
 
+@njit(
+    f"void({BYTES}, {PLACES}, {PLACES}, {BYTES}, {PLACES}, {PLACES}, int64, {FLAGS})",
+    nogil=True,
+    cache=True,
+)
+def has_part(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    parts: Any,
+    part_starts: Any,
+    part_ends: Any,
+    where: int,
+    out: Any,
+) -> None:
+    """Whether each text has its own part: at the start (``where`` is 0), at the end (1) or anywhere
+    (2)."""
+    begin, needles = data.ctypes.data, parts.ctypes.data
+    for i in range(starts.size):
+        start, end = starts[i], ends[i]
+        part, m = needles + part_starts[i], part_ends[i] - part_starts[i]
+        if where == 2:
+            out[i] = find(begin, data.size, start, end, part, m) >= 0
+        else:
+            at = start if where == 0 else end - m
+            out[i] = end - start >= m and same(begin + at, part, m)
+
+
 @njit(inline="always")
 def _fits(data: Any, at: int, end: int, runs: Any, first: int, last: int) -> int:
     """The end of the run ``runs[first:last]`` at offset ``at``; -1 if it does not lie there."""

@@ -1,31 +1,128 @@
-"""UTF-8: what is valid, and how many characters bytes have."""
+"""UTF-8: what is valid, characters and their places.
+
+A kernel reads no byte outside of its array, whatever the bytes are.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, uint64
+from numba import int64, uint32
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import load_word
-from cql.executor.kernels.texts.block import WIDE, high_bytes, lowest
+from cql.executor.kernels.texts.block import (
+    WIDE,
+    first_bytes,
+    high_bytes,
+    low_bits,
+    lowest,
+    number_of_bits,
+    without_lowest,
+)
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
-
-_HIGH = 0x8080808080808080
 
 
 @njit(inline="always")
 def is_ascii(data: Any, start: int, end: int) -> bool:
     """Whether all bytes from ``start`` to ``end`` are ASCII."""
-    begin, at = data.ctypes.data, start
-    seen = uint64(0)
-    while at + 8 <= end:
-        seen |= load_word(begin + at)
-        at += 8
+    begin, size, at = data.ctypes.data, data.size, start
+    seen = uint32(0)
+    while at < end and at + WIDE <= size:
+        found = high_bytes(begin + at)
+        if end - at < WIDE:
+            found = uint32(found & low_bits(end - at))
+        seen = uint32(seen | found)
+        at += WIDE
     while at < end:
-        seen |= uint64(data[at]) << uint64(56)
+        if data[at] >= 0x80:
+            return False
         at += 1
-    return seen & uint64(_HIGH) == 0
+    return seen == 0
+
+
+@njit(inline="always")
+def count(data: Any, start: int, end: int) -> int:
+    """How many characters the bytes from ``start`` to ``end`` have."""
+    begin, size, at, n = data.ctypes.data, data.size, start, 0
+    while at < end and at + WIDE <= size:
+        found = first_bytes(begin + at)
+        if end - at < WIDE:
+            found = uint32(found & low_bits(end - at))
+        n += number_of_bits(found)
+        at += WIDE
+    while at < end:
+        n += data[at] & 0xC0 != 0x80
+        at += 1
+    return n
+
+
+@njit(inline="always")
+def skip(data: Any, start: int, end: int, n: int) -> int:
+    """The offset behind ``n`` characters, 0 or more, from ``start`` on; at most ``end``."""
+    begin, size, at, left = data.ctypes.data, data.size, start, n
+    if left >= end - start:
+        return end
+    while at < end:
+        if at + WIDE <= size:
+            found = first_bytes(begin + at)
+            here = number_of_bits(found)
+            if here <= left:
+                left -= here
+                at += WIDE
+                continue
+            if here == WIDE:
+                return min(at + left, end)
+            while left > 0:
+                found = without_lowest(found)
+                left -= 1
+            return min(at + lowest(found), end)
+        if data[at] & 0xC0 != 0x80:
+            if left == 0:
+                return at
+            left -= 1
+        at += 1
+    return end
+
+
+@njit(inline="always")
+def sequence_end(data: Any, at: int, end: int) -> int:
+    """The end of the character at ``at``, before ``end``."""
+    at += 1
+    while at < end and data[at] & 0xC0 == 0x80:
+        at += 1
+    return at
+
+
+@njit(inline="always")
+def code_point(data: Any, at: int, behind: int) -> int:
+    """The code point of the character from ``at`` to ``behind``."""
+    first, n = int64(data[at]), behind - at
+    code = first if n == 1 else first & 0x1F if n == 2 else first & 0x0F if n == 3 else first & 0x07
+    for k in range(at + 1, behind):
+        code = (code << 6) | (int64(data[k]) & 0x3F)
+    return code
+
+
+@njit(inline="always")
+def write(out: Any, at: int, code: int) -> int:
+    """Writes a code point at ``out[at:]``; returns the offset behind it."""
+    if code < 0x80:
+        out[at] = code
+        return at + 1
+    if code < 0x800:
+        out[at] = 0xC0 | (code >> 6)
+        out[at + 1] = 0x80 | (code & 0x3F)
+        return at + 2
+    if code < 0x10000:
+        out[at] = 0xE0 | (code >> 12)
+        out[at + 1] = 0x80 | ((code >> 6) & 0x3F)
+        out[at + 2] = 0x80 | (code & 0x3F)
+        return at + 3
+    out[at] = 0xF0 | ((code >> 18) & 0x07)
+    out[at + 1] = 0x80 | ((code >> 12) & 0x3F)
+    out[at + 2] = 0x80 | ((code >> 6) & 0x3F)
+    out[at + 3] = 0x80 | (code & 0x3F)
+    return at + 4
 
 
 @njit(inline="always")
