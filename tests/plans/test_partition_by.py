@@ -109,7 +109,8 @@ def session() -> Session:
             "another key",
         ),
         (
-            "SELECT upper(name), count(*) FROM a GROUP BY upper(name) PARTITION BY HASH INTO 3",
+            "SELECT name, upper(name), count(*) FROM a GROUP BY name, upper(name)"
+            " PARTITION BY HASH INTO 3",
             NotSupportedError,
             "PARTITION BY",
             "looked up",
