@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-#: The status of a row. A FAILED row fails only if the code of the query reads the value. Kernels
-#: leave a row that they do not compute ODD: Python computes it.
-NULL, VALID, FAILED, ODD = 0, 1, 2, 3
+from cql.executor.kernels.texts.status import FAILED as FAILED
+from cql.executor.kernels.texts.status import NULL as NULL
+from cql.executor.kernels.texts.status import ODD as ODD
+from cql.executor.kernels.texts.status import VALID as VALID
 
 Status: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.int64]

@@ -14,11 +14,20 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from cql.executor.texts import regular_expressions, search
+from cql.executor.texts.casts import BLOCKS as CASTS
 from cql.executor.texts.column import Column, Status, Texts
+from cql.executor.texts.membership import BLOCKS as MEMBERSHIP
+from cql.executor.texts.times import BLOCKS as TIMES
 from cql.planner.nodes.expr import Literal
 
 Argument: TypeAlias = Column | Literal
 Values: TypeAlias = Texts | npt.NDArray[Any]
 BlockFunction: TypeAlias = Callable[[Any, Sequence[Argument], Status], Values | None]
 
-BLOCKS: dict[str, BlockFunction] = {**search.BLOCKS, **regular_expressions.BLOCKS}
+BLOCKS: dict[str, BlockFunction] = {
+    **search.BLOCKS,
+    **regular_expressions.BLOCKS,
+    **CASTS,
+    **MEMBERSHIP,
+    **TIMES,
+}
