@@ -24,6 +24,10 @@ def _numbers() -> Any:
     return load_module("cql.executor.kernels.texts.numbers")
 
 
+def _reals() -> Any:
+    return load_module("cql.executor.kernels.texts.reals")
+
+
 def _times() -> Any:
     return load_module("cql.executor.kernels.texts.times")
 
@@ -74,7 +78,7 @@ def _boolean(texts: Texts, to: DataType, status: Status) -> Values:
 
 
 def _real(texts: Texts, to: DataType, status: Status) -> Values:
-    made = _read(_numbers().read_reals, texts, status, kind=np.float64)
+    made = _read(_reals().read_reals, texts, status, kind=np.float64)
     with np.errstate(over="ignore"):
         return made.astype(to.storage, copy=False)
 
@@ -133,6 +137,13 @@ def _integer_text(values: Values, source: DataType, status: Status) -> Texts:
     return written(kernels.write_integers, values, kernels.INTEGER_WIDTH, status)
 
 
+def _real_text(values: Values, source: DataType, status: Status) -> Texts:
+    kernels = _reals()
+    narrow = source.kind is Kind.FLOAT
+    bits = np.ascontiguousarray(values).view(np.int32 if narrow else np.int64)
+    return written(kernels.write_reals, bits, kernels.REAL_WIDTH, status, narrow)
+
+
 def _boolean_text(values: Values, source: DataType, status: Status) -> Texts:
     return chosen([b"false", b"true"], (values != 0).astype(np.int64))
 
@@ -159,6 +170,8 @@ _WRITERS: dict[Kind, Callable[[Values, DataType, Status], Texts]] = {
     Kind.SMALLINT: _integer_text,
     Kind.INT: _integer_text,
     Kind.BIGINT: _integer_text,
+    Kind.FLOAT: _real_text,
+    Kind.DOUBLE: _real_text,
     Kind.DECIMAL: _decimal_text,
     Kind.DATE: _date_text,
     Kind.TIMESTAMP: _timestamp_text,

@@ -1,4 +1,5 @@
-"""Numbers and booleans as texts: what CAST reads and writes (``planner.interpret.text``).
+"""Whole numbers, decimals and booleans as texts: what CAST reads and writes
+(``planner.interpret.text``).
 
 All kernels leave rows alone whose status is not VALID. Those that read set the status of a row
 whose text does not convert to FAILED.
@@ -13,17 +14,15 @@ from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
-from cql.executor.kernels.texts.status import FAILED, ODD, VALID
+from cql.executor.kernels.texts.status import FAILED, VALID
 
 #: Places of texts that a kernel only reads, and numbers that it writes as text.
 SPANS = NUMBERS = "Array(int64, 1, 'C', readonly=True)"
 #: Bytes that the text of a BIGINT takes at most.
 INTEGER_WIDTH = 20
 #: Digits that a uint64 holds, whatever they are.
-_HELD = 19
-_POWERS = np.array([10**k for k in range(_HELD + 1)], np.uint64)
-_REAL_POWERS = np.array([float(f"1e{k}") for k in range(23)])
-_EXACT = 1 << 53
+HELD = 19
+_POWERS = np.array([10**k for k in range(HELD + 1)], np.uint64)
 
 
 # -- texts to values -----------------------------------------------------------------------------
@@ -44,6 +43,13 @@ def is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
 
 
+@njit(inline="always")
+def sign(data: Any, at: int, end: int) -> tuple[bool, int]:
+    """(whether a minus lies at ``at``, the place behind a minus or plus)."""
+    byte = data[at] if at < end else 0
+    return byte == 45, at + int64(byte == 45 or byte == 43)
+
+
 @njit(f"void({BYTES}, {SPANS}, {SPANS}, int64, int64[::1], {FLAGS})", nogil=True, cache=True)
 def read_integers(data: Any, starts: Any, ends: Any, most: int, out: Any, status: Any) -> None:
     """The whole numbers from ``-most - 1`` to ``most``."""
@@ -51,13 +57,11 @@ def read_integers(data: Any, starts: Any, ends: Any, most: int, out: Any, status
         if status[i] != VALID:
             continue
         at, end = trimmed(data, starts[i], ends[i])
-        negative = at < end and data[at] == 45
-        if at < end and (negative or data[at] == 43):
-            at += 1
+        negative, at = sign(data, at, end)
         good = at < end
         while at < end and data[at] == 48:
             at += 1
-        good = good and end - at <= _HELD
+        good = good and end - at <= HELD
         value = uint64(0)
         while good and at < end:
             good = is_digit(data[at])
@@ -91,19 +95,17 @@ def read_booleans(data: Any, starts: Any, ends: Any, out: Any, status: Any) -> N
 
 
 @njit(inline="always")
-def _scan(data: Any, at: int, end: int) -> tuple[bool, bool, int, int, int]:
+def scan_number(data: Any, at: int, end: int) -> tuple[bool, bool, int, int, int]:
     """(whether the bytes are a number, whether it has a minus, its first 19 significant digits as
     a uint64, the number of its significant digits, the power of ten of the last of these)."""
-    negative = at < end and data[at] == 45
-    if at < end and (negative or data[at] == 43):
-        at += 1
+    negative, at = sign(data, at, end)
     mantissa, digits, power, seen = uint64(0), 0, 0, 0
     fraction = False
     while at < end:
         if is_digit(data[at]):
             if digits > 0 or data[at] != 48:
                 digits += 1
-                if digits <= _HELD:
+                if digits <= HELD:
                     mantissa = mantissa * uint64(10) + uint64(int64(data[at]) - 48)
             power -= int64(fraction)
             seen += 1
@@ -116,9 +118,7 @@ def _scan(data: Any, at: int, end: int) -> tuple[bool, bool, int, int, int]:
     if at < end:
         good = good and data[at] | 32 == 101
         at += 1
-        below = at < end and data[at] == 45
-        if at < end and (below or data[at] == 43):
-            at += 1
+        below, at = sign(data, at, end)
         good = good and 1 <= end - at <= 9
         exponent = 0
         while good and at < end:
@@ -127,35 +127,6 @@ def _scan(data: Any, at: int, end: int) -> tuple[bool, bool, int, int, int]:
             at += 1
         power += -exponent if below else exponent
     return good, negative, mantissa, digits, power
-
-
-@njit(f"void({BYTES}, {SPANS}, {SPANS}, float64[::1], {FLAGS})", nogil=True, cache=True)
-def read_reals(data: Any, starts: Any, ends: Any, out: Any, status: Any) -> None:
-    """Doubles. A mantissa and a power of ten that are doubles give the nearest double with one
-    rounding (William Clinger, How to read floating point numbers accurately, 1990); other numbers,
-    and words such as inf and nan, are ODD."""
-    for i in range(starts.size):
-        if status[i] != VALID:
-            continue
-        at, end = trimmed(data, starts[i], ends[i])
-        good, negative, mantissa, digits, power = _scan(data, at, end)
-        if not good:
-            at += int64(at < end and (data[at] == 43 or data[at] == 45))
-            first = data[at] | 32 if at < end else 0
-            status[i] = ODD if first == 105 or first == 110 else FAILED
-            continue
-        if digits == 0:
-            value = 0.0
-        elif digits <= _HELD and mantissa <= uint64(_EXACT) and -22 <= power <= 22:
-            value = float(mantissa)
-            if power < 0:
-                value /= _REAL_POWERS[-power]
-            else:
-                value *= _REAL_POWERS[power]
-        else:
-            status[i] = ODD
-            continue
-        out[i] = -value if negative else value
 
 
 @njit(f"void({BYTES}, {SPANS}, {SPANS}, int64, int64, int64[::1], {FLAGS})", nogil=True, cache=True)
@@ -167,7 +138,7 @@ def read_decimals(
         if status[i] != VALID:
             continue
         at, end = trimmed(data, starts[i], ends[i])
-        good, negative, mantissa, digits, power = _scan(data, at, end)
+        good, negative, mantissa, digits, power = scan_number(data, at, end)
         kept = digits + power + scale  # digits in front of the place of rounding
         if not good or (digits > 0 and kept > precision):
             status[i] = FAILED
@@ -175,7 +146,7 @@ def read_decimals(
         if digits == 0 or kept < 0:
             out[i] = 0
             continue
-        move = kept - min(digits, _HELD)
+        move = kept - min(digits, HELD)
         if move >= 0:
             value = mantissa * _POWERS[move]
         else:  # only the first digit behind the place decides: digits behind the 19th do not count
@@ -196,7 +167,7 @@ def read_decimals(
 def digits_of(value: int) -> int:
     """The number of digits of a uint64."""
     n = 1
-    while n <= _HELD and value >= _POWERS[n]:
+    while n <= HELD and value >= _POWERS[n]:
         n += 1
     return n
 
@@ -213,6 +184,15 @@ def put(out: Any, at: int, value: int, n: int) -> int:
     return at + n
 
 
+@njit(inline="always")
+def _magnitude(out: Any, at: int, value: int) -> tuple[int, int]:
+    """(the magnitude of an int64 as a uint64, the place behind its minus, which this writes)."""
+    if value < 0:
+        out[at] = 45
+        return uint64(0) - uint64(value), at + 1
+    return uint64(value), at
+
+
 @njit(f"void({NUMBERS}, {FLAGS}, {PLACES}, {PLACES}, {FLAGS})", nogil=True, cache=True)
 def write_integers(values: Any, out: Any, starts: Any, ends: Any, status: Any) -> None:
     """Writes the texts one after the other. ``out`` has INTEGER_WIDTH bytes for each row."""
@@ -220,11 +200,7 @@ def write_integers(values: Any, out: Any, starts: Any, ends: Any, status: Any) -
     for i in range(values.size):
         starts[i] = at
         if status[i] == VALID:
-            value = uint64(values[i])
-            if values[i] < 0:
-                out[at] = 45
-                at += 1
-                value = uint64(0) - value
+            value, at = _magnitude(out, at, values[i])
             at = put(out, at, value, digits_of(value))
         ends[i] = at
 
@@ -237,11 +213,7 @@ def write_decimals(values: Any, scale: int, out: Any, starts: Any, ends: Any, st
     for i in range(values.size):
         starts[i] = at
         if status[i] == VALID:
-            value = uint64(values[i])
-            if values[i] < 0:
-                out[at] = 45
-                at += 1
-                value = uint64(0) - value
+            value, at = _magnitude(out, at, values[i])
             n = max(digits_of(value), scale + 1)
             put(out, at, value, n)
             at += n

@@ -19,7 +19,15 @@ from cql.executor.kernels.lib.calendar import (
     month_of,
     year_of,
 )
-from cql.executor.kernels.texts.numbers import NUMBERS, SPANS, digits_of, is_digit, put, trimmed
+from cql.executor.kernels.texts.numbers import (
+    NUMBERS,
+    SPANS,
+    digits_of,
+    is_digit,
+    put,
+    sign,
+    trimmed,
+)
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 from cql.executor.kernels.texts.status import FAILED, ODD, VALID
 
@@ -48,9 +56,7 @@ def _number(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
 def _scan_date(data: Any, at: int, end: int) -> tuple[bool, int, int]:
     """(whether a date lies at ``at``, its days since the epoch, the place behind it). Only a date
     with a day has something behind it."""
-    negative = at < end and data[at] == 45
-    if at < end and (negative or data[at] == 43):
-        at += 1
+    negative, at = sign(data, at, end)
     month = day = 1
     year, behind = _number(data, at, end, 7)
     good = behind - at >= 4
@@ -96,10 +102,10 @@ def _scan_zone(data: Any, at: int, end: int) -> tuple[bool, int]:
             at += 3
             if at == end:
                 return True, 0
-    if at >= end or (data[at] != 43 and data[at] != 45):
+    west, first = sign(data, at, end)
+    if first == at:
         return False, 0
-    west = data[at] == 45
-    at += 1
+    at = first
     hours, behind = _number(data, at, end, 2)
     if behind == at + 2 and end - at == 3 and is_digit(data[at + 2]):  # +530
         hours, behind = _number(data, at, end, 1)
