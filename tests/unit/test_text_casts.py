@@ -32,7 +32,7 @@ from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.texts import evaluate as blocks
 from cql.executor.texts.column import FAILED, NULL, ODD, VALID, Column, Texts, texts_from
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
-from cql.planner.nodes.expr import Call, Cast, Expr, Literal
+from cql.planner.nodes.expr import Call, Cast, Expr, Literal, children
 from cql.planner.nodes.expr import Column as ColumnOf
 
 DECIMALS = (decimal(1, 0), decimal(10, 2), decimal(18, 0), decimal(18, 18), decimal(38, 20))
@@ -167,8 +167,10 @@ def values_of(kind: DataType, rng: random.Random, count: int) -> list[Any]:
         form = "<f" if kind.kind is Kind.FLOAT else "<d"
         size = struct.calcsize(form)
         made += [struct.unpack(form, rng.randbytes(size))[0] for _ in range(count)]
-        with np.errstate(over="ignore"):
-            return np.array(made).astype(dtype).tolist()
+        with np.errstate(all="ignore"):
+            array = np.array(made).astype(dtype)
+            beside = [np.nextafter(array, dtype.type(end)) for end in (np.inf, -np.inf)]
+        return np.concatenate([array, *beside]).tolist()
     info = np.iinfo(dtype)
     made = list(INTEGERS)
     if kind.is_timestamp:
@@ -377,13 +379,14 @@ def common(rng: random.Random) -> list[tuple[Expr, list[Any]]]:
     """Expressions with values in the forms that most data has."""
     numbers = [rng.randrange(-(2**63), 2**63) >> rng.randrange(64) for _ in range(500)]
     small = [n % 10**8 - 5 * 10**7 for n in numbers]
-    reals = common_reals(rng, 500)
+    reals = [*common_reals(rng, 500), *(rng.uniform(-1, 1) * 10.0**k for k in range(-90, 90))]
+    floats = np.array(common_reals(rng, 500), np.float32).tolist()
     days = [f"{rng.randrange(1, 9999):04}-{rng.randrange(1, 13):02}-{d:02}" for d in range(1, 29)]
     clocks = [f"{rng.randrange(24):02}:{m:02}:{rng.randrange(60):02}" for m in range(60)]
     times = [f"{rng.choice(days)}{s}{c}" for c in clocks for s in " T"]
     times += [f"{t}{end}" for t in times for end in (".5", ".123456", "Z", "+05:30", "x")]
     bad = ["", "x", "12x", "--1", "1.2.3"]
-    made: list[tuple[Expr, list[Any]]] = [
+    return [
         *((cast(STRING, to), list(map(str, numbers)) + bad) for to in (TINYINT, INT, BIGINT)),
         *(
             (cast(STRING, to), list(map(str, reals)) + bad)
@@ -398,6 +401,8 @@ def common(rng: random.Random) -> list[tuple[Expr, list[Any]]]:
         (cast(BOOLEAN, STRING), [True, False]),
         (cast(TINYINT, STRING), [0, -128]),
         (cast(BIGINT, STRING), numbers),
+        (cast(FLOAT, STRING), floats),
+        (cast(DOUBLE, STRING), reals),
         (cast(decimal(18, 4), STRING), small),
         (cast(DATE, STRING), small),
         (cast(TIMESTAMP, STRING), numbers),
@@ -407,16 +412,10 @@ def common(rng: random.Random) -> list[tuple[Expr, list[Any]]]:
         (call("date_format", TIMESTAMP, STRING, "yyyy-MM-dd'T'HH:mm:ss.SSS"), numbers),
         (call("in_list", STRING, BOOLEAN, *days, None), days + times),
     ]
-    return made
 
 
 def test_python_computes_no_common_row(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = []
-    for expr, values in common(rng):
-        column, _ = block(
-            values, expr.args[0].type if isinstance(expr, Call) else expr.arg.type, rng
-        )
-        cases.append((expr, column, values))
+    cases = [(e, *block(values, children(e)[0].type, rng)) for e, values in common(rng)]
     seen: list[tuple[Expr, Any]] = []
 
     def recorded(expr: Expr, row: Sequence[Any]) -> Any:
