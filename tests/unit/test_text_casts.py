@@ -3,6 +3,7 @@ row by row the same values and failures as the interpreter's."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Iterable, Sequence
@@ -31,6 +32,7 @@ from cql.base.types import (
 from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.texts import evaluate as blocks
 from cql.executor.texts.column import FAILED, NULL, ODD, VALID, Column, Texts, texts_from
+from cql.planner.interpret.datetime_patterns import date_format
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Cast, Expr, Literal, children
 from cql.planner.nodes.expr import Column as ColumnOf
@@ -305,6 +307,7 @@ def test_values_as_texts(source: DataType, rng: random.Random, count: int) -> No
     check(cast(source, STRING), *block(values, source, rng))
 
 
+ZONES = ["Z", "+01", "-0530", "+05:30", "+5", "+530", "+5:30", "UTC", "+18:59", "+19", "+05:60", ""]
 PATTERNS = [
     "yyyy-MM-dd",
     "yyyy-MM-dd HH:mm:ss",
@@ -332,6 +335,31 @@ PATTERNS += ["ss" * 2, "yyyy" + "-" * 200, "MMM"]
 def test_times_by_pattern(pattern: str, rng: random.Random, count: int) -> None:
     values = values_of(TIMESTAMP, rng, count // 4)
     check(call("date_format", TIMESTAMP, STRING, pattern), *block(values, TIMESTAMP, rng))
+
+
+_READ_PATTERNS = """
+yyyy-MM-dd yyyyMMdd yyyy-MM-dd'T'HH:mm:ss.SSSSSS dd/MMM/yyyy:HH:mm:ssX d.M.y
+H:m:s.S yy/M/d yMMdd d'5'M dd5M dMy MMM dd/MMMM/yyyy yyyy-MM-ddXXX X Xyyyy yyyyX-MM HH'h'mm hh:mm
+a yyyy-yyyy MM/LL uuuu-LL-dd SSSSSSSSS S SSS 'Tag🙂'd ' D Q E Z sZ yyyyyy-MM
+"""
+
+
+@pytest.mark.parametrize("to", [DATE, TIMESTAMP], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [*_READ_PATTERNS.split(), "", "yyyy-MM-dd HH:mm:ss", "d MMM y H"]
+)
+def test_texts_by_pattern(pattern: str, to: DataType, rng: random.Random, count: int) -> None:
+    texts = []
+    for _ in range(count // 4):
+        micros = rng.choice((rng.randrange(-(10**17), 10**18), rng.choice(MICROS[:-2])))
+        with contextlib.suppress(EvaluationError):
+            text = date_format(micros, pattern)
+            if pattern.endswith(("X", "Z")):
+                text = text.removesuffix("Z").removesuffix("+0000") + rng.choice(ZONES)
+            texts.append(text)
+    texts = texts + variants(rng, [*texts, "9999999", "31/Mai/2024"], count // 4)
+    fn = "to_date" if to == DATE else "to_timestamp"
+    check(call(fn, STRING, to, pattern), *block(texts, STRING, rng))
 
 
 @pytest.mark.parametrize("name", ["dayname", "monthname"])
@@ -407,6 +435,8 @@ def common(rng: random.Random) -> list[tuple[Expr, list[Any]]]:
         (cast(DATE, STRING), small),
         (cast(TIMESTAMP, STRING), numbers),
         (cast(TIMESTAMP_NTZ, STRING), numbers),
+        (call("to_timestamp", STRING, TIMESTAMP, "yyyy-MM-dd HH:mm:ss"), times),
+        (call("to_date", STRING, DATE, "yyyy-MM-dd"), days + bad),
         (call("dayname", DATE, STRING), small),
         (call("monthname", DATE, STRING), small),
         (call("date_format", TIMESTAMP, STRING, "yyyy-MM-dd'T'HH:mm:ss.SSS"), numbers),

@@ -1,4 +1,4 @@
-"""Dates and times as texts: what CAST reads and writes, and ``date_format``
+"""Dates and times as texts: what CAST, ``to_timestamp`` and ``date_format`` read and write
 (``planner.interpret.datetime_patterns``). All times are UTC.
 
 All kernels leave rows alone whose status is not VALID. Those that read set the status of a row
@@ -42,7 +42,7 @@ _DAYS = 106_751_990
 # -- texts to values -----------------------------------------------------------------------------
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _number(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
     """(the number of up to ``most`` digits at ``at``, the place behind it)."""
     value, stop = 0, min(end, at + most)
@@ -52,7 +52,7 @@ def _number(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
     return value, at
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _scan_date(data: Any, at: int, end: int) -> tuple[bool, int, int]:
     """(whether a date lies at ``at``, its days since the epoch, the place behind it). Only a date
     with a day has something behind it."""
@@ -91,7 +91,7 @@ def read_dates(data: Any, starts: Any, ends: Any, out: Any, status: Any) -> None
             status[i] = FAILED
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _scan_zone(data: Any, at: int, end: int) -> tuple[bool, int]:
     """(whether the bytes are a zone, its offset in microseconds east of UTC)."""
     if end - at == 1 and data[at] == 90:
@@ -118,7 +118,7 @@ def _scan_zone(data: Any, at: int, end: int) -> tuple[bool, int]:
     return good, -offset if west else offset
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _scan_clock(data: Any, at: int, end: int) -> tuple[bool, int, int]:
     """(whether the bytes are a time of the day, that in microseconds, the offset of its zone)."""
     hour, behind = _number(data, at, end, 2)
@@ -169,10 +169,100 @@ def read_timestamps(data: Any, starts: Any, ends: Any, zoned: bool, out: Any, st
             status[i] = ODD
 
 
+@njit(
+    f"void({BYTES}, {SPANS}, {SPANS}, {SPANS}, {SPANS}, {SPANS}, {BYTES}, {SPANS}, int64[::1],"
+    f" {FLAGS})",
+    nogil=True,
+    cache=True,
+)
+def read_pattern(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    fields: Any,
+    least: Any,
+    most: Any,
+    literals: Any,
+    names: Any,
+    out: Any,
+    status: Any,
+) -> None:
+    """Microseconds since the epoch, of texts by a pattern of ``to_timestamp``. A field is the byte
+    of its letter and the least and the largest number of its digits, or 0 and (``most``) the number
+    of its bytes, which ``literals`` has one after the other. The field L is the name of a month:
+    three letters of ``names``, as a number. The field X is a zone and the last one."""
+    for i in range(starts.size):
+        if status[i] != VALID:
+            continue
+        at, end = starts[i], ends[i]
+        year, month, day = 1970, 1, 1
+        hour = minute = second = part = offset = literal = 0
+        good = True
+        for k in range(fields.size):
+            field = fields[k]
+            if field == 0:
+                good = good and end - at >= most[k]
+                for _ in range(most[k]):
+                    good = good and data[at] == literals[literal]
+                    literal += 1
+                    at += 1
+            elif field == 76:  # L
+                good = good and end - at >= 3
+                if good:
+                    name = int64(data[at]) << 16 | int64(data[at + 1]) << 8 | int64(data[at + 2])
+                    month = 1
+                    while month <= 12 and names[month - 1] != name:
+                        month += 1
+                    at += 3
+            elif field == 88:  # X
+                utc = end - at == 1 and data[at] == 90
+                digits = end - at >= 3 and is_digit(data[at + 1]) and is_digit(data[at + 2])
+                zone, offset = _scan_zone(data, at, end)
+                signed = digits and (data[at] == 43 or data[at] == 45)
+                good = good and zone and (utc or (signed and end - at != 4))
+                at = end
+            else:
+                value, behind = _number(data, at, end, most[k])
+                good = good and behind - at >= least[k]
+                if field == 121:  # y
+                    year = value
+                elif field == 117:  # u: two digits
+                    year = 2000 + value
+                elif field == 77:  # M
+                    month = value
+                elif field == 100:  # d
+                    day = value
+                elif field == 72:  # H
+                    hour = value
+                elif field == 109:  # m
+                    minute = value
+                elif field == 115:  # s
+                    second = value
+                else:  # S
+                    part = value
+                    for _ in range(behind - at, 9):
+                        part *= 10
+                    part //= 1000
+                at = behind
+            if not good:
+                break
+        good = good and at == end and hour <= 23 and minute <= 59 and second <= 59
+        good = good and 1 <= month <= 12 and day >= 1
+        if not good or day > month_length(year, month):
+            status[i] = FAILED
+            continue
+        days = from_civil(year, month, day)
+        if -_DAYS < days < _DAYS:
+            clock = ((hour * 60 + minute) * 60 + second) * _SECOND + part
+            out[i] = days * _DAY + clock - offset
+        else:
+            status[i] = ODD
+
+
 # -- values to texts -----------------------------------------------------------------------------
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _put_year(out: Any, at: int, year: int, width: int) -> int:
     """Writes a year of ``width`` digits or more, with a sign if it is negative, or if it has more
     digits than 4 or more that were requested."""
@@ -183,7 +273,7 @@ def _put_year(out: Any, at: int, year: int, width: int) -> int:
     return put(out, at, size, max(width, digits_of(size)))
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _put_date(out: Any, at: int, days: int) -> int:
     at = _put_year(out, at, year_of(days), 4)
     out[at] = out[at + 3] = 45
