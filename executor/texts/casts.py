@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.base.types import DataType, Kind
 from cql.base.uninterruptible import load_module
 from cql.executor.morsel.morsel import stored_dtype
-from cql.executor.texts.column import FAILED, VALID, Column, Places, Status, Texts
+from cql.executor.texts.column import FAILED, VALID, Column, Places, Status, Texts, texts_from
 from cql.planner.nodes.expr import Cast
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ _READERS: dict[Kind, Callable[[Texts, DataType, Status], Values]] = {
 def written(
     kernel: Callable[..., None], values: Values, width: int, status: Status, *options: Any
 ) -> Texts:
-    """The texts of whole numbers by a kernel, which writes at most ``width`` bytes for each."""
+    """The texts that a kernel writes for int64 values, of at most ``width`` bytes each."""
     n = values.size
     data, starts, ends = np.empty(n * width, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
     whole = np.ascontiguousarray(values, np.int64)
@@ -124,12 +124,10 @@ def written(
     return Texts(data, starts, ends)
 
 
-def chosen(words: Sequence[bytes], numbers: Places) -> Texts:
-    """Word ``numbers[i]`` as text *i*; a number outside of the words has any word."""
-    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    places = np.clip(numbers, 0, len(words) - 1)
-    return Texts(np.frombuffer(b"".join(words), np.uint8), starts[places], ends[places])
+def chosen(words: list[bytes], numbers: Places) -> Texts:
+    """Word ``numbers[i]`` as text *i*."""
+    all_words = texts_from(words)
+    return Texts(all_words.data, all_words.starts[numbers], all_words.ends[numbers])
 
 
 def _integer_text(values: Values, source: DataType, status: Status) -> Texts:

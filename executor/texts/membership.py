@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 def _in_list(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:
     """The value of the first argument is NULL, in the list, unknown beside a NULL, or not there."""
     value, *items = args
-    if not isinstance(value, Column) or not all(isinstance(item, Literal) for item in items):
+    if not isinstance(value, Column) or not isinstance(value.values, Texts):
         return None
-    literals = [item.value for item in items if isinstance(item, Literal)]
+    literals = [item.value if isinstance(item, Literal) else 0 for item in items]
     known = [x.encode() if isinstance(x, str) else x for x in literals]
     members = texts_from([x for x in known if isinstance(x, bytes)])
-    texts = value.values
-    if not isinstance(texts, Texts) or len(members) + known.count(None) < len(known):
+    if len(members) + known.count(None) < len(known):
         return None
-    found = members.data, members.starts, members.ends
+    places = members.data, members.starts, members.ends
     kernels = load_module("cql.executor.kernels.texts.membership")
     slots = np.zeros(1 << (2 * len(members)).bit_length(), np.int64)
-    kernels.build(*found, slots)
+    kernels.build(*places, slots)
+    texts = value.values
     out = np.empty(len(texts), np.uint8)
-    kernels.contained(*found, slots, texts.data, texts.starts, texts.ends, out)
+    kernels.contained(*places, slots, texts.data, texts.starts, texts.ends, out)
     unknown = value.status == NULL
     if None in known:
         unknown |= out == 0

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: Bytes that a text by a pattern may take here.
 _MOST = 128
 _DAYS, _MONTHS = ([name[:3].encode() for name in names] for names in (DAY_NAMES, MONTH_NAMES))
-#: The names of the months as numbers.
-_NUMBERS = np.array([int.from_bytes(name, "big") for name in _MONTHS], np.int64)
+#: The names of the months, their three letters as a number.
+_MONTH_WORDS = np.array([int.from_bytes(name, "big") for name in _MONTHS], np.int64)
 
 
 def _kernels() -> Any:
@@ -66,7 +66,7 @@ def _writer(pattern: str) -> tuple[Places, Places, Bytes, int] | None:
     return _array(letters), _array(widths), np.frombuffer(literals, np.uint8), longest
 
 
-def _read(call: Call, args: Sequence[Argument], status: Status) -> Places | None:
+def _to_timestamp(call: Call, args: Sequence[Argument], status: Status) -> Places | None:
     texts, pattern = args[0], constant(args[1])
     if pattern is None or not isinstance(texts, Column) or not isinstance(texts.values, Texts):
         return None
@@ -75,12 +75,12 @@ def _read(call: Call, args: Sequence[Argument], status: Status) -> Places | None
         return None
     out = np.zeros(status.size, np.int64)
     data, starts, ends = texts.values.data, texts.values.starts, texts.values.ends
-    _kernels().read_pattern(data, starts, ends, *fields, _NUMBERS, out, status)
+    _kernels().read_pattern(data, starts, ends, *fields, _MONTH_WORDS, out, status)
     return out
 
 
 def _to_date(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:
-    micros = _read(call, args, status)
+    micros = _to_timestamp(call, args, status)
     return None if micros is None else (micros // DAY).astype(call.type.storage)
 
 
@@ -158,5 +158,5 @@ BLOCKS = {
     "dayname": _day_name,
     "monthname": _month_name,
     "to_date": _to_date,
-    "to_timestamp": _read,
+    "to_timestamp": _to_timestamp,
 }

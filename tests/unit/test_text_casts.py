@@ -357,7 +357,9 @@ def test_texts_by_pattern(pattern: str, to: DataType, rng: random.Random, count:
             if pattern.endswith(("X", "Z")):
                 text = text.removesuffix("Z").removesuffix("+0000") + rng.choice(ZONES)
             texts.append(text)
-    texts = texts + variants(rng, [*texts, "9999999", "31/Mai/2024"], count // 4)
+    texts = texts + variants(
+        rng, [*texts, "9999999", "31/Mai/2024", "1.2.0002024", "1.2.12345678"], count // 4
+    )
     fn = "to_date" if to == DATE else "to_timestamp"
     check(call(fn, STRING, to, pattern), *block(texts, STRING, rng))
 

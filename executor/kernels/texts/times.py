@@ -53,6 +53,14 @@ def _number(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
 
 
 @njit(nogil=True, error_model="numpy")
+def _micros(fraction: int, digits: int) -> int:
+    """The microseconds of up to 9 digits of a second's fraction, cut down."""
+    for _ in range(digits, 9):
+        fraction *= 10
+    return fraction // 1000
+
+
+@njit(nogil=True, error_model="numpy")
 def _scan_date(data: Any, at: int, end: int) -> tuple[bool, int, int]:
     """(whether a date lies at ``at``, its days since the epoch, the place behind it). Only a date
     with a day has something behind it."""
@@ -135,9 +143,7 @@ def _scan_clock(data: Any, at: int, end: int) -> tuple[bool, int, int]:
         if behind < end and data[behind] == 46:
             at = behind + 1
             part, behind = _number(data, at, end, 9)
-            for _ in range(behind - at, 9):
-                part *= 10
-            part //= 1000
+            part = _micros(part, behind - at)
     offset = 0
     if behind < end:
         at = behind + int64(data[behind] == 32)
@@ -239,10 +245,7 @@ def read_pattern(
                 elif field == 115:  # s
                     second = value
                 else:  # S
-                    part = value
-                    for _ in range(behind - at, 9):
-                        part *= 10
-                    part //= 1000
+                    part = _micros(value, behind - at)
                 at = behind
             if not good:
                 break
@@ -264,8 +267,8 @@ def read_pattern(
 
 @njit(nogil=True, error_model="numpy")
 def _put_year(out: Any, at: int, year: int, width: int) -> int:
-    """Writes a year of ``width`` digits or more, with a sign if it is negative, or if it has more
-    digits than 4 or more that were requested."""
+    """Writes a year with at least ``width`` digits. It has a sign if it is negative, or above 9999
+    where ``width`` is 4 or more."""
     if year < 0 or (year > 9999 and width >= 4):
         out[at] = 45 if year < 0 else 43
         at += 1
@@ -334,7 +337,7 @@ def write_pattern(
 ) -> None:
     """Writes the fields of a pattern of ``date_format``: the byte of its letter and its width, or
     0 and the number of its bytes, which ``literals`` has one after the other. ``out`` has for each
-    row the literals' bytes, YEAR_WIDTH for a year and else the width for a letter."""
+    row the literals' bytes, YEAR_WIDTH for a year, and 2 or the width for another letter."""
     at = 0
     for i in range(micros.size):
         starts[i] = at
