@@ -119,6 +119,7 @@ def read_reals(data: Any, starts: Any, ends: Any, out: Any, status: Any) -> None
 
 _K_LEAST, _K_MOST = -324, 292
 _LOW63 = (1 << 63) - 1
+_WORDS = np.frombuffer(b"NaNInfinity", np.uint8)
 
 
 def _power_of_ten(k: int) -> tuple[int, int]:
@@ -218,7 +219,7 @@ def _put_real(out: Any, at: int, d: int, k: int) -> int:
 @njit(f"void({NUMBERS}, boolean, {FLAGS}, {PLACES}, {PLACES}, {FLAGS})", nogil=True, cache=True)
 def write_reals(bits: Any, narrow: bool, out: Any, starts: Any, ends: Any, status: Any) -> None:
     """The texts of doubles, or (``narrow``) floats, of which ``bits`` has the bits. ``out`` has
-    REAL_WIDTH bytes for each row. Infinities, NaN and the smallest subnormals are ODD."""
+    REAL_WIDTH bytes for each row. The smallest subnormals are ODD."""
     size = 23 if narrow else 52
     least = -149 if narrow else -1074
     most = 255 if narrow else 2047
@@ -229,22 +230,27 @@ def write_reals(bits: Any, narrow: bool, out: Any, starts: Any, ends: Any, statu
         if status[i] == VALID:
             mantissa = bits[i] & (hidden - 1)
             exponent = (bits[i] >> size) & most
-            zero = mantissa == 0 and exponent == 0
-            if exponent == most or (exponent == 0 and 0 < mantissa < 100):
+            if exponent == 0 and 0 < mantissa < 100:
                 status[i] = ODD
-            else:
-                if bits[i] < 0:
-                    out[at] = 45
+                ends[i] = at
+                continue
+            nan = exponent == most and mantissa != 0
+            if bits[i] < 0 and not nan:
+                out[at] = 45
+                at += 1
+            if exponent == most:
+                for k in range(0 if nan else 3, 3 if nan else _WORDS.size):
+                    out[at] = _WORDS[k]
                     at += 1
-                if zero:
-                    out[at] = out[at + 2] = 48
-                    out[at + 1] = 46
-                    at += 3
-                else:
-                    irregular = mantissa == 0 and exponent > 1
-                    if exponent > 0:
-                        mantissa |= hidden
-                        exponent -= 1
-                    d, k = _shortest(mantissa, exponent + least, irregular)
-                    at = _put_real(out, at, d, k)
+            elif exponent == 0 and mantissa == 0:
+                out[at] = out[at + 2] = 48
+                out[at + 1] = 46
+                at += 3
+            else:
+                irregular = mantissa == 0 and exponent > 1
+                if exponent > 0:
+                    mantissa |= hidden
+                    exponent -= 1
+                d, k = _shortest(mantissa, exponent + least, irregular)
+                at = _put_real(out, at, d, k)
         ends[i] = at
