@@ -16,11 +16,14 @@ import numpy.typing as npt
 from cql.executor.texts import (
     build,
     case,
+    casts,
     hexadecimal,
     measure,
+    membership,
     regular_expressions,
     search,
     slices,
+    times,
 )
 from cql.executor.texts.column import Column, Status, Texts
 from cql.planner.nodes.expr import Literal
@@ -29,8 +32,6 @@ Argument: TypeAlias = Column | Literal
 Values: TypeAlias = Texts | npt.NDArray[Any]
 BlockFunction: TypeAlias = Callable[[Any, Sequence[Argument], Status], Values | None]
 
-#: Functions that take more than some ten nanoseconds for a character.
-SLOW = frozenset(regular_expressions.BLOCKS)
 BLOCKS: dict[str, BlockFunction] = {
     **search.BLOCKS,
     **regular_expressions.BLOCKS,
@@ -39,4 +40,9 @@ BLOCKS: dict[str, BlockFunction] = {
     **build.BLOCKS,
     **measure.BLOCKS,
     **hexadecimal.BLOCKS,
+    **casts.BLOCKS,
+    **times.BLOCKS,
+    **membership.BLOCKS,
 }
+#: Functions that take more than some ten nanoseconds for a character.
+SLOW = frozenset(regular_expressions.BLOCKS)
