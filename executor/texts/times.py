@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
+from cql.executor.texts.arguments import constant
 from cql.executor.texts.casts import chosen, written
 from cql.executor.texts.column import Bytes, Column, Places, Status, Texts
-from cql.executor.texts.search import constant
 from cql.planner.interpret.datetime_patterns import (
     DAY_NAMES,
     MONTH_NAMES,

@@ -19,7 +19,7 @@ QUERIES = (
     "SELECT ts, upper(k) AS a, length(k) AS n FROM s WHERE k LIKE '%u9%' AND v <> 3",
     "SELECT split_part(k, ' ', 2) AS p, count(*) AS n, max(length(k)) AS m"
     " FROM s [RANGE 1000 SLIDE 500] GROUP BY split_part(k, ' ', 2)",
-    "SELECT ts, CASE WHEN v > 5 THEN CAST(n AS INT) ELSE 0 END AS i FROM s",
+    "SELECT ts, CASE WHEN n RLIKE '^[0-9]+$' THEN CAST(n AS INT) ELSE v END AS i FROM s",
     "SELECT CAST(n AS INT) AS i, k FROM s WHERE n RLIKE '^[0-9]+$'",
     "SELECT regexp_extract(k, 'user=(u[0-9]+)', 1) AS u, concat(k, '-', v) AS c, TRY_CAST(n AS INT)"
     " AS i FROM s",
