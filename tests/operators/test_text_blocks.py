@@ -82,8 +82,9 @@ def by_code() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execution, "in_blocks", lambda roots: BlockColumns(tuple(roots), {}))
         return {
-            distinct: _answers(_table(distinct, encoded=False), "depth_first", fuse=True)
+            (distinct, fuse): _answers(_table(distinct, encoded=False), "depth_first", fuse=fuse)
             for distinct in (60, ROWS)
+            for fuse in (True, False)
         }
 
 
@@ -96,7 +97,7 @@ def test_blocks_give_what_codes_give(
     by_code: Any, distinct: int, encoded: bool, runtime: str, fuse: bool
 ) -> None:
     answers = _answers(_table(distinct, encoded=encoded), runtime, fuse=fuse)
-    for wanted, found in zip(by_code[distinct], answers, strict=True):
+    for wanted, found in zip(by_code[distinct, fuse], answers, strict=True):
         assert found == wanted
 
 
