@@ -30,7 +30,7 @@ from cql.executor.texts.column import (
     to_arrow,
 )
 from cql.executor.texts.evaluate import evaluate_block
-from cql.executor.texts.functions import SLOW
+from cql.executor.texts.functions.table import SLOW
 from cql.executor.texts.in_blocks import unwrapped
 from cql.planner.nodes.expr import Call, Expr, columns_of, rebuild, walk
 from cql.planner.nodes.expr import Column as ColumnOf

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cql.executor.codegen.expressions.text import is_text_node, table_of
-from cql.executor.texts.functions import BLOCKS
+from cql.executor.texts.functions.table import BLOCKS
 from cql.executor.texts.in_blocks import in_blocks, unwrapped
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, children, walk
 from cql.planner.nodes.logical import AggregateCall, SortKey

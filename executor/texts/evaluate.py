@@ -15,7 +15,7 @@ from cql.base.call_timeout import TimeLimitError
 from cql.base.types import DataType, Kind
 from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.texts.column import FAILED, NULL, ODD, VALID, Column, Status, Texts
-from cql.executor.texts.functions import BLOCKS, Argument
+from cql.executor.texts.functions.table import BLOCKS, Argument
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Cast, Expr, Literal, Value, children, rebuild
 from cql.planner.nodes.expr import Column as ColumnOf

@@ -17,7 +17,7 @@ from cql.base.types import BOOLEAN
 from cql.executor.codegen.expressions.emit import failure_of
 from cql.executor.codegen.expressions.text import is_text_node
 from cql.executor.strings.encoding import analyse
-from cql.executor.texts.functions import BLOCKS
+from cql.executor.texts.functions.table import BLOCKS
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import AggregateCall

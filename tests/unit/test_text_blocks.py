@@ -12,7 +12,10 @@ import pyarrow as pa
 import pytest
 
 from cql.base.types import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
-from cql.executor.texts import (
+from cql.executor.texts import evaluate as blocks
+from cql.executor.texts.column import FAILED, NULL, VALID, Column, Texts, texts_of
+from cql.executor.texts.evaluate import evaluate_block
+from cql.executor.texts.functions import (
     build,
     case,
     hexadecimal,
@@ -21,10 +24,7 @@ from cql.executor.texts import (
     search,
     slices,
 )
-from cql.executor.texts import evaluate as blocks
-from cql.executor.texts.column import FAILED, NULL, VALID, Column, Texts, texts_of
-from cql.executor.texts.evaluate import evaluate_block
-from cql.executor.texts.functions import BLOCKS
+from cql.executor.texts.functions.table import BLOCKS
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.interpret.text import MAX_REPEAT
 from cql.planner.nodes.expr import Call, Expr, Literal, Value

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import constant, numbers_in, texts_in
 from cql.executor.texts.column import Places, Status, Texts
+from cql.executor.texts.functions.arguments import constant, numbers_in, texts_in
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument, BlockFunction
+    from cql.executor.texts.functions.table import Argument, BlockFunction
 
 #: More characters than a text has.
 _ALL = 1 << 40

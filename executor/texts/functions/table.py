@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from cql.executor.texts import (
+from cql.executor.texts.column import Column, Status, Texts
+from cql.executor.texts.functions import (
     build,
     case,
     casts,
@@ -25,7 +26,6 @@ from cql.executor.texts import (
     slices,
     times,
 )
-from cql.executor.texts.column import Column, Status, Texts
 from cql.planner.nodes.expr import Literal
 
 Argument: TypeAlias = Column | Literal

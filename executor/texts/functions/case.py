@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import constant, texts_in
 from cql.executor.texts.column import ROOM, Status, Texts
-from cql.executor.texts.search import matches
+from cql.executor.texts.functions.arguments import constant, texts_in
+from cql.executor.texts.functions.search import matches
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 Codes = npt.NDArray[np.int32]
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import constant
-from cql.executor.texts.casts import chosen, written
 from cql.executor.texts.column import Bytes, Column, Places, Status, Texts
+from cql.executor.texts.functions.arguments import constant
+from cql.executor.texts.functions.casts import chosen, written
 from cql.planner.interpret.datetime_patterns import (
     DAY_NAMES,
     MONTH_NAMES,
@@ -25,7 +25,7 @@ from cql.planner.interpret.time import DAY
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 #: Bytes that a text by a pattern may take here.
 _MOST = 128

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from cql.base.types import Kind
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import numbers_in, texts_in
 from cql.executor.texts.column import Status
+from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 Numbers = npt.NDArray[np.int32]
 

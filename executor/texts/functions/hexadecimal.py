@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import numbers_in, texts_in
 from cql.executor.texts.column import ODD, VALID, Status, Texts, empty_texts
+from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.interpret.text import MAX_REPEAT
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 
 def _kernels() -> Any:

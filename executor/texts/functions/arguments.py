@@ -10,7 +10,7 @@ from cql.executor.texts.column import Column, Places, Texts
 from cql.planner.nodes.expr import Literal
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 
 def constant(arg: Argument) -> str | None:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.executor.texts.arguments import constant
 from cql.executor.texts.column import Column, Status, Texts, texts_of, to_arrow
+from cql.executor.texts.functions.arguments import constant
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import MAX_REPEAT, extraction, replacement_of
 from cql.planner.nodes.expr import Call, Literal
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 
 def _texts(arg: Argument, status: Status) -> pa.Array | None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import constant, numbers_in, texts_in
 from cql.executor.texts.column import (
     NULL,
     ODD,
@@ -24,11 +23,12 @@ from cql.executor.texts.column import (
     Texts,
     empty_texts,
 )
+from cql.executor.texts.functions.arguments import constant, numbers_in, texts_in
 from cql.planner.interpret.text import MAX_REPEAT
 from cql.planner.nodes.expr import Call, Literal
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument, BlockFunction
+    from cql.executor.texts.functions.table import Argument, BlockFunction
 
 
 #: For this number of characters and more, ``translate`` looks up each byte.

@@ -13,7 +13,7 @@ from cql.executor.texts.column import NULL, VALID, Column, Status, Texts, texts_
 from cql.planner.nodes.expr import Call, Literal
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 
 def _in_list(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:

@@ -15,7 +15,7 @@ from cql.executor.texts.column import FAILED, VALID, Column, Places, Status, Tex
 from cql.planner.nodes.expr import Cast
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 Values: TypeAlias = npt.NDArray[Any]
 

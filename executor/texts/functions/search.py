@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.arguments import constant, texts_in
 from cql.executor.texts.column import Bytes, Column, Places, Status
+from cql.executor.texts.functions.arguments import constant, texts_in
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import like_segments
 from cql.planner.nodes.expr import Call
 
 if TYPE_CHECKING:
-    from cql.executor.texts.functions import Argument
+    from cql.executor.texts.functions.table import Argument
 
 Flags = npt.NDArray[np.uint8]
 
