@@ -281,7 +281,7 @@ class Feed:
         if values is None:
             return None
         place = values.place
-        if place < len(data) and not self._is_carried(place):
+        if place < len(self.source.schema) and not self._is_carried(place):
             column, mask = data[place], masks[place]
         else:
             array = block.batch.column(place)

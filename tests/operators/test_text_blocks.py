@@ -109,3 +109,14 @@ def test_sources_compute_all_of_these() -> None:
         for text in (*QUERIES[:5], *FAILING):
             (root,) = execution.in_blocks([session.sql(text)._plan.root]).roots
             assert any(isinstance(n, ProjectExec) and n.in_blocks for n in walk(root)), text
+
+
+def test_values_with_watermarks_of_their_own() -> None:
+    """A column that only PUNCTUATE BY reads stands behind those of the query in a block."""
+    with cql.connect(spark=False) as session:
+        session.register_table("rows", _table(60, encoded=False))
+        session.sql("CREATE STREAM s FROM TABLE rows ORDERED BY ts PUNCTUATE BY v")
+        found = session.sql("SELECT ts, upper(k) AS a FROM s").to_arrow()
+    assert found.column("a").to_pylist() == [
+        None if k is None else k.upper() for k in _table(60, encoded=False)["k"].to_pylist()
+    ]
