@@ -19,7 +19,17 @@ from cql.executor.codegen.expressions.text import is_text_node
 from cql.executor.strings.encoding import analyse
 from cql.executor.texts.functions.table import BLOCKS
 from cql.planner.functions.folding import can_fail
-from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.expr import (
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    children,
+    columns_of,
+    rebuild,
+    walk,
+)
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -155,7 +165,10 @@ class _Texts:
         return ProjectExec(self.source, (*self.columns(), *self.found), names, in_blocks=True)
 
     def of(self, expr: Expr) -> Expr:
-        """``expr`` with columns in place of what the source computes."""
+        """``expr`` with columns in place of what the source computes. What has an inner part that
+        can fail stays: Python computes it again, to say why it failed."""
+        if is_text_node(expr) and any(map(can_fail, children(expr))):
+            return expr
         if is_text_node(expr) and _is_in_blocks(expr):
             texts = {c for c in columns_of(expr) if self.source.schema[c].type.is_text}
             if not texts or not texts <= self.coded:

@@ -8,6 +8,7 @@ from cql.base.types import BOOLEAN, DataType, Kind
 from cql.errors import unreachable
 from cql.planner.functions.coercion import cast_can_fail
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
+from cql.planner.interpret.text import extraction
 from cql.planner.nodes.expr import (
     Call,
     Case,
@@ -109,6 +110,8 @@ def _call_fails(call: Call) -> bool:
             return _division_fails(call)
         case "date_trunc" | "trunc":
             return False
+        case "regexp_extract":
+            return not _has_group(*call.args[1:])
     constant = _PATTERNED.get(call.fn)
     if constant is None:
         return True
@@ -117,6 +120,18 @@ def _call_fails(call: Call) -> bool:
     if call.fn == "split_part":
         return not (isinstance(argument, Literal) and argument.value != 0)
     return not isinstance(argument, Literal)
+
+
+def _has_group(pattern: Expr, group: Expr) -> bool:
+    """Whether a constant pattern, which is valid, has a constant group."""
+    match pattern, group:
+        case Literal(value=str(text)), Literal(value=int(number)):
+            try:
+                extraction(text, number)
+            except EvaluationError:
+                return False
+            return True
+    return False
 
 
 def _digits_needed(call: Call) -> int:

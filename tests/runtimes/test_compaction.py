@@ -214,7 +214,8 @@ def test_texts_die_with_their_windows(
         assert_same(expected, session.sql(QUERIES[query]).to_arrow(), plan)
         assert len(compactions) >= 5, (fuse, rows, runtime)
         assert max(before for before, _ in compactions) < 400_000
-        assert max(after for _, after in compactions) < 60_000
+        # a source encodes the texts that it computes for all rows of a block, filtered or not
+        assert max(after for _, after in compactions) < 90_000
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed
 @pytest.mark.parametrize(
     ("query", "event", "least"),
     [
-        ("growing keys", worker.NEEDS, 10),
+        ("growing keys", worker.NEEDS, 3),
         ("bad rows", worker.FAILED, 50),
         ("relation", worker.PYTHON, 20),
     ],
