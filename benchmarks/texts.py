@@ -49,9 +49,9 @@ WORK: Mapping[str, Work] = {
         "k RLIKE 'u[0-9]*7&'", "regexp_matches(k, 'u[0-9]*7&')", rate=3e6, goal=0.5, where=True
     ),
 }
-#: The path of each request, counted by windows.
-PATHS = "SELECT count(*) AS n, split_part(k, ' ', 2) AS p FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE]"
-PATHS += " GROUP BY split_part(k, ' ', 2)"
+#: The requests of each first folder, counted by windows.
+PATHS = "SELECT count(*) AS n, split_part(k, '/', 2) AS p FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE]"
+PATHS += " GROUP BY split_part(k, '/', 2)"
 
 
 @cache
