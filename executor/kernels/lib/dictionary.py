@@ -13,7 +13,7 @@ import numpy as np
 from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import as_u8, load_word
+from cql.executor.kernels.lib.memory import as_u8, load_word, same_bytes
 
 #: Places of a cache of recent short texts: most columns hold few distinct texts.
 _RECENT = 256
@@ -45,22 +45,6 @@ def text_hash(data: int, size: int, start: int, end: int) -> int:
         i += 8
     h = (h ^ _few(data, size, i, end - i)) * uint64(0x94D049BB133111EB)
     return int64((h ^ (h >> uint64(32))) >> uint64(1))
-
-
-@njit(inline="always")
-def _same(a: int, b: int, n: int) -> bool:
-    """Whether the ``n`` bytes at two addresses are equal."""
-    k = 0
-    while k + 8 <= n:
-        if load_word(a + k) != load_word(b + k):
-            return False
-        k += 8
-    left, right = as_u8(a, n), as_u8(b, n)
-    while k < n:
-        if left[k] != right[k]:
-            return False
-        k += 1
-    return True
 
 
 def _signature(offset: str) -> str:
@@ -123,7 +107,11 @@ def encode(
                 codes[i] = used - 1
                 break
             length = starts[c + 1] - starts[c]
-            if hashes[c] == h and length == b - a and _same(begin + a, kept + starts[c], length):
+            if (
+                hashes[c] == h
+                and length == b - a
+                and same_bytes(begin + a, kept + starts[c], length)
+            ):
                 codes[i] = c
                 break
             p = (p + 1) & mask

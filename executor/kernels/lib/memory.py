@@ -161,3 +161,19 @@ def copy_bytes(source: int, target: int, n: int) -> None:
     d = as_u8(target + done, n - done)
     for i in range(n - done):
         d[i] = c[i]
+
+
+@njit(inline="always")
+def same_bytes(a: int, b: int, n: int) -> bool:
+    """Whether the ``n`` bytes at two addresses are equal."""
+    k = 0
+    while k + 8 <= n:
+        if load_word(a + k) != load_word(b + k):
+            return False
+        k += 8
+    left, right = as_u8(a, n), as_u8(b, n)
+    while k < n:
+        if left[k] != right[k]:
+            return False
+        k += 1
+    return True

@@ -9,7 +9,7 @@ from numba import int64, types, uint32
 from numba.extending import intrinsic
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import as_u8, load_word
+from cql.executor.kernels.lib.memory import as_u8
 
 #: Bytes that one instruction compares or copies.
 WIDE = 32
@@ -185,19 +185,3 @@ def copy(source: int, source_end: int, target: int, target_end: int, n: int) -> 
     while k < n:
         b[k] = a[k]
         k += 1
-
-
-@njit(inline="always")
-def same(a: int, b: int, n: int) -> bool:
-    """Whether the ``n`` bytes at two addresses are equal."""
-    k = 0
-    while k + 8 <= n:
-        if load_word(a + k) != load_word(b + k):
-            return False
-        k += 8
-    left, right = as_u8(a, n), as_u8(b, n)
-    while k < n:
-        if left[k] != right[k]:
-            return False
-        k += 1
-    return True

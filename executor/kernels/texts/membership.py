@@ -6,7 +6,7 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.dictionary import text_hash
-from cql.executor.kernels.texts.block import same
+from cql.executor.kernels.lib.memory import same_bytes
 from cql.executor.kernels.texts.numbers import SPANS
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 
@@ -23,7 +23,7 @@ def _place(
     while slots[place] != 0:
         k = slots[place] - 1
         size = set_ends[k] - set_starts[k]
-        if size == end - start and same(begin + set_starts[k], here + start, size):
+        if size == end - start and same_bytes(begin + set_starts[k], here + start, size):
             break
         place = (place + 1) & mask
     return place

@@ -12,12 +12,11 @@ from typing import Any
 from numba import int64
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import as_u8
+from cql.executor.kernels.lib.memory import as_u8, same_bytes
 from cql.executor.kernels.texts.block import (
     WIDE,
     equal_pairs,
     lowest,
-    same,
     without_lowest,
 )
 
@@ -44,12 +43,12 @@ def find(begin: int, size: int, start: int, end: int, part: int, m: int) -> int:
                 found = at + lowest(mask)
                 if found > end - m:
                     return -1
-                if same(begin + found, part, m):
+                if same_bytes(begin + found, part, m):
                     return found
                 mask = without_lowest(mask)
             at += WIDE
         else:
-            if same(begin + at, part, m):
+            if same_bytes(begin + at, part, m):
                 return at
             at += 1
     return -1
@@ -81,14 +80,14 @@ def contains(data: Any, starts: Any, ends: Any, part: Any, out: Any) -> None:
 def starts_with(data: Any, starts: Any, ends: Any, part: Any, out: Any) -> None:
     begin, needle, m = data.ctypes.data, part.ctypes.data, part.size
     for i in range(starts.size):
-        out[i] = ends[i] - starts[i] >= m and same(begin + starts[i], needle, m)
+        out[i] = ends[i] - starts[i] >= m and same_bytes(begin + starts[i], needle, m)
 
 
 @njit(f"void({BYTES}, {PLACES}, {PLACES}, {BYTES}, {FLAGS})", nogil=True, cache=True)
 def ends_with(data: Any, starts: Any, ends: Any, part: Any, out: Any) -> None:
     begin, needle, m = data.ctypes.data, part.ctypes.data, part.size
     for i in range(starts.size):
-        out[i] = ends[i] - starts[i] >= m and same(begin + ends[i] - m, needle, m)
+        out[i] = ends[i] - starts[i] >= m and same_bytes(begin + ends[i] - m, needle, m)
 
 
 @njit(
@@ -116,7 +115,7 @@ def has_part(
             out[i] = find(begin, data.size, start, end, part, m) >= 0
         else:
             at = start if where == 0 else end - m
-            out[i] = end - start >= m and same(begin + at, part, m)
+            out[i] = end - start >= m and same_bytes(begin + at, part, m)
 
 
 @njit(inline="always")
