@@ -153,5 +153,5 @@ def stored(made: Column, dictionary: Dictionary, depth: int = 0) -> Values:
     """The values of a computed column in storage form; new texts get the given ``depth``."""
     if not isinstance(made.values, Texts):
         return made.values
-    array = to_arrow(made.values, made.status, pa.large_binary())
+    array = to_arrow(made.values, made.status, pa.binary())
     return dictionary.encode_results(array, depth)

@@ -109,14 +109,13 @@ class ComputedColumns:
     def _made(self, k: int, one: _Given) -> Computed:
         """Column ``k`` as morsels take it."""
         if isinstance(one.column.values, Texts) and k in self._encoded:
-            texts = to_arrow(one.column.values, one.column.status, pa.large_binary())
+            texts = to_arrow(one.column.values, one.column.status, pa.binary())
             return Computed(_mask(one.column, one.rows), texts, one.rows)
         column = one.spread()
         if not isinstance(column.values, Texts):
             return Computed(_mask(column, None), column.values)
         kind = self.schema[k].type.to_arrow()
-        large = pa.large_string() if kind == pa.string() else pa.large_binary()
-        array = to_arrow(column.values, column.status, large).cast(kind)
+        array = to_arrow(column.values, column.status, kind).cast(kind)
         return Computed(_mask(column, None), array)
 
     def _column(self, c: int, array: pa.Array) -> _Given:

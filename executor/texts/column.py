@@ -15,8 +15,8 @@ from cql.executor.kernels.texts.status import NULL as NULL
 from cql.executor.kernels.texts.status import ODD as ODD
 from cql.executor.kernels.texts.status import VALID as VALID
 
-#: Bytes behind new texts: kernels copy 32 bytes at once.
-ROOM = 32
+#: Bytes behind new texts: kernels copy 128 bytes at once.
+ROOM = 128
 
 Status: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ def empty_texts(sizes: Places, status: Status) -> tuple[Texts, Places]:
 
 def repaired(texts: Texts) -> Texts:
     """The texts with U+FFFD in place of what is not UTF-8, as Python decodes them."""
-    kernels = load_module("cql.executor.kernels.texts.utf8")
+    kernels = load_module("cql.executor.kernels.texts.validity")
     if texts.is_dense and kernels.is_valid(texts.data, texts.starts, texts.ends):
         return texts
     invalid = np.zeros(len(texts), np.uint8)
@@ -109,25 +109,28 @@ def repaired(texts: Texts) -> Texts:
 
 
 def to_arrow(texts: Texts, status: Status, kind: pa.DataType) -> pa.Array:
-    """An array of ``kind`` (large string or large binary), NULL where the status is not VALID."""
-    data, offsets = packed(texts)
+    """An array of ``kind`` (string or binary; of the large one for 2 GB and more), NULL where the
+    status is not VALID."""
+    data, offsets = _packed(texts)
+    if offsets.dtype != np.int32:
+        kind = pa.large_string() if kind == pa.string() else pa.large_binary()
     valid = status == VALID
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(texts), buffers)
 
 
-def packed(texts: Texts) -> tuple[Bytes, Places]:
-    """The bytes of the texts one after the other, and n + 1 offsets. Shares the bytes if they lie
-    so already."""
+def _packed(texts: Texts) -> tuple[Bytes, npt.NDArray[Any]]:
+    """The bytes of the texts one after the other, and n + 1 offsets: int32 for less than 2 GB, else
+    int64. Shares the bytes if they lie so already."""
     starts, ends = texts.starts, texts.ends
-    if not starts.size:
-        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    if texts.is_dense:
-        return texts.data, np.append(starts, ends[-1])
-    offsets = np.zeros(starts.size + 1, np.int64)
-    np.cumsum(ends - starts, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
+    n, dense = starts.size, texts.is_dense
+    size = int(ends[-1]) if dense else int((ends - starts).sum())
+    offsets = np.empty(n + 1, np.int32 if size < 1 << 31 else np.int64)
+    if dense:
+        offsets[:-1], offsets[-1] = starts, size
+        return texts.data, offsets
+    data = np.empty(size + ROOM, np.uint8)
     kernels = load_module("cql.executor.kernels.texts.build")
     kernels.gather(texts.data, starts, ends, offsets, data)
     return data, offsets

@@ -179,7 +179,7 @@ def _open_parts(
             position=levels.source.pos,
             hint="SET tasks_by = 'time' names the row; ON BAD ROW KEEP leaves such rows out",
         )
-    batch = batch.filter(pa.array(batch.column(count).to_numpy() != kernel.NOWHERE))
+    batch = _only(batch, batch.column(count).to_numpy() != kernel.NOWHERE)
     made = batch.column(count).to_numpy()
     times, closed, least, most = (np.empty(len(made), np.int64) for _ in range(4))
     kernel.windows_of(made, window, times, closed, least, most)
@@ -191,7 +191,12 @@ def _open_parts(
     parts = pa.RecordBatch.from_arrays(
         [*arrays, pa.array(least), pa.array(most)], names=[*names, stored.BEFORE, _LEAST, _MOST]
     )
-    return parts.filter(pa.array(least <= most)), late
+    return _only(parts, least <= most), late
+
+
+def _only(batch: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """The chosen rows; the batch itself if they are all."""
+    return batch if chosen.all() else batch.filter(pa.array(chosen))
 
 
 def _time_array(times: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array[Any]:
@@ -213,7 +218,7 @@ def _pieces(
     for place in range(int(begin.min()), int(end.max()) + 1):
         found = (begin <= place) & (place <= end)
         if found.any():
-            piece = rows if found.all() else rows.filter(pa.array(found))
+            piece = _only(rows, found)
             sent = stream_of([piece], COMPRESSION)
             effort.gives(piece.num_rows, len(sent))
             yield place, (ROWS, name, number, sent)

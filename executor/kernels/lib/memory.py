@@ -76,6 +76,17 @@ def load_word(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic
+def store_word(typingctx: Any, address: Any, value: Any) -> Any:
+    """Writes a uint64 into the 8 bytes at an address, aligned or not."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], _I64.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), codegen
+
+
+@intrinsic
 def bits_of_f64(typingctx: Any, value: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], _I64)

@@ -13,20 +13,25 @@ from cql.executor.kernels.lib.memory import as_u8
 
 #: Bytes that one instruction compares or copies.
 WIDE = 32
-_VECTOR = ir.VectorType(ir.IntType(8), WIDE)
+_STEPS = 4
+#: Bytes behind a text that ``copy`` may read and write.
+BEHIND = _STEPS * WIDE
+#: Their type.
+VECTOR = ir.VectorType(ir.IntType(8), WIDE)
 _I32 = ir.IntType(32)
 
 
 def _splat(builder: Any, byte: Any) -> Any:
     one = builder.insert_element(
-        ir.Constant(_VECTOR, ir.Undefined), builder.trunc(byte, ir.IntType(8)), ir.Constant(_I32, 0)
+        ir.Constant(VECTOR, ir.Undefined), builder.trunc(byte, ir.IntType(8)), ir.Constant(_I32, 0)
     )
     zeros = ir.Constant(ir.VectorType(_I32, WIDE), [0] * WIDE)
-    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), zeros)
+    return builder.shuffle_vector(one, ir.Constant(VECTOR, ir.Undefined), zeros)
 
 
-def _loaded(builder: Any, address: Any) -> Any:
-    return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+def loaded(builder: Any, address: Any) -> Any:
+    """The instruction that loads 32 bytes."""
+    return builder.load(builder.inttoptr(address, VECTOR.as_pointer()), align=1)
 
 
 @intrinsic
@@ -34,7 +39,7 @@ def equal_bytes(typingctx: Any, address: Any, byte: Any) -> Any:
     """Which of the 32 bytes at an address equal ``byte``: bit *k* for byte *k*."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        same = builder.icmp_unsigned("==", _loaded(builder, args[0]), _splat(builder, args[1]))
+        same = builder.icmp_unsigned("==", loaded(builder, args[0]), _splat(builder, args[1]))
         return builder.bitcast(same, _I32)
 
     return types.uint32(types.int64, types.int64), codegen
@@ -46,8 +51,8 @@ def equal_pairs(typingctx: Any, address: Any, first: Any, behind: Any, last: Any
     ``last``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a = builder.icmp_unsigned("==", _loaded(builder, args[0]), _splat(builder, args[1]))
-        b = builder.icmp_unsigned("==", _loaded(builder, args[2]), _splat(builder, args[3]))
+        a = builder.icmp_unsigned("==", loaded(builder, args[0]), _splat(builder, args[1]))
+        b = builder.icmp_unsigned("==", loaded(builder, args[2]), _splat(builder, args[3]))
         return builder.bitcast(builder.and_(a, b), _I32)
 
     return types.uint32(types.int64, types.int64, types.int64, types.int64), codegen
@@ -59,8 +64,8 @@ def _tested(operation: str, byte: int) -> Any:
     @intrinsic
     def test(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            other = ir.Constant(_VECTOR, [byte] * WIDE)
-            found = builder.icmp_signed(operation, _loaded(builder, args[0]), other)
+            other = ir.Constant(VECTOR, [byte] * WIDE)
+            found = builder.icmp_signed(operation, loaded(builder, args[0]), other)
             return builder.bitcast(found, _I32)
 
         return types.uint32(types.int64), codegen
@@ -79,8 +84,8 @@ def copy_wide(typingctx: Any, source: Any, target: Any) -> Any:
     """Copies 32 bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = _loaded(builder, args[0])
-        builder.store(value, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        value = loaded(builder, args[0])
+        builder.store(value, builder.inttoptr(args[1], VECTOR.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -92,12 +97,12 @@ def copy_case(typingctx: Any, source: Any, target: Any, first: Any) -> Any:
     capital letters, 97 for the small ones."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = _loaded(builder, args[0])
+        value = loaded(builder, args[0])
         letter = builder.sub(value, _splat(builder, args[2]))
-        inside = builder.icmp_unsigned("<", letter, ir.Constant(_VECTOR, [26] * WIDE))
-        other, none = (ir.Constant(_VECTOR, [byte] * WIDE) for byte in (32, 0))
+        inside = builder.icmp_unsigned("<", letter, ir.Constant(VECTOR, [26] * WIDE))
+        other, none = (ir.Constant(VECTOR, [byte] * WIDE) for byte in (32, 0))
         changed = builder.xor(value, builder.select(inside, other, none))
-        builder.store(changed, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        builder.store(changed, builder.inttoptr(args[1], VECTOR.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
@@ -109,9 +114,9 @@ def copy_backwards(typingctx: Any, source: Any, target: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         order = ir.Constant(ir.VectorType(_I32, WIDE), list(range(WIDE - 1, -1, -1)))
-        none = ir.Constant(_VECTOR, ir.Undefined)
-        turned = builder.shuffle_vector(_loaded(builder, args[0]), none, order)
-        builder.store(turned, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        none = ir.Constant(VECTOR, ir.Undefined)
+        turned = builder.shuffle_vector(loaded(builder, args[0]), none, order)
+        builder.store(turned, builder.inttoptr(args[1], VECTOR.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -130,10 +135,10 @@ def copy_as_digits(typingctx: Any, source: Any, target: Any) -> Any:
             k for pair in zip(range(WIDE // 2), range(WIDE // 2, WIDE), strict=True) for k in pair
         ]
         digits = builder.shuffle_vector(high, low, ir.Constant(ir.VectorType(_I32, WIDE), order))
-        nine, zero, letter = (ir.Constant(_VECTOR, [byte] * WIDE) for byte in (9, 48, 55))
+        nine, zero, letter = (ir.Constant(VECTOR, [byte] * WIDE) for byte in (9, 48, 55))
         above = builder.icmp_unsigned(">", digits, nine)
         written = builder.add(digits, builder.select(above, letter, zero))
-        builder.store(written, builder.inttoptr(args[1], _VECTOR.as_pointer()), align=1)
+        builder.store(written, builder.inttoptr(args[1], VECTOR.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -174,14 +179,16 @@ def low_bits(n: int) -> int:
 @njit(inline="always")
 def copy(source: int, source_end: int, target: int, target_end: int, n: int) -> None:
     """Copies ``n`` bytes. May also write behind them, below ``target_end``, and read behind them,
-    below ``source_end``: the ends of what may be accessed."""
-    k = 0
-    if source + n + WIDE <= source_end and target + n + WIDE <= target_end:
+    below ``source_end``: the ends of what may be accessed. At most BEHIND bytes behind the two, it
+    copies byte by byte."""
+    if source + n + BEHIND <= source_end and target + n + BEHIND <= target_end:
+        copy_wide(source, target)
+        k = WIDE  # long texts take few steps: their number is hard to predict
         while k < n:
-            copy_wide(source + k, target + k)
-            k += WIDE
+            for part in range(_STEPS):
+                copy_wide(source + k + WIDE * part, target + k + WIDE * part)
+            k += WIDE * _STEPS
         return
     a, b = as_u8(source, n), as_u8(target, n)
-    while k < n:
+    for k in range(n):
         b[k] = a[k]
-        k += 1

@@ -1,6 +1,6 @@
 """Builds texts from parts of others: copies, joins, repetitions, replacements.
 
-``out`` has 32 bytes more than the texts take, so that copies may write behind what they copy.
+``out`` has BEHIND bytes more than the texts take, so that copies may write behind what they copy.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ _PARTS = "int64[:, ::1]"
 _FEW = 8
 
 
-@njit(f"void({_TEXTS}, {PLACES}, {FLAGS})", nogil=True, cache=True)
+@njit(
+    [f"void({_TEXTS}, {kind}[::1], {FLAGS})" for kind in ("int32", "int64")], nogil=True, cache=True
+)
 def gather(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
-    """Copies text *i* to ``out[offsets[i]:]``, in this order."""
-    begin, target = data.ctypes.data, out.ctypes.data
+    """Copies the texts to ``out``, one after the other, and writes their n + 1 ``offsets``."""
+    begin, target, at = data.ctypes.data, out.ctypes.data, 0
     source_end, target_end = begin + data.size, target + out.size
     for i in range(starts.size):
+        offsets[i] = at
         n = ends[i] - starts[i]
-        copy(begin + starts[i], source_end, target + offsets[i], target_end, n)
+        copy(begin + starts[i], source_end, target + at, target_end, n)
+        at += n
+    offsets[starts.size] = at
 
 
 @njit(f"void({_PARTS}, {FLAGS}, {PLACES})", nogil=True, cache=True)
@@ -193,12 +198,8 @@ def reverse(
     return at
 
 
-@njit(
-    f"int64({_TEXTS}, {_TEXTS}, {PLACES}, {PLACES}, {FLAGS}, int64, {PLACES})",
-    nogil=True,
-    cache=True,
-)
-def replaced_sizes(
+@njit(f"int64({_TEXTS}, {_TEXTS}, {PLACES}, {PLACES}, int64, {FLAGS})", nogil=True, cache=True)
+def replaced_bytes(
     data: Any,
     starts: Any,
     ends: Any,
@@ -207,34 +208,32 @@ def replaced_sizes(
     old_ends: Any,
     new_starts: Any,
     new_ends: Any,
-    status: Any,
     most: int,
-    sizes: Any,
+    status: Any,
 ) -> int:
-    """The sizes of the texts that ``replace`` writes, in bytes; a larger one than ``most`` makes
-    its row ODD. Returns how many parts are replaced."""
+    """The bytes that the texts take in which ``replace`` puts new parts, at most. A text of more
+    than ``most`` bytes makes its row ODD."""
     begin, needles, total = data.ctypes.data, olds.ctypes.data, 0
     for i in range(starts.size):
-        sizes[i] = 0
-        if status[i] != VALID:
-            continue
-        sizes[i] = ends[i] - starts[i]
-        old, m, found = needles + old_starts[i], old_ends[i] - old_starts[i], 0
-        if m == 0:
-            continue
-        near = find(begin, data.size, starts[i], ends[i], old, m)
-        while near >= 0:
-            found += 1
-            near = find(begin, data.size, near + m, ends[i], old, m)
-        sizes[i] += found * (new_ends[i] - new_starts[i] - m)
-        total += found
-        if sizes[i] > most:
-            sizes[i] = 0
-            status[i] = ODD
+        old, m, size = needles + old_starts[i], old_ends[i] - old_starts[i], ends[i] - starts[i]
+        more = max(new_ends[i] - new_starts[i] - m, 0)
+        if status[i] == VALID and m > 0 and more > 0:
+            near = find(begin, data.size, starts[i], ends[i], old, m)
+            while near >= 0:
+                size += more
+                near = find(begin, data.size, near + m, ends[i], old, m)
+        if status[i] == VALID and size > most:
+            status[i], size = ODD, 0
+        total += size
     return total
 
 
-@njit(f"void({_TEXTS}, {_TEXTS}, {_TEXTS}, {FLAGS}, {PLACES}, {FLAGS})", nogil=True, cache=True)
+@njit(
+    f"UniTuple(int64, 2)({_TEXTS}, {_TEXTS}, {_TEXTS}, int64, {FLAGS}, {FLAGS}, {PLACES},"
+    f" {PLACES})",
+    nogil=True,
+    cache=True,
+)
 def replace(
     data: Any,
     starts: Any,
@@ -243,31 +242,44 @@ def replace(
     old_starts: Any,
     old_ends: Any,
     news: Any,
+    news_starts: Any,
+    news_ends: Any,
+    most: int,
+    status: Any,
+    out: Any,
     new_starts: Any,
     new_ends: Any,
-    status: Any,
-    offsets: Any,
-    out: Any,
-) -> None:
-    """Writes text *i* to ``out[offsets[i]:]``, with a new part for each old one."""
-    begin, target = data.ctypes.data, out.ctypes.data
+) -> tuple[int, int]:
+    """Writes the texts, one after the other, with a new part for each old one. A text of more than
+    ``most`` bytes makes its row ODD. Returns the number of bytes written, and how many parts were
+    replaced."""
+    begin, target, total = data.ctypes.data, out.ctypes.data, 0
     needles, source = olds.ctypes.data, news.ctypes.data
     data_end, target_end, source_end = begin + data.size, target + out.size, source + news.size
+    first = at = target
     for i in range(starts.size):
-        if status[i] != VALID:
-            continue
-        start, end, at = starts[i], ends[i], target + offsets[i]
-        old, m = needles + old_starts[i], old_ends[i] - old_starts[i]
-        new, n = source + new_starts[i], new_ends[i] - new_starts[i]
-        near = find(begin, data.size, start, end, old, m) if m > 0 else -1
-        while near >= 0:
-            copy(begin + start, data_end, at, target_end, near - start)
-            at += near - start
-            copy(new, source_end, at, target_end, n)
-            at += n
-            start = near + m
-            near = find(begin, data.size, start, end, old, m)
-        copy(begin + start, data_end, at, target_end, end - start)
+        new_starts[i] = at - target
+        if status[i] == VALID:
+            start, end = starts[i], ends[i]
+            old, m = needles + old_starts[i], old_ends[i] - old_starts[i]
+            new, n = source + news_starts[i], news_ends[i] - news_starts[i]
+            near = find(begin, data.size, start, end, old, m) if m > 0 else -1
+            first = at
+            while near >= 0:
+                copy(begin + start, data_end, at, target_end, near - start)
+                at += near - start
+                copy(new, source_end, at, target_end, n)
+                at += n
+                start = near + m
+                total += 1
+                near = find(begin, data.size, start, end, old, m)
+            copy(begin + start, data_end, at, target_end, end - start)
+            at += end - start
+            if at - first > most:
+                status[i] = ODD
+                at = first
+        new_ends[i] = at - target
+    return at - target, total
 
 
 @njit(

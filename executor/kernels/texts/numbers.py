@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.texts.digits import (
+    HELD,
+    POWERS,
+    WHOLE_WIDTH,
+    digits_of,
+    eight_digits,
+    is_digit,
+    put,
+    put_whole,
+)
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 from cql.executor.kernels.texts.status import FAILED, VALID
 
 #: Places of texts that a kernel only reads, and numbers that it writes as text.
 SPANS = NUMBERS = "Array(int64, 1, 'C', readonly=True)"
 #: Bytes that the text of a BIGINT takes at most.
-INTEGER_WIDTH = 20
-#: Digits that a uint64 holds, whatever they are.
-HELD = 19
-_POWERS = np.array([10**k for k in range(HELD + 1)], np.uint64)
+INTEGER_WIDTH = WHOLE_WIDTH
 
 
 # -- texts to values -----------------------------------------------------------------------------
@@ -39,15 +45,31 @@ def trimmed(data: Any, start: int, end: int) -> tuple[int, int]:
 
 
 @njit(inline="always")
-def is_digit(byte: int) -> bool:
-    return 48 <= byte <= 57
-
-
-@njit(inline="always")
 def sign(data: Any, at: int, end: int) -> tuple[bool, int]:
     """(whether a minus lies at ``at``, the place behind a minus or plus)."""
     byte = data[at] if at < end else 0
     return byte == 45, at + int64(byte == 45 or byte == 43)
+
+
+@njit(inline="always")
+def _whole(data: Any, at: int, end: int) -> tuple[bool, int]:
+    """(whether the bytes are digits of a uint64, at least one, their number)."""
+    begin, n = data.ctypes.data, end - at
+    if 0 < n <= 16 and at + 8 <= data.size:
+        if n <= 8:
+            return eight_digits(begin + at, n)
+        first, high = eight_digits(begin + at, n - 8)
+        last, low = eight_digits(begin + end - 8, 8)
+        return first and last, high * POWERS[8] + low
+    good, value = n > 0, uint64(0)
+    while at < end and data[at] == 48:
+        at += 1
+    good = good and end - at <= HELD
+    while good and at < end:
+        good = is_digit(data[at])
+        value = value * uint64(10) + uint64(int64(data[at]) - 48)
+        at += 1
+    return good, value
 
 
 @njit(f"void({BYTES}, {SPANS}, {SPANS}, int64, int64[::1], {FLAGS})", nogil=True, cache=True)
@@ -58,15 +80,7 @@ def read_integers(data: Any, starts: Any, ends: Any, most: int, out: Any, status
             continue
         at, end = trimmed(data, starts[i], ends[i])
         negative, at = sign(data, at, end)
-        good = at < end
-        while at < end and data[at] == 48:
-            at += 1
-        good = good and end - at <= HELD
-        value = uint64(0)
-        while good and at < end:
-            good = is_digit(data[at])
-            value = value * uint64(10) + uint64(int64(data[at]) - 48)
-            at += 1
+        good, value = _whole(data, at, end)
         if good and value <= uint64(most) + uint64(negative):
             out[i] = int64(uint64(0) - value) if negative else int64(value)
         else:
@@ -148,40 +162,19 @@ def read_decimals(
             continue
         move = kept - min(digits, HELD)
         if move >= 0:
-            value = mantissa * _POWERS[move]
+            value = mantissa * POWERS[move]
         else:  # only the first digit behind the place decides: digits behind the 19th do not count
-            unit = _POWERS[-move]
+            unit = POWERS[-move]
             value = mantissa // unit
             rest = mantissa - value * unit
             value += uint64(rest >= unit - rest)
-        if value < _POWERS[precision]:
+        if value < POWERS[precision]:
             out[i] = -int64(value) if negative else int64(value)
         else:
             status[i] = FAILED
 
 
 # -- values to texts -----------------------------------------------------------------------------
-
-
-@njit(inline="always")
-def digits_of(value: int) -> int:
-    """The number of digits of a uint64."""
-    n = 1
-    while n <= HELD and value >= _POWERS[n]:
-        n += 1
-    return n
-
-
-@njit(inline="always")
-def put(out: Any, at: int, value: int, n: int) -> int:
-    """Writes the last ``n`` digits of a uint64; returns the place behind them."""
-    place = at + n
-    while place > at:
-        place -= 1
-        rest = value // uint64(10)
-        out[place] = uint64(48) + value - rest * uint64(10)
-        value = rest
-    return at + n
 
 
 @njit(inline="always")
@@ -201,7 +194,7 @@ def write_integers(values: Any, out: Any, starts: Any, ends: Any, status: Any) -
         starts[i] = at
         if status[i] == VALID:
             value, at = _magnitude(out, at, values[i])
-            at = put(out, at, value, digits_of(value))
+            at += put_whole(out.ctypes.data + at, value)
         ends[i] = at
 
 

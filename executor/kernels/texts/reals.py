@@ -14,16 +14,8 @@ from numba import int64, uint64
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import leading_zeros, unsigned_mul_high
 from cql.executor.kernels.lib.memory import f64_of_bits
-from cql.executor.kernels.texts.numbers import (
-    HELD,
-    NUMBERS,
-    SPANS,
-    digits_of,
-    put,
-    scan_number,
-    sign,
-    trimmed,
-)
+from cql.executor.kernels.texts.digits import HELD, digits_of, put
+from cql.executor.kernels.texts.numbers import NUMBERS, SPANS, scan_number, sign, trimmed
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 from cql.executor.kernels.texts.status import FAILED, ODD, VALID
 

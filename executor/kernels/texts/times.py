@@ -19,15 +19,8 @@ from cql.executor.kernels.lib.calendar import (
     month_of,
     year_of,
 )
-from cql.executor.kernels.texts.numbers import (
-    NUMBERS,
-    SPANS,
-    digits_of,
-    is_digit,
-    put,
-    sign,
-    trimmed,
-)
+from cql.executor.kernels.texts.digits import digits_of, is_digit, put
+from cql.executor.kernels.texts.numbers import NUMBERS, SPANS, sign, trimmed
 from cql.executor.kernels.texts.search import BYTES, FLAGS, PLACES
 from cql.executor.kernels.texts.status import FAILED, ODD, VALID
 

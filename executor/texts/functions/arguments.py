@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cql.executor.texts.column import Column, Places, Texts
+from cql.executor.texts.column import ROOM, Column, Places, Texts
 from cql.planner.nodes.expr import Literal
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def texts_in(arg: Argument, rows: int) -> Texts | None:
     if not isinstance(raw, bytes):
         return None
     places = np.zeros(rows, np.int64)
-    return Texts(np.frombuffer(raw, np.uint8), places, places + len(raw))
+    data = np.frombuffer(raw + bytes(ROOM), np.uint8)
+    return Texts(data, places, places + len(raw))
 
 
 def numbers_in(arg: Argument, rows: int) -> Places | None:

@@ -145,19 +145,19 @@ def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | No
     old, new = constant(args[1]), constant(args[2]) if len(args) == 3 else ""
     if old is not None and len(old.encode()) == 1 and new is not None and len(new.encode()) <= 1:
         return _mapped(texts, {old: new.encode()}, status)
-    sizes = np.empty(rows, np.int64)
-    found = _kernels().replaced_sizes(
-        texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.starts,
-        news.ends, status, MAX_REPEAT, sizes,
-    )  # fmt: skip
-    if not found:
-        return texts
-    made, offsets = empty_texts(sizes, status)
-    _kernels().replace(
+    kernels, places = _kernels(), (np.empty(rows, np.int64), np.empty(rows, np.int64))
+    size = int((texts.ends - texts.starts).sum())
+    if (news.ends - news.starts > olds.ends - olds.starts).any():
+        size = kernels.replaced_bytes(
+            texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.starts,
+            news.ends, MAX_REPEAT, status,
+        )  # fmt: skip
+    out = np.empty(size + ROOM, np.uint8)
+    used, found = kernels.replace(
         texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.data,
-        news.starts, news.ends, status, offsets, made.data,
+        news.starts, news.ends, MAX_REPEAT, status, out, *places,
     )  # fmt: skip
-    return made
+    return Texts(out[:used], *places) if found else texts
 
 
 def _translate(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:

@@ -49,7 +49,7 @@ def _cast(call: Cast, args: Sequence[Argument], status: Status) -> Texts | Value
 
 def _decoded(texts: Texts, status: Status) -> Texts:
     """Binaries as strings: what is not UTF-8 fails."""
-    from cql.executor.kernels.texts.utf8 import find_invalid
+    from cql.executor.kernels.texts.validity import find_invalid
 
     invalid = np.zeros(len(texts), np.uint8)
     if find_invalid(texts.data, texts.starts, texts.ends, invalid):

@@ -31,7 +31,9 @@ def _length(call: Call, args: Sequence[Argument], status: Status) -> Numbers | N
     if texts is None:
         return None
     out = np.empty(len(texts), np.int32)
-    _kernels().length(texts.data, texts.starts, texts.ends, out)
+    kernels = _kernels()
+    length = kernels.length_in_a_row if texts.is_dense else kernels.length
+    length(texts.data, texts.starts, texts.ends, out)
     return out
 
 

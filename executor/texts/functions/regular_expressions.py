@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from cql.executor.texts.column import Column, Status, Texts, texts_of, to_arrow
 from cql.executor.texts.functions.arguments import constant
+from cql.executor.texts.functions.required_text import required_text
+from cql.executor.texts.functions.search import contained
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import MAX_REPEAT, extraction, replacement_of
 from cql.planner.nodes.expr import Call, Literal
@@ -20,22 +22,41 @@ if TYPE_CHECKING:
     from cql.executor.texts.functions.table import Argument
 
 
+#: A part that every match has is sought first if it has so many characters, and the pattern is then
+#: sought in the texts that have it, if they are at most this share.
+_LEAST, _MOST = 2, 0.5
+#: A text in which a pattern is sought that is sought in no other one, to tell whether it is valid.
+_EMPTY = pa.array([""])
+
+
 def _texts(arg: Argument, status: Status) -> pa.Array | None:
     """The texts of the VALID rows; NULL for the others."""
     if not isinstance(arg, Column) or not isinstance(arg.values, Texts):
         return None
-    return to_arrow(arg.values, status, pa.large_string())
+    return to_arrow(arg.values, status, pa.string())
 
 
 def _rlike(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:
     texts, pattern = _texts(args[0], status), constant(args[1])
     if texts is None or pattern is None:
         return None
+    assert isinstance(args[0], Column)
+    assert isinstance(args[0].values, Texts)
+    part, rows = required_text(pattern), None
+    if len(part) >= _LEAST:
+        rows = np.flatnonzero(contained(args[0].values, part))
+        if rows.size > _MOST * len(texts):
+            rows = None
     try:
-        found = pc.match_substring_regex(texts, pattern=pattern)
+        if rows is None:
+            return _bytes(pc.match_substring_regex(texts, pattern=pattern))
+        chosen = texts.take(pa.array(rows)) if rows.size else _EMPTY
+        found = _bytes(pc.match_substring_regex(chosen, pattern=pattern))
     except pa.ArrowInvalid:
         return None
-    return _bytes(found)
+    out = np.zeros(len(texts), np.uint8)
+    out[rows] = found[: rows.size]
+    return out
 
 
 def _extract(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.column import Bytes, Column, Places, Status
+from cql.executor.texts.column import Bytes, Column, Places, Status, Texts
 from cql.executor.texts.functions.arguments import constant, texts_in
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import like_segments
@@ -47,14 +47,12 @@ def matches(texts: Any, pattern: str, escape: str | None) -> Flags | None:
     sizes = np.diff(bounds)
     if plain.all() and sizes.size in (2, 3):
         only = runs if np.count_nonzero(sizes) == 1 else None
-        if only is not None:
-            if sizes.size == 3 and sizes[1] and texts.is_dense:
-                kernels.contains(texts.data, texts.starts, texts.ends, only, out)
-                return out
-            if sizes.size == 2:
-                kernel = kernels.starts_with if sizes[0] else kernels.ends_with
-                kernel(texts.data, texts.starts, texts.ends, only, out)
-                return out
+        if only is not None and sizes.size == 3 and sizes[1]:
+            return contained(texts, only.tobytes().decode())
+        if only is not None and sizes.size == 2:
+            kernel = kernels.starts_with if sizes[0] else kernels.ends_with
+            kernel(texts.data, texts.starts, texts.ends, only, out)
+            return out
     kernels.like(texts.data, texts.starts, texts.ends, runs, bounds, plain, out)
     return out
 
@@ -90,19 +88,25 @@ def _part(search: str) -> Callable[[Call, Sequence[Argument], Status], Flags | N
                 _TESTS.index(search), out,
             )  # fmt: skip
             return out
+        if search == "contains":
+            return contained(texts, part)
         needle = np.frombuffer(part.encode(), np.uint8)
         if needle.size:
-            kernels = _kernels()
-            if search == "contains" and not texts.is_dense:
-                bounds = np.array([0, 0, needle.size, needle.size])
-                kernels.like(
-                    texts.data, texts.starts, texts.ends, needle, bounds, np.ones(3, np.uint8), out
-                )
-            else:
-                getattr(kernels, search)(texts.data, texts.starts, texts.ends, needle, out)
+            getattr(_kernels(), search)(texts.data, texts.starts, texts.ends, needle, out)
         return out
 
     return test
+
+
+def contained(texts: Texts, part: str) -> Flags:
+    """Which texts contain ``part``."""
+    out, needle = np.ones(len(texts), np.uint8), np.frombuffer(part.encode(), np.uint8)
+    if needle.size and texts.is_dense:
+        _kernels().contains(texts.data, texts.starts, texts.ends, needle, out)
+    elif needle.size:
+        bounds, plain = np.array([0, 0, needle.size, needle.size]), np.ones(3, np.uint8)
+        _kernels().like(texts.data, texts.starts, texts.ends, needle, bounds, plain, out)
+    return out
 
 
 BLOCKS = {

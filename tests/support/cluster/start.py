@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,10 @@ ADDRESSES = ("127.0.0.2", "127.0.0.1")
 def driven(module: str, folder: Path, *args: str) -> list[Any]:
     """Runs ``python -m module FOLDER ARGS`` as a driver; returns the lines of JSON that it prints.
     Raises RuntimeError with the end of its output if it fails."""
-    env = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        "SPARK_HOME": str(_spark_home(folder / "spark")),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     done = subprocess.run(
         [sys.executable, "-m", module, str(folder), *args],
         cwd=ROOT,
-        env=env,
+        env=_environment(folder),
         capture_output=True,
         text=True,
         check=False,
@@ -49,10 +45,94 @@ def driven(module: str, folder: Path, *args: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def session(folder: Path, settings: dict[str, str] | None = None) -> Any:
-    """The session of a driver that ``driven`` started."""
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        "SPARK_HOME": str(_spark_home(folder / "spark")),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+class Driver:
+    """A driver that takes lines and prints lines of JSON: ``python -m module FOLDER ARGS``. Its
+    processes are its own and those of its cluster."""
+
+    def __init__(self, module: str, folder: Path, *args: str) -> None:
+        folder.mkdir()
+        self._log = folder / "log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(folder), *args],
+                cwd=ROOT,
+                env=_environment(folder),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def told(self) -> Any:
+        """Its next line. Raises RuntimeError with the end of its output if it has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.close()
+            raise RuntimeError(self._log.read_text("utf-8", "replace")[-4000:])
+        return json.loads(line)
+
+    def pids(self, name: bytes) -> list[int]:
+        """The processes below it that have ``name`` in their command lines."""
+        parents = {pid: parent for pid, parent in _processes() if parent}
+        below: list[int] = []
+        for pid in parents:
+            above = pid
+            while above in parents and above != self._process.pid:
+                above = parents[above]
+            if above == self._process.pid != pid and name in _command(pid):
+                below.append(pid)
+        return below
+
+    def kill(self) -> None:
+        """Kills it; returns when all processes below it have ended."""
+        below = self.pids(b"")
+        self._process.kill()
+        self._process.wait()
+        while any(_command(pid) for pid in below):
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Ends its input, and waits for its end."""
+        self._process.communicate()
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """All processes, each with its parent."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                behind_name = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2]
+                yield int(entry.name), int(behind_name.split()[1])
+
+
+def _command(pid: int) -> bytes:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def session(
+    folder: Path, settings: dict[str, str] | None = None, warehouse: Path | None = None
+) -> Any:
+    """The session of a driver that ``driven`` or ``Driver`` started."""
     wanted = {"spark.master": MASTER, "spark.executor.memory": "1g", **(settings or {})}
-    made = spark_session.start(wanted, warehouse=folder / "warehouse")
+    made = spark_session.start(wanted, warehouse=warehouse or folder / "warehouse")
     made.sparkContext.pythonExec = str(_python_without_the_library(folder))
     return made
 
