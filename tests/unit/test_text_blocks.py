@@ -253,11 +253,12 @@ def test_calls_of_calls(seed: int, full: bool) -> None:
     rows."""
     rng = random.Random(seed)
     inner = [name for name in _STRINGS if name != "repeat"]
-    for _ in range(400 if full else 60):
+    count, rows = (100_000, 6) if full else (60, 30)
+    for _ in range(count):
         text: Expr = TEXT
         for _ in range(rng.randrange(1, 3)):
             text = _call(rng, rng.choice(inner), text)
-        _check(_call(rng, rng.choice([*inner, *_OTHERS]), text), _rows(rng, 30))
+        _check(_call(rng, rng.choice([*inner, *_OTHERS]), text), _rows(rng, rows))
 
 
 @pytest.mark.parametrize("name", ["upper", "lower", "initcap"])
