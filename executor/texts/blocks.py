@@ -23,6 +23,7 @@ from cql.executor.texts.column import (
     FAILED,
     VALID,
     Column,
+    Extraction,
     Status,
     Texts,
     repaired,
@@ -32,7 +33,7 @@ from cql.executor.texts.column import (
 from cql.executor.texts.evaluate import evaluate_block
 from cql.executor.texts.functions.table import SLOW
 from cql.executor.texts.in_blocks import unwrapped
-from cql.planner.nodes.expr import Call, Expr, columns_of, rebuild, walk
+from cql.planner.nodes.expr import Call, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.expr import Column as ColumnOf
 from cql.planner.nodes.physical import ProjectExec
 
@@ -86,12 +87,24 @@ class ComputedColumns:
         self._exprs = node.exprs[len(self._given) :]
         self._encoded = encoded
         self._work: dict[int, int] = {}  # with a text of each column
+        #: The groups of each pattern that is extracted from a column.
+        self._groups: dict[int, dict[str, set[int]]] = {}
         for k, expr in enumerate(self._exprs, len(self._given)):
             inner, fails = unwrapped(expr)
+            for e in walk(inner):
+                self._count_groups(e)
             if not fails:
                 slow = any(isinstance(e, Call) and e.fn in SLOW for e in walk(inner))
                 for c in columns_of(inner):
                     self._work[c] = self._work.get(c, 0) + 1 + 3 * slow + (k in encoded)
+
+    def _count_groups(self, expr: Expr) -> None:
+        match expr:
+            case Call(
+                fn="regexp_extract",
+                args=(ColumnOf(index=c), Literal(value=str(pattern)), Literal(value=int(group))),
+            ):
+                self._groups.setdefault(c, {}).setdefault(pattern, set()).add(group)
 
     def columns(self, batch: pa.RecordBatch) -> list[Computed]:
         """The computed columns of a block."""
@@ -128,22 +141,24 @@ class ComputedColumns:
         if not pa.types.is_dictionary(array.type) and _few(array, self._work[c]):
             encoded = array.dictionary_encode()
         if not pa.types.is_dictionary(encoded.type):
-            return _Given(_texts(array, f.type.kind), None)
+            return _Given(self._texts(c, array), None)
         texts = encoded.dictionary
         if encoded.null_count:  # one more text, which is NULL
             texts = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
         rows = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
-        return _Given(_texts(texts, f.type.kind), rows.astype(np.int64, copy=False))
+        return _Given(self._texts(c, texts), rows.astype(np.int64, copy=False))
+
+    def _texts(self, c: int, array: pa.Array) -> Column:
+        mask = unpack_mask(array)
+        status = np.full(len(array), VALID, np.uint8) if mask is None else mask
+        texts = texts_of(array)
+        if self._given[c].type.kind is Kind.STRING:
+            texts = repaired(texts)
+        wanted = self._groups.get(c, {})
+        return Column(texts, status, {p: Extraction(tuple(sorted(g))) for p, g in wanted.items()})
 
 
 _NO_TEXTS = Dictionary()
-
-
-def _texts(array: pa.Array, kind: Kind) -> Column:
-    mask = unpack_mask(array)
-    status = np.full(len(array), VALID, np.uint8) if mask is None else mask
-    texts = texts_of(array)
-    return Column(repaired(texts) if kind is Kind.STRING else texts, status)
 
 
 def _few(array: pa.Array, work: int) -> bool:

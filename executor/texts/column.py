@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,12 +55,23 @@ class Texts:
         return Texts(np.concatenate([self.data, new.data]), starts, ends)
 
 
+@dataclass(slots=True)
+class Extraction:
+    """The ``groups`` of a regular expression that the functions over a column want, and the
+    ``parts`` of its texts once they are found: a struct array, NULL where there is no match."""
+
+    groups: tuple[int, ...]
+    parts: pa.StructArray | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The values of a block's rows: texts, or an array in storage form (booleans are bytes)."""
+    """The values of a block's rows: texts, or an array in storage form (booleans are bytes).
+    ``extractions`` are, by their patterns, those that several functions share."""
 
     values: Texts | npt.NDArray[Any]
     status: Status
+    extractions: dict[str, Extraction] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.status.size

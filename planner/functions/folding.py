@@ -127,7 +127,7 @@ def _has_group(pattern: Expr, group: Expr) -> bool:
     match pattern, group:
         case Literal(value=str(text)), Literal(value=int(number)):
             try:
-                extraction(text, number)
+                extraction(text, (number,))
             except EvaluationError:
                 return False
             return True

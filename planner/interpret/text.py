@@ -255,11 +255,11 @@ def rlike(text: str, pattern: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def extraction(pattern: str, group: int) -> str:
-    """``pattern`` with one named group, ``found``: group number ``group``, or (0) the whole match.
-    pyarrow's extraction needs names, and RE2 is faster with few groups. Raises EvaluationError if
-    there is no such group."""
-    out, groups = [] if group else ["(?P<found>"], 0
+def extraction(pattern: str, wanted: tuple[int, ...]) -> str:
+    """``pattern`` with a name, ``found`` and its number, for each group that is ``wanted``; group 0
+    is the whole match. pyarrow's extraction needs names, and RE2 is faster with few groups. Raises
+    EvaluationError if there is no such group."""
+    out, groups = ["(?P<found0>"] if 0 in wanted else [], 0
     at, in_class = 0, False
     while at < len(pattern):
         c = pattern[at]
@@ -284,21 +284,22 @@ def extraction(pattern: str, group: int) -> str:
             named = re.match(r"\(\?P?<([A-Za-z_]\w*)>", pattern[at:])
             if named or not pattern.startswith("(?", at):
                 groups += 1
-                out.append("(?P<found>" if groups == group else "(?:")
+                out.append(f"(?P<found{groups}>" if groups in wanted else "(?:")
                 at += named.end() if named else 1
                 continue
         out.append(c)
         at += 1
-    if not 0 <= group <= groups:
-        raise EvaluationError(
-            "value", f"regexp_extract: the pattern has {groups} groups, not {group}"
-        )
-    return "".join(out) + ("" if group else ")")
+    for group in wanted:
+        if not 0 <= group <= groups:
+            raise EvaluationError(
+                "value", f"regexp_extract: the pattern has {groups} groups, not {group}"
+            )
+    return "".join(out) + (")" if 0 in wanted else "")
 
 
 def regexp_extract(text: str, pattern: str, group: int) -> str:
-    found = _run("extract_regex", text, pattern=extraction(pattern, group))
-    return "" if found is None else str(found["found"] or "")
+    found = _run("extract_regex", text, pattern=extraction(pattern, (group,)))
+    return "" if found is None else str(found[f"found{group}"] or "")
 
 
 @lru_cache(maxsize=1024)

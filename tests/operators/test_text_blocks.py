@@ -25,6 +25,9 @@ QUERIES = (
     " AS i FROM s",
     "SELECT k, count(*) FILTER (WHERE startswith(n, '1')) AS c FROM s [RANGE 1000 SLIDE 1000]"
     " GROUP BY k",
+    "SELECT regexp_extract(k, '^(\\w+) /([^/]+)/(\\d+)?', 3) AS d, regexp_extract(k, '^(\\w+)"
+    " /([^/]+)/(\\d+)?', 0) AS w, upper(regexp_extract(k, '^(\\w+) /([^/]+)/(\\d+)?', 1)) AS m"
+    " FROM s WHERE k RLIKE '^(\\w+) /([^/]+)/(\\d+)?'",
     "SELECT concat_ws('/', k, n) AS c, coalesce(substring(k, 5, 3), n) AS d FROM s",
     "SELECT a.n AS x, b.v AS y FROM s AS a JOIN t AS b ON upper(a.n) = b.name AND b.ts BETWEEN"
     " a.ts - 2 AND a.ts",

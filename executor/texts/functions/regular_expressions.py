@@ -42,17 +42,17 @@ def _rlike(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[
         return None
     assert isinstance(args[0], Column)
     assert isinstance(args[0].values, Texts)
-    part, rows = required_text(pattern), None
-    if len(part) >= _LEAST:
-        rows = np.flatnonzero(contained(args[0].values, part))
-        if rows.size > _MOST * len(texts):
-            rows = None
     try:
-        if rows is None:
+        if pattern in args[0].extractions:
+            return _bytes(_extracted(args[0], texts, pattern, ()).is_valid())
+        part, rows = required_text(pattern), None
+        if len(part) >= _LEAST:
+            rows = np.flatnonzero(contained(args[0].values, part))
+        if rows is None or rows.size > _MOST * len(texts):
             return _bytes(pc.match_substring_regex(texts, pattern=pattern))
         chosen = texts.take(pa.array(rows)) if rows.size else _EMPTY
         found = _bytes(pc.match_substring_regex(chosen, pattern=pattern))
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, EvaluationError):
         return None
     out = np.zeros(len(texts), np.uint8)
     out[rows] = found[: rows.size]
@@ -64,12 +64,27 @@ def _extract(call: Call, args: Sequence[Argument], status: Status) -> Texts | No
     group = args[2].value if isinstance(args[2], Literal) else None
     if texts is None or pattern is None or not isinstance(group, int):
         return None
+    assert isinstance(args[0], Column)
     try:
-        found = pc.extract_regex(texts, pattern=extraction(pattern, group))
+        found = _extracted(args[0], texts, pattern, (group,))
     except (pa.ArrowInvalid, EvaluationError):
         return None
-    (part,) = found.flatten()  # NULL where the pattern is not found
-    return texts_of(part.fill_null(""))
+    # NULL where the pattern is not found
+    return texts_of(pc.struct_field(found, f"found{group}").fill_null(""))
+
+
+def _extracted(
+    column: Column, texts: pa.Array, pattern: str, groups: tuple[int, ...]
+) -> pa.StructArray:
+    """The parts of ``texts``, those of the column, for ``groups``, and for the others that
+    functions over the column want. Raises ArrowInvalid or EvaluationError for a pattern that is not
+    valid."""
+    shared = column.extractions.get(pattern)
+    if shared is None:
+        return pc.extract_regex(texts, pattern=extraction(pattern, groups))
+    if shared.parts is None:
+        shared.parts = pc.extract_regex(texts, pattern=extraction(pattern, shared.groups))
+    return shared.parts
 
 
 def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 #: Characters with a meaning of their own outside of brackets.
 _SPECIAL = frozenset(".^$*+?{}()[]|\\")
 #: Letters that stand, behind a backslash, for a set of characters or a place.
 _SETS = frozenset("dDwWsSbBAz")
+#: How often what is before it is repeated.
+_TIMES = re.compile(r"\{\d+(,\d*)?\}")
 
 
 def required_text(pattern: str) -> str:
@@ -27,8 +31,8 @@ def required_text(pattern: str) -> str:
             literal = ""
         if c == "[":
             at = _behind_brackets(pattern, at)
-        elif c == "{":
-            at = pattern.find("}", at) + 1 or len(pattern)
+        elif times := _TIMES.match(pattern, at - 1):
+            at = times.end()
         depth += (c == "(") - (c == ")")
         again = pattern[at : at + 1]
         if literal and not depth and not (again and again in "*?{"):

@@ -3,8 +3,8 @@
     python -m tests.support.cluster.kills FOLDER DATA
 
 Takes lines from its input: ``insert``, ``create`` (by Spark's own writer) or ``read``, each with
-the name of a table. Prints a line of JSON with the answer of a local run when it is ready, one when
-a job begins, and one with the rows of the table behind each line of its input."""
+the name of a table, or ``here`` for a run in this process. Prints a line of JSON when a job begins,
+and one with the rows of the table, or the result, behind each line of its input."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ def answer(rows: pa.Table) -> list[int]:
 def main(folder: Path, data: Path) -> None:
     spark = session(folder, SETTINGS, data / "warehouse")
     engine = declared(spark, data)
-    engine.set("runtime", "spark")
     engine.set("partitions", TASKS)
-    engine.sql(QUERY).to_arrow()  # the executors' Python has started
-    engine.set("runtime", "depth_first")
-    print(json.dumps(answer(engine.sql(QUERY).to_arrow())), flush=True)
-    engine.set("runtime", "spark")
     for line in sys.stdin:
         what, name = line.split()
+        if what == "here":
+            engine.set("runtime", "depth_first")
+            print(json.dumps(answer(engine.sql(QUERY).to_arrow())), flush=True)
+            continue
         if what != "create":
             place = (data / "tables" / name).as_uri()
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {name} ({COLUMNS}) USING parquet LOCATION '{place}'"
             )
         if what != "read":
+            engine.set("runtime", "spark")
             print(json.dumps("begins"), flush=True)
         if what == "insert":
             engine.sql(f"INSERT INTO {name} {QUERY}")
