@@ -16,14 +16,15 @@ T = TypeVar("T")
 
 class Ahead(Generic[T]):
     """The blocks of the reader of a bounded source, in order, with what ``compute`` makes of each.
-    At most ``threads`` blocks are read before they are taken. ``close`` ends the threads."""
+    Reads at most one block more than ``threads`` before they are taken, so that no thread rests
+    while the caller works. ``close`` ends the threads."""
 
     def __init__(
         self, reader: Reader, compute: Callable[[pa.RecordBatch], T], threads: int
     ) -> None:
         self._reader = reader
         self._compute = compute
-        self._most = threads
+        self._most = threads + 1
         self._pool = ThreadPoolExecutor(threads, "cql-texts")
         self._waiting: deque[tuple[Block, Future[T]]] = deque()
         self._ended = False
