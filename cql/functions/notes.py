@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from cql.base.uninterruptible import load_module
 from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.nodes.expr import Call, Case, Cast, Column, Literal, walk
-from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.nodes.physical import Physical, inputs
+from cql.planner.nodes.expr import Call, walk
+from cql.planner.nodes.held import expressions_in
+from cql.planner.nodes.logical import AggregateCall
+from cql.planner.nodes.physical import Physical
 
 
 def notes(root: Physical) -> tuple[str, ...]:
@@ -23,27 +23,14 @@ def calls_users(root: Physical) -> bool:
     return any(True for _ in _calls(root))
 
 
-def _calls(node: Physical) -> Iterator[Call | AggregateCall]:
-    for field in dataclasses.fields(node):
-        yield from _in(getattr(node, field.name))
-    for child in inputs(node):
-        yield from _calls(child)
-
-
-def _in(value: Any) -> Iterator[Call | AggregateCall]:
-    match value:
-        case Column() | Literal() | Call() | Case() | Cast():
-            calls = (e for e in walk(value) if isinstance(e, Call))
+def _calls(root: Physical) -> Iterator[Call | AggregateCall]:
+    for held in expressions_in(root):
+        if isinstance(held, AggregateCall):
+            if held.function is not None:
+                yield held
+        else:
+            calls = (e for e in walk(held) if isinstance(e, Call))
             yield from (c for c in calls if c.function is not None)
-        case AggregateCall():
-            if value.function is not None:
-                yield value
-            yield from _in((*value.args, value.where))
-        case SortKey():
-            yield from _in(value.expr)
-        case tuple():
-            for part in value:
-                yield from _in(part)
 
 
 def _lines(call: Call | AggregateCall) -> Iterator[str]:

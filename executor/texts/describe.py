@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from cql.executor.codegen.expressions.text import is_text_node, table_of
 from cql.executor.texts.functions.table import BLOCKS
 from cql.executor.texts.in_blocks import in_blocks, unwrapped
-from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, children, walk
-from cql.planner.nodes.logical import AggregateCall, SortKey
+from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
+from cql.planner.nodes.held import held_by
+from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import Physical, ProjectExec, inputs
 from cql.planner.nodes.show import show
 
@@ -48,24 +47,16 @@ def _texts(node: Physical) -> Iterator[tuple[Expr, bool]]:
             if not fails:
                 yield inner, True
     else:
-        for field in dataclasses.fields(node):
-            for expr in _in(getattr(node, field.name)):
-                yield expr, False
+        for held in held_by(node):
+            if not isinstance(held, AggregateCall):
+                yield from ((text, False) for text in _outermost(held))
     for child in inputs(node):
         yield from _texts(child)
 
 
-def _in(value: Any) -> Iterator[Expr]:
-    match value:
-        case Column() | Literal() | Call() | Case() | Cast():
-            if is_text_node(value):
-                yield value
-            else:
-                yield from _in(children(value))
-        case AggregateCall():
-            yield from _in((*value.args, value.where))
-        case SortKey():
-            yield from _in(value.expr)
-        case tuple():
-            for part in value:
-                yield from _in(part)
+def _outermost(expr: Expr) -> Iterator[Expr]:
+    if is_text_node(expr):
+        yield expr
+    else:
+        for child in children(expr):
+            yield from _outermost(child)
