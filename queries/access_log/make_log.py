@@ -167,12 +167,12 @@ class _Texts:
     def __init__(self, rng: np.random.Generator, clients: int, paths: int) -> None:
         hexes = [f"{n:04x}" for n in range(1 << 16)]
         self._hexes = pa.array(hexes)
-        byte = rng.permutation(1 << 24)[:clients]
+        number = rng.permutation(1 << 24)[:clients]
         self._address = pa.array(
             f"2001:db8:{hexes[b >> 8]}::{b & 255:x}"
             if k % 20 == 7
             else f"{100 + (b >> 21)}.{b >> 16 & 31}.{b >> 8 & 255}.{b & 255}"
-            for k, b in enumerate(byte.tolist())
+            for k, b in enumerate(number.tolist())
         )
         self._user = pa.array(USERS).take(pa.array(rng.integers(0, len(USERS), clients)))
         agent = rng.integers(0, len(AGENTS), clients)
