@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from benchmarks import (
+    access_log,
     bare,
     bids,
     engine_bench,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     LARGE: tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.LARGE),
     "overlap": (sliding.overlap,),
     "texts": (*(partial(texts.texts, name) for name in texts.WORK), texts.paths),
+    "access-log": tuple(partial(access_log.query, name) for name in access_log.DUCKDB),
     "several": (sliding.several,),
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),

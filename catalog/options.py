@@ -58,12 +58,13 @@ class Options:
             raise self.fail(name, "a text")
         return value
 
-    def character(self, name: str, default: str) -> str:
+    def character(self, name: str, default: str, *, none: bool = False) -> str:
+        """One character; with ``none`` also the empty text."""
         value = self.text(name, default)
         assert value is not None
         value = {"\\t": "\t", "tab": "\t"}.get(value, value)
-        if len(value) != 1:
-            raise self.fail(name, "one character")
+        if len(value) != 1 and not (none and value == ""):
+            raise self.fail(name, "one character" + ", or '' for none" * none)
         return value
 
     def paths(self, name: str) -> tuple[str, ...]:

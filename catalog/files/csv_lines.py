@@ -31,9 +31,10 @@ from cql.errors import CatalogError
 
 
 class CsvFormat(TextFormat):
-    """Options: header (true), delimiter or sep (','), quote ('"'), null (texts that mean NULL,
-    besides an empty field without quotes), timestamp_format (strptime, several with commas),
-    multiline (false; true: quoted values may hold line ends), encoding ('utf-8')."""
+    """Options: header (true), delimiter or sep (','), quote ('"'; '': none, so that every
+    character stands for itself), null (texts that mean NULL, besides an empty field without
+    quotes), timestamp_format (strptime, several with commas), multiline (false; true: quoted values
+    may hold line ends), encoding ('utf-8')."""
 
     name = "csv"
 
@@ -41,10 +42,12 @@ class CsvFormat(TextFormat):
         super().__init__(options, columns)
         self.header = options.flag("header", True)
         self._delimiter = options.character("sep", options.character("delimiter", delimiter))
-        self._quote = options.character("quote", '"')
+        self._quote = options.character("quote", '"', none=True)
         self._nulls = ["", *options.texts("null")]
         self._formats = list(options.texts("timestamp_format"))
         self.multiline = options.flag("multiline")
+        if self.multiline and not self._quote:
+            raise options.fail("multiline", "a quote as well: only quoted values hold line ends")
         self._row = _record(self._delimiter, self._quote)
         self._columns = columns
 
@@ -60,7 +63,7 @@ class CsvFormat(TextFormat):
 
         return pc.ParseOptions(
             delimiter=self._delimiter,
-            quote_char=self._quote,
+            quote_char=self._quote or False,
             newlines_in_values=self.multiline,
             # An empty line of a file with one column is that column's NULL.
             ignore_empty_lines=not single,
@@ -210,6 +213,7 @@ class CsvFormat(TextFormat):
             return text, SHORTEN
         if self._row.match(line) is None:
             remedy = "" if self.multiline else "; values with line ends need multiline 'true'"
+            remedy += "; quote '' if quotes stand for themselves"
             return "a quote is not closed", f"close it{remedy}"
         if found := _IN_COLUMN.match(text):
             name, what = wanted.head[int(found[1])], found[2]
@@ -235,7 +239,9 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 
 def _record(delimiter: str, quote: str) -> re.Pattern[bytes]:
     """A row whose quoted values may hold line ends; no match if a quote is not closed. As in
-    Arrow's reader, a quote counts at the start of a value only."""
+    Arrow's reader, a quote counts at the start of a value only. Without a quote, any line."""
+    if not quote:
+        return _LINE
     d, q = re.escape(delimiter.encode()), re.escape(quote.encode())
     value = rb"(?>(?:%b[^%b]*(?:%b%b[^%b]*)*%b|(?!%b))[^%b\r\n]*)" % (q, q, q, q, q, q, q, d)
     return re.compile(rb"(?>%b(?:%b%b)*)(?:\r\n|\n|\r|\Z)" % (value, d, value))

@@ -200,7 +200,7 @@ class FromParser(BaseParser):
     def from_item(self) -> exp.Expr:
         """One item, or a bag union of several items: UNION binds tighter than the comma."""
         token = self._curr
-        first, _ = self._single_item()
+        first, _ = self._single_item(first=True)
         if not self._at_from_union():
             self._no_second_window()
             return first
@@ -280,8 +280,9 @@ class FromParser(BaseParser):
                 return index
         return self._tokens_size
 
-    def _single_item(self) -> tuple[exp.Expr, bool]:
-        """The item, and whether its window follows its alias."""
+    def _single_item(self, first: bool = False) -> tuple[exp.Expr, bool]:
+        """The item, and whether its window follows its alias. The window of a ``first`` item may
+        also follow its watermark; behind a later item of a union it is that of the union."""
         token = self._curr
         stream = self.word_is("STREAM") and self._names_follow_stream()
         if stream:
@@ -296,16 +297,24 @@ class FromParser(BaseParser):
         if isinstance(item, exp.Table) and (version := self._parse_version()):
             item.set("version", version)
         window_after_alias = False
-        if self.at_bracket():
-            item.set(nodes.STREAM_WINDOW, self.stream_window())
+        self._window_behind(item)
         self._item_watermark(item)
+        if first:
+            self._window_behind(item)
         if not item.args.get("alias") and (alias := self._parse_table_alias()):
             item.set("alias", alias)
-            if self.at_bracket() and not item.args.get(nodes.STREAM_WINDOW):
-                item.set(nodes.STREAM_WINDOW, self.stream_window())
-                window_after_alias = True
+            window_after_alias = self._window_behind(item)
         self._item_watermark(item)
+        if first:
+            self._window_behind(item)
         return item, window_after_alias
+
+    def _window_behind(self, item: exp.Expr) -> bool:
+        """Reads the window of an item that has none yet; whether there was one."""
+        if not self.at_bracket() or item.args.get(nodes.STREAM_WINDOW):
+            return False
+        item.set(nodes.STREAM_WINDOW, self.stream_window())
+        return True
 
     def _names_follow_stream(self) -> bool:
         return self._next.token_type == TokenType.IDENTIFIER or (

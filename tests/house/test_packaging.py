@@ -155,7 +155,7 @@ PARTS = {"llvmlite": "numba", "py4j": "pyspark"}
 
 def imported(*patterns: str) -> dict[str, str]:
     """Third-party modules that the files import, each with one importing file."""
-    own = {"cql", "benchmarks", "tests", *FOLDERS}
+    own = {"cql", "benchmarks", "queries", "tests", *FOLDERS}
     found: dict[str, str] = {}
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks import (
+    access_log,
     bare,
     bids,
     compare,
@@ -168,6 +169,14 @@ def test_first(data: Path, options: Options, full: bool) -> None:
     record = measured(replace(benchmark, contenders=once), options)
     assert names(record)[:3] == ["import cql", "kernel cached", "library cached"]
     assert len(record["limits"]) == len(names(record)) == (4 if full else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", access_log.DUCKDB)
+def test_access_log(name: str, options: Options) -> None:
+    record = measured(access_log.query(name, 5_000), options)
+    assert record["rows"] == 5_000
+    assert names(record)[2:] == ["duckdb, own table, 2 threads", "duckdb, arrow table, 2 threads"]
 
 
 def test_cores() -> None:

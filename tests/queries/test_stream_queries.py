@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from click.testing import CliRunner
 from cql.repl import cli as command
 from tests.reference.naive_compare import difference
 from tests.support import stream_queries
+from tests.support.stream_queries import table_of
 
 FOLDER = stream_queries.FOLDER
 FILES = sorted(FOLDER.glob("*.cql"))
@@ -35,18 +34,6 @@ def make_data() -> Any:
     return module
 
 
-def table(text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    head, *rows = csv.reader(io.StringIO(text))
-    return head, [tuple(map(_value, row)) for row in rows]
-
-
-def _value(text: str) -> object:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def test_there_are_twenty_and_each_has_an_answer() -> None:
     stems = {path.stem for path in FILES}
     assert len(stems) >= 20
@@ -64,19 +51,19 @@ def test_the_data_is_what_the_script_makes() -> None:
 @pytest.mark.parametrize("stem", stream_queries.ANSWERS)
 def test_golden_is_worked_out_from_the_data(stem: str) -> None:
     want = (FOLDER / "golden" / f"{stem}.csv").read_text("utf-8")
-    assert table(stream_queries.golden(stem)) == table(want)
+    assert table_of(stream_queries.golden(stem)) == table_of(want)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_query_gives_its_golden_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER.parent.parent)
-    head, want = table((FOLDER / "golden" / f"{path.stem}.csv").read_text("utf-8"))
+    head, want = table_of((FOLDER / "golden" / f"{path.stem}.csv").read_text("utf-8"))
     for settings in SETTINGS:
         options = [word for setting in settings for word in ("--set", setting)]
         run = CliRunner().invoke(command.cli, ["run", str(path), "--format", "csv", *options])
         assert run.exit_code == 0, run.output
-        got_head, got = table(run.stdout)
+        got_head, got = table_of(run.stdout)
         assert got_head == head
         found = difference(want, got)
         assert found is None, f"{settings}: {found}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cql.planner.nodes.expr import Call
@@ -108,6 +109,19 @@ def _split_part(call: Call, text: Any, delimiter: Any, part: Any) -> Any:
     parts = text.split(delimiter) if delimiter else [text]
     index = part - 1 if part > 0 else len(parts) + part
     return parts[index] if 0 <= index < len(parts) else ""
+
+
+@function("rlike")
+def _rlike(call: Call, text: Any, pattern: Any) -> Any:
+    """Python's expressions have the syntax of RE2's as far as the query files use it; classes such
+    as ``\\d`` are of ASCII there."""
+    return re.search(pattern, text, re.ASCII) is not None
+
+
+@function("regexp_extract")
+def _regexp_extract(call: Call, text: Any, pattern: Any, group: Any = 1) -> Any:
+    found = re.search(pattern, text, re.ASCII)
+    return "" if found is None else found[group] or ""
 
 
 @function("lpad", "rpad")

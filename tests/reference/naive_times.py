@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from typing import Any
 
 from cql.base.types import Kind
@@ -214,3 +216,20 @@ def _make_date(call: Call, year: Any, month: Any, day: Any) -> Any:
         return day_number(year, month, day)
     except ValueError as error:
         raise BadRowError("no such day") from error
+
+
+#: Runs of pattern letters that the query files use, as ``strptime`` has them.
+_LETTERS = {"yyyy": "%Y", "MMM": "%b", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "Z": "%z"}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@function("to_timestamp")
+def _to_timestamp(call: Call, text: Any, pattern: Any) -> Any:
+    """A text by a pattern; without a zone it is UTC."""
+    format = re.sub(r"([A-Za-z])\1*", lambda run: _LETTERS[run[0]], pattern)
+    try:
+        read = dt.datetime.strptime(text, format)
+    except ValueError as error:
+        raise BadRowError("no such time") from error
+    aware = read if read.tzinfo is not None else read.replace(tzinfo=dt.UTC)
+    return (aware - _EPOCH) // dt.timedelta(microseconds=1)

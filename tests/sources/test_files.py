@@ -154,6 +154,30 @@ def test_csv_options(tmp_path: Path) -> None:
         FileSource({"path": path, "delimeter": ";"}, what="s")
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_csv_without_quotes(tmp_path: Path) -> None:
+    """Each quote stands for itself, also at the start of a value and without a second one."""
+    path = tmp_path / "access.log"
+    lines = ['"GET / HTTP/1.1" 200', "", '"not closed', 'a "b" c', '""', "é, x", '"']
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options = {"path": path, "header": "false", "delimiter": "\t", "quote": ""}
+    declared = Schema((Field("line", STRING),))
+    source = FileSource(options, what="s", format="csv", declared=declared)
+    assert [r["line"] for r in check_replay(source)] == [line or None for line in lines]
+    guessed = FileSource(options, what="s", format="csv")
+    assert [r["_c0"] for r in read(guessed)] == [line or None for line in lines]
+    path.write_text('"a;b"\n1";"2\n')
+    headed = FileSource({"path": path, "delimiter": ";", "quote": ""}, what="s", format="csv")
+    assert read(headed) == [{'"a': '1"', 'b"': '"2'}]
+    for wrong, why in (
+        ({"multiline": "true"}, r"multiline of s is 'true'\n.*only quoted values hold line ends"),
+        ({"quote": "''"}, r"quote of s is .*\n.*one character, or '' for none"),
+        ({"delimiter": ""}, r"delimiter of s is ''\n.*give one character$"),
+    ):
+        with pytest.raises(CatalogError, match=why):
+            FileSource(options | wrong, what="s", format="csv")
+
+
 def test_csv_without_header_and_zones(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("2024-01-01 10:00:00,1\n2024-01-01T10:00:00.5+02:00,2\n")

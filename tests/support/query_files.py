@@ -17,17 +17,21 @@ from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
 from cql.query.query import Query
+from queries.access_log.make_log import SAMPLE
 from tests.support import dialect_corpus
 
 FILES = dialect_corpus.query_files()
 
 
 ROWS = 120
+#: What a column of this name holds: lines of an access log, since random texts are none.
+LINE = "line"
 
 
 def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[tuple[Any, ...]]:
     """Rows in time order. The other columns have few distinct values, so that groups hold several
     rows."""
+    lines = SAMPLE.read_text("utf-8").splitlines()
     start = 1_700_000_000
     rows = []
     for i in range(ROWS):
@@ -47,6 +51,8 @@ def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[t
                 row.append(rng.randrange(100) / 2)
             elif f.type.kind is Kind.BOOLEAN:
                 row.append(rng.random() < 0.5)
+            elif f.name == LINE:
+                row.append(lines[i])
             else:
                 row.append(rng.choice(["a", "b", "c"]))
         rows.append(tuple(row))

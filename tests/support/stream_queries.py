@@ -623,19 +623,37 @@ ANSWERS: dict[str, Callable[[], Table]] = {
 
 
 def golden(name: str) -> str:
-    """The text of a golden file: a header and the rows in order; NULL is an empty field."""
-    columns, rows = ANSWERS[name]()
+    """The text of a golden file of ``queries/cql``."""
+    # ``habitat_in_order`` defines the order of its rows.
+    return golden_text(*ANSWERS[name](), in_order=name == "habitat_in_order")
+
+
+def golden_text(columns: str, rows: Rows, *, in_order: bool = False) -> str:
+    """A header and the rows, which are sorted for reading unless ``in_order``; NULL is an empty
+    field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns.split(","))
     texts = [[_text(v) for v in row] for row in rows]
-    # ``habitat_in_order`` defines the order of its rows; all other rows are sorted for reading.
     in_time = [c for c in ("_time", "window_end", "window_start") if c in columns.split(",")]
     at = [columns.split(",").index(c) for c in in_time]
-    if name != "habitat_in_order":
+    if not in_order:
         texts.sort(key=lambda row: ([_key(row[i]) for i in at], [_key(v) for v in row]))
     writer.writerows(texts)
     return out.getvalue()
+
+
+def table_of(text: str) -> tuple[list[str], Rows]:
+    """The header and the rows of a golden file, or of CSV output; numbers as floats."""
+    head, *rows = csv.reader(io.StringIO(text))
+    return head, [tuple(map(_value, row)) for row in rows]
+
+
+def _value(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _text(value: Any) -> str:
