@@ -23,7 +23,6 @@ from cql.executor.texts.column import (
     FAILED,
     VALID,
     Column,
-    Extraction,
     Status,
     Texts,
     repaired,
@@ -31,6 +30,7 @@ from cql.executor.texts.column import (
     to_arrow,
 )
 from cql.executor.texts.evaluate import evaluate_block
+from cql.executor.texts.functions.regular_expressions import extractions
 from cql.executor.texts.functions.table import SLOW
 from cql.executor.texts.in_blocks import unwrapped
 from cql.planner.nodes.expr import Call, Expr, Literal, columns_of, rebuild, walk
@@ -88,7 +88,7 @@ class ComputedColumns:
         self._encoded = encoded
         self._work: dict[int, int] = {}  # with a text of each column
         #: The groups of each pattern that is extracted from a column.
-        self._groups: dict[int, dict[str, set[int]]] = {}
+        self._groups: dict[int, dict[str, list[int]]] = {}
         for k, expr in enumerate(self._exprs, len(self._given)):
             inner, fails = unwrapped(expr)
             for e in walk(inner):
@@ -104,7 +104,7 @@ class ComputedColumns:
                 fn="regexp_extract",
                 args=(ColumnOf(index=c), Literal(value=str(pattern)), Literal(value=int(group))),
             ):
-                self._groups.setdefault(c, {}).setdefault(pattern, set()).add(group)
+                self._groups.setdefault(c, {}).setdefault(pattern, []).append(group)
 
     def columns(self, batch: pa.RecordBatch) -> list[Computed]:
         """The computed columns of a block."""
@@ -154,8 +154,7 @@ class ComputedColumns:
         texts = texts_of(array)
         if self._given[c].type.kind is Kind.STRING:
             texts = repaired(texts)
-        wanted = self._groups.get(c, {})
-        return Column(texts, status, {p: Extraction(tuple(sorted(g))) for p, g in wanted.items()})
+        return Column(texts, status, extractions(self._groups.get(c, {})))
 
 
 _NO_TEXTS = Dictionary()

@@ -57,8 +57,8 @@ class Texts:
 
 @dataclass(slots=True)
 class Extraction:
-    """The ``groups`` of a regular expression that the functions over a column want, and the
-    ``parts`` of its texts once they are found: a struct array, NULL where there is no match."""
+    """The ``groups`` of a regular expression that functions over a column extract together, and
+    the ``parts`` of its texts once they are found: a struct array, NULL where there is no match."""
 
     groups: tuple[int, ...]
     parts: pa.StructArray | None = None
@@ -67,11 +67,11 @@ class Extraction:
 @dataclass(frozen=True, slots=True)
 class Column:
     """The values of a block's rows: texts, or an array in storage form (booleans are bytes).
-    ``extractions`` are, by their patterns, those that several functions share."""
+    ``extractions`` are, by their patterns, those that functions share."""
 
     values: Texts | npt.NDArray[Any]
     status: Status
-    extractions: dict[str, Extraction] = field(default_factory=dict)
+    extractions: dict[str, list[Extraction]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.status.size
