@@ -141,7 +141,8 @@ _ROWS = 1_000_000
 _KEPT, _GROUPS, _ELEMENTS = 1 / 3, 0.1, 5
 #: Nanoseconds to cut a row off a block; to find the code of a text; to hand a row to Python.
 _READ, _ENCODE, _GIVE = 1.0, 18.0, 1.0
-_SIMPLE, _FUNCTION, _TEXT, _PYTHON = 0.7, 5.0, 3.0, 1000.0
+_SIMPLE, _FUNCTION, _TEXT, _PATTERN, _PYTHON = 0.7, 5.0, 3.0, 250.0, 1000.0
+_PATTERNS = frozenset(("rlike", "regexp_extract", "regexp_replace"))
 _SLOW = frozenset(("acos", "asin", "atan", "atan2", "cbrt", "cos", "cosh", "exp", "ln", "log10"))
 _SLOW |= {"log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh", "date_format", "to_timestamp"}
 #: Nanoseconds per (row, group) pair, by the largest number of groups; then for each aggregate call,
@@ -445,7 +446,7 @@ def _expressions(given: Iterable[Expr]) -> _Read:
             elif not _reads_texts(expr):
                 each += _FUNCTION if isinstance(expr, Call) and expr.fn in _SLOW else _SIMPLE
             elif _is_looked_up(expr):
-                each += _TEXT
+                each += _PATTERN if isinstance(expr, Call) and expr.fn in _PATTERNS else _TEXT
             else:
                 held += _TEXT
     return _Read(each, held, share)
