@@ -385,7 +385,7 @@ def locate(part: str, text: str, pos: int = 1) -> int:
 
 
 def initcap(text: str) -> str:
-    return " ".join(w[:1].upper() + w[1:].lower() for w in text.split(" "))
+    return " ".join(w[:1].title() + w.lower()[len(w[:1].lower()) :] for w in text.split(" "))
 
 
 def chr_(n: int) -> str:

@@ -210,7 +210,12 @@ def _unhex(call: Call, text: Any) -> Any:
 
 @function("initcap")
 def _initcap(call: Call, text: Any) -> Any:
-    return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
+    """Small letters depend on the whole word (a sigma at its end)."""
+
+    def capital(word: str) -> str:
+        return word[:1].title() + word.lower()[len(word[:1].lower()) :]
+
+    return " ".join(map(capital, text.split(" ")))
 
 
 @function("translate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,17 +30,18 @@ _NONE: Codes = np.zeros(0, np.int32)
 _tables_needed = False
 
 
-@lru_cache(maxsize=2)
-def _table(capital: bool) -> Codes:
-    """The code point of the capital or small letter of each character; -1 if that is no single
-    character or depends on its neighbours."""
-    change = str.upper if capital else str.lower
+@lru_cache(maxsize=3)
+def _table(change: Callable[[str], str]) -> Codes:
+    """The code point of the capital letter (``str.upper``), the small one (``str.lower``) or the
+    one that begins a word (``str.title``) of each character; -1 if that is no single character or
+    depends on its neighbours."""
     made = np.arange(_END, dtype=np.int32)
     for page in made.reshape(-1, 0x100):
         characters = page.tobytes().decode("utf-32-le", "surrogatepass")
-        if change(characters) != characters:
-            page[:] = [ord(c) if len(c) == 1 else -1 for c in map(change, characters)]
-    if not capital:
+        changed = list(map(change, characters))
+        if changed != list(characters):
+            page[:] = [ord(c) if len(c) == 1 else -1 for c in changed]
+    if change is str.lower:
         made[_SIGMA] = -1
     return made
 
@@ -53,8 +54,8 @@ def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -
     out = np.empty(2 * int((texts.ends - texts.starts).sum()) + ROOM, np.uint8)
     starts, ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
     while True:
-        other = _table(capital) if _tables_needed else _NONE
-        first = _table(True) if _tables_needed and words else _NONE
+        other = _table(str.upper if capital else str.lower) if _tables_needed else _NONE
+        first = _table(str.title) if _tables_needed and words else _NONE
         used = kernels.change_case(
             texts.data, texts.starts, texts.ends, status, _SMALL if capital else _CAPITAL, words,
             other, first, out, starts, ends,

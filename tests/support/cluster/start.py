@@ -101,7 +101,7 @@ class Driver:
         """Kills it; returns when all processes below it have ended."""
         below = self.pids(b"")
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()  # waits, and closes the pipes
         while any(_command(pid) for pid in below):
             time.sleep(0.05)
 
