@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks import (
     bare,
     bids,
+    dictionary,
     engine_bench,
     figure,
     first,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     LARGE: tuple(partial(spark_tasks.tasks, name) for name in spark_tasks.LARGE),
     "overlap": (sliding.overlap,),
     "texts": (*(partial(texts.texts, name) for name in texts.WORK), texts.paths),
+    "dictionary": (dictionary.dictionary,),
     "several": (sliding.several,),
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),

@@ -1,8 +1,8 @@
 """Dense int32 codes for strings: a growing hash table over an arena of bytes.
 
 Its arrays: ``places``, int64, has the high half of a hash and below it code + 1 (0: empty), and its
-size is a power of two; ``hashes``, int64, one per code; ``starts``, int64, the offset of each code's
-text in the arena, and one more; ``depths``, uint8, one per code; ``arena``, uint8.
+size is a power of two; ``hashes``, int64, one per code; ``starts``, int64, the offset of each
+code's text in the arena, and one more; ``depths``, uint8, one per code; ``arena``, uint8.
 """
 
 from __future__ import annotations
@@ -195,9 +195,7 @@ def index(places: Any, hashes: Any, used: int) -> None:
     nogil=True,
     cache=True,
 )
-def compact(
-    live: Any, hashes: Any, starts: Any, depths: Any, arena: Any, renumbered: Any
-) -> int:
+def compact(live: Any, hashes: Any, starts: Any, depths: Any, arena: Any, renumbered: Any) -> int:
     """Moves the data of the codes that are ``live`` to the front of the arrays, in their order;
     ``renumbered`` becomes the new code of each of them. Returns the number of codes that are left.
     Neighbours are moved at once: ``arena[begun:ended]`` is yet to be moved, to
