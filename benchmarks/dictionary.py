@@ -24,6 +24,7 @@ from cql.executor.strings.dictionary import Codes, Dictionary
 TEXTS, GOAL = 8 * BLOCK_ROWS, 40
 FLOOR, ENTERED, GROWN = "floor: read, one store", "entered", "entered, with growth"
 FORGOTTEN, HALF = "entered and forgotten", "entered, half of all forgotten"
+_NONE = np.zeros(0, np.int32)
 
 
 @njit(nogil=True)
@@ -48,18 +49,21 @@ class Blocks:
         self._blocks = [lines.slice(at, BLOCK_ROWS) for at in range(0, texts, BLOCK_ROWS)]
         self._words = [_words(block) for block in self._blocks]
         self._places = np.zeros(2 * BLOCK_ROWS, np.int32)
-        self._dictionary = Dictionary()
+        #: A dictionary for each run, which has room for as many texts as it had before.
+        self._used = {name: Dictionary() for name in (ENTERED, FORGOTTEN, HALF)}
 
     def floor(self) -> list[int]:
         return [read_and_store(*words, self._places) for words in self._words]
 
     def empty(self) -> None:
-        """Prepares ``entered``: the dictionary has room for as many texts as it had before."""
-        _forget(self._dictionary, np.zeros(0, np.int32))
+        """Empties the dictionaries. What is empty already would lose its room."""
+        for dictionary in self._used.values():
+            if len(dictionary) > 1:
+                _forget(dictionary, _NONE)
 
     def entered(self) -> list[int]:
         """Enters all texts where there is room."""
-        return [len(_enter(self._dictionary, block)) for block in self._blocks]
+        return [len(_enter(self._used[ENTERED], block)) for block in self._blocks]
 
     def grown(self) -> list[int]:
         """Enters all texts into a new dictionary."""
@@ -68,20 +72,20 @@ class Blocks:
 
     def forgotten(self) -> list[int]:
         """Enters a block and forgets it, again and again."""
-        sizes, none = [], np.zeros(0, np.int32)
+        dictionary, sizes = self._used[FORGOTTEN], []
         for block in self._blocks:
-            sizes.append(len(_enter(self._dictionary, block)))
-            _forget(self._dictionary, none)
+            sizes.append(len(_enter(dictionary, block)))
+            _forget(dictionary, _NONE)
         return sizes
 
     def half(self) -> list[int]:
         """Forgets, after each block, the block before it: the most that a query may have to move,
         which waits until as much is new as the last compaction kept."""
-        sizes = []
+        dictionary, sizes = self._used[HALF], []
         for block in self._blocks:
-            codes = _enter(self._dictionary, block)
+            codes = _enter(dictionary, block)
             sizes.append(len(codes))
-            _forget(self._dictionary, codes)
+            _forget(dictionary, codes)
         return sizes
 
 

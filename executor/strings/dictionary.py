@@ -177,11 +177,8 @@ class Dictionary:
         in use."""
         kernel = _kernel()
 
-        before, codes, last = (
-            self.nbytes + self._rank.nbytes,
-            self.used,
-            int(self.starts[self.used]),
-        )
+        before = self.nbytes + self._rank.nbytes
+        codes, last = self.used, int(self.starts[self.used])
         renumbered = np.full(live.size + 1, -1, np.int32)
         self._outgrown.clear()
         self.used = kernel.compact(
