@@ -42,6 +42,7 @@ from benchmarks.soak_samples import (
     times,
 )
 from cql.catalog.memory import iterables
+from cql.executor.morsel import buffers
 from cql.executor.strings import compaction
 
 #: Bytes of new texts after which a query compacts its dictionary (instead of 8 MB): a sawtooth of 8
@@ -49,6 +50,8 @@ from cql.executor.strings import compaction
 LEAST = 1 << 20
 #: Rows that wait for a query that falls behind on a busy machine (instead of 262,144).
 WAITING = 10_000
+#: Bytes of free buffers that the process keeps (instead of 256 MB).
+POOL = 32 << 20
 #: Seconds: IDLE AFTER, the slack of HEARTBEAT, the longest silence in results, the stall.
 IDLE, SLACK, GAP, STALL = 2, 2, 10.0, 10.0
 
@@ -264,7 +267,7 @@ def main(
 ) -> None:
     """Runs each variant for so many minutes. Ends with 1 if one missed what it has to show."""
     console, met = console_of_width(), True
-    compaction.LEAST, iterables.ROWS_AHEAD = LEAST, WAITING
+    compaction.LEAST, iterables.ROWS_AHEAD, buffers.KEPT_BYTES = LEAST, WAITING, POOL
     for variant in variants or VARIANTS:
         made = VARIANTS[variant](60 * minutes, *((only,) if variant in NAMED else ()))
         figure.show(made, console)

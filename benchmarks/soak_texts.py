@@ -50,7 +50,7 @@ def texts(seconds: float, only: Sequence[str] = ()) -> Figure:
     """All queries of TEXTS under all RUNTIMES at once."""
     names = [name for name in TEXTS if name in only or not only]
     with ExitStack() as sessions:
-        queries = {}
+        queries: dict[str, Any] = {}
         for runtime, settings in RUNTIMES.items():
             session = sessions.enter_context(cql.connect(spark=False))
             session.create_stream(

@@ -22,6 +22,7 @@ from benchmarks import (
     bids,
     compare,
     cores,
+    dictionary,
     figure,
     first,
     flush,
@@ -126,6 +127,12 @@ def test_q7(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
     assert record["rows"] == 2 * ROWS
     assert [r["goal"] for r in record["ratios"] if r["goal"] is not None] == [0.5, 2, 2]
+
+
+def test_dictionary(options: Options) -> None:
+    record = measured(dictionary.dictionary(ROWS), options)
+    assert record["rows"] == ROWS
+    assert [limit["most"] for limit in record["limits"]] == [pytest.approx(40e-9 * ROWS)] * 2
 
 
 @pytest.mark.parametrize("make", [bids.q1, bids.q2])
