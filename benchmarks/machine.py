@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import platform
 import resource
@@ -122,6 +123,30 @@ def resident_mb() -> float:
         pages = int((_PROC / "self" / "statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
     return peak_mb()
+
+
+class _MallocInfo(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = (
+        *((f"other{k}", ctypes.c_size_t) for k in range(4)),
+        ("hblkhd", ctypes.c_size_t),  # bytes of large blocks
+        *((f"other{k}", ctypes.c_size_t) for k in range(4, 6)),
+        ("uordblks", ctypes.c_size_t),  # bytes of all others in use
+        *((f"other{k}", ctypes.c_size_t) for k in range(6, 8)),
+    )
+
+
+def allocated_mb() -> float:
+    """MB of 10^6 bytes that C's allocator (numpy's too) has handed out and not got back; NaN if the
+    system does not report it."""
+    try:
+        report = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return math.nan
+    report.restype = _MallocInfo
+    info = report()
+    return float(info.uordblks + info.hblkhd) / 1e6
 
 
 def peak_mb() -> float:

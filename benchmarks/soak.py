@@ -5,6 +5,8 @@ prints its slope after the warm-up (a third of the time) in MB a minute. Variant
 
 - ``keys``: windows, sessions, relations with ISTREAM, DISTINCT, order, late and bad rows, side by
   side over fresh keys and texts, as fast as they go;
+- ``texts``: functions over ever-new request lines, windows and sessions by them, depth first and in
+  order on two workers;
 - ``idle``: a union of which one input is silent for two thirds of the time (``IDLE AFTER``);
 - ``heartbeat``: the only input is, and windows go on being told by the clock (``HEARTBEAT``);
 - ``stall``: a replay whose source, and then whose reader, stops for ten seconds in the middle.
@@ -12,44 +14,44 @@ prints its slope after the warm-up (a third of the time) in MB a minute. Variant
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 import numpy as np
 
 import cql
-from benchmarks import figure, harness, machine
-from benchmarks.figure import Check, Figure, slope
+from benchmarks import figure, harness, soak_texts
+from benchmarks.figure import Check, Figure
 from benchmarks.run import console_of_width
-from benchmarks.workloads import SECOND, T0
+from benchmarks.soak_samples import (
+    BATCH,
+    DISORDER,
+    NEVER,
+    RATE,
+    Reader,
+    Span,
+    paced,
+    read,
+    sampled,
+    times,
+)
 from cql.catalog.memory import iterables
+from cql.executor.morsel import buffers
 from cql.executor.strings import compaction
 
-#: The largest slope of memory after the warm-up, in MB per minute.
-SLOPE = 1.0
-WARM_UP = 1 / 3
-POINTS = 20
-SAMPLE = 1.0
-#: Rows per second of each query, and the disorder in seconds (some rows exceed it).
-RATE, DISORDER = 5_000, 2.0
-BATCH = 500
 #: Bytes of new texts after which a query compacts its dictionary (instead of 8 MB): a sawtooth of 8
 #: MB in each query would hide a slope of 1 MB per minute.
-TEXTS = 1 << 20
+LEAST = 1 << 20
 #: Rows that wait for a query that falls behind on a busy machine (instead of 262,144).
 WAITING = 10_000
-#: Start and end, in seconds.
-Span: TypeAlias = tuple[float, float]
-NEVER: Span = (math.inf, math.inf)
+#: Bytes of free buffers that the process keeps (instead of 256 MB).
+POOL = 32 << 20
 #: Seconds: IDLE AFTER, the slack of HEARTBEAT, the longest silence in results, the stall.
 IDLE, SLACK, GAP, STALL = 2, 2, 10.0, 10.0
 
@@ -87,64 +89,13 @@ KEYS: Mapping[str, str] = {
 }
 
 
-@dataclass(slots=True)
-class Samples:
-    """Samples of a run, one per second: MB resident, MB of state by query."""
-
-    seconds: list[float] = field(default_factory=list)
-    resident: list[float] = field(default_factory=list)
-    state: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, second: float, queries: Mapping[str, Any]) -> None:
-        self.seconds.append(second)
-        self.resident.append(machine.resident_mb())
-        for name, query in queries.items():
-            self.state.setdefault(name, []).append(state_mb(query))
-
-    def slope(self, values: Sequence[float]) -> float:
-        """The slope per minute, after the warm-up."""
-        warm = int(np.searchsorted(self.seconds, self.seconds[-1] * WARM_UP))
-        return slope([s / 60 for s in self.seconds[warm:]], values[warm:])[0]
-
-    def checks(self) -> list[Check]:
-        whole = self.slope(self.resident)
-        slopes = {name: self.slope(values) for name, values in self.state.items()}
-        most = max(slopes, key=lambda name: slopes[name])
-        goal = f"under {SLOPE:g} MB a minute"
-        return [
-            Check("slope of resident memory after warm-up", whole, goal, whole < SLOPE),
-            Check(f"slope of state, most ({most})", slopes[most], goal, slopes[most] < SLOPE),
-        ]
-
-    def drawn(
-        self, name: str, title: str, checks: Sequence[Check], *, right: bool = True
-    ) -> Figure:
-        """A figure of twenty points, each a mean."""
-        count = len(self.seconds)
-        parts = np.array_split(np.arange(count), min(POINTS, count))
-
-        def means(values: Sequence[float]) -> list[float]:
-            return [float(np.mean(np.asarray(values)[part])) for part in parts]
-
-        minutes = [round(s / 60, 2) for s in means(self.seconds)]
-        total = [sum(values) for values in zip(*self.state.values(), strict=True)]
-        series = {"resident": means(self.resident), "state": means(total)}
-        return Figure(name, title, (), "minutes", minutes, "MB", series, checks, right)
-
-
 # ----------------------------------------------------------------- the data
 
 
 def rows(silence: Span = NEVER) -> Iterator[Any]:
-    """Arrow batches at RATE: ``ts`` up to DISORDER seconds out of order, one row in a thousand even
-    later. ``id`` and ``name`` are new every third row, ``other`` in each row. No rows come in the
-    ``silence``."""
-    begun = time.monotonic()
-    for first in itertools.count(0, BATCH):
-        second = first / RATE
-        time.sleep(max(0.0, begun + second - time.monotonic()))
-        if not silence[0] <= second < silence[1]:
-            yield batch(first)
+    """Arrow batches of rows at RATE: ``id`` and ``name`` are new every third row, ``other`` in each
+    row. No rows come in the ``silence``."""
+    return paced(batch, silence)
 
 
 def batch(first: int) -> Any:
@@ -154,12 +105,10 @@ def batch(first: int) -> Any:
 
     rng = np.random.default_rng(first)
     number = np.arange(first, first + BATCH)
-    late = rng.integers(0, int(DISORDER * SECOND), BATCH)
-    late += (rng.random(BATCH) < 1e-3) * 3 * SECOND
     ids = number // 3
     return pa.record_batch(
         {
-            "ts": pa.array(T0 + number * SECOND // RATE - late).view(pa.timestamp("us", "UTC")),
+            "ts": times(number, rng),
             "id": pa.array(ids),
             "k": pa.array(rng.integers(0, 10, BATCH)),
             "name": pc.binary_join_element_wise("name", pa.array(ids).cast("string"), "_"),
@@ -178,92 +127,7 @@ def keys(seconds: float, only: Sequence[str] = ()) -> Figure:
             "s", rows, ordered_by="ts", slack=f"{DISORDER:g} seconds", bounded=False
         )
         queries = {name: session.sql(KEYS[name]) for name in only or KEYS}
-        readers = {name: Reader(query) for name, query in queries.items()}
-        samples = sampled(queries, readers, seconds)
-    least = min(readers, key=lambda name: readers[name].rows)
-    given = readers[least].rows
-    late = sum(reader.late for reader in readers.values())
-    checks = [
-        *samples.checks(),
-        Check(f"rows given, least ({least})", given, "above 0", given > 0),
-        Check("late rows", late, "above 0", late > 0),
-    ]
-    return samples.drawn("soak-keys", f"{len(queries)} queries over fresh keys", checks)
-
-
-class Reader:
-    """Reads a query to its end in a thread; after ``stall`` seconds the reader stops for STALL
-    seconds. ``batches`` are the results, if kept. ``longest_gap`` is the longest silence between
-    two results, in seconds."""
-
-    def __init__(self, query: Any, *, stall: float = math.inf, keeps: bool = False) -> None:
-        self.rows = self.late = 0
-        self.longest_gap = 0.0
-        self.batches: list[Any] = []
-        self.started, self.over = threading.Event(), threading.Event()
-        self.error: BaseException | None = None
-        self._query, self._stall, self._keeps = query, stall, keeps
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._read()
-            self.late = self._query.progress().late
-        except BaseException as error:  # ``stop`` raises it again
-            self.error = error
-        finally:
-            self.started.set()
-            self.over.set()
-
-    def _read(self) -> None:
-        begun = last = math.inf
-        for given in self._query.batches():
-            now = time.monotonic()
-            begun = min(begun, now)
-            self.longest_gap = max(self.longest_gap, now - last)
-            last = now
-            self.rows += given.num_rows
-            if self._keeps:
-                self.batches.append(given)
-            self.started.set()
-            if now - begun >= self._stall:
-                self._stall = math.inf
-                time.sleep(STALL)
-
-    def stop(self) -> None:
-        self._query.stop()
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
-
-
-def sampled(
-    queries: Mapping[str, Any], readers: Mapping[str, Reader], seconds: float = math.inf
-) -> Samples:
-    """Samples from the first result of the last query (everything is compiled then) until all
-    queries have ended, or for ``seconds``; then stops them."""
-    samples = Samples()
-    for reader in readers.values():
-        reader.started.wait()
-    begun = time.monotonic()
-    try:
-        while (now := time.monotonic() - begun) < seconds:
-            samples.add(now, queries)
-            if all(each.over.is_set() for each in readers.values()):
-                break
-            if any(each.error for each in readers.values()):
-                break
-            time.sleep(SAMPLE)
-    finally:
-        for reader in readers.values():
-            reader.stop()
-    return samples
-
-
-def state_mb(query: Any) -> float:
-    state: int = sum(entry.get("state_bytes", 0) for entry in query.metrics())
-    return state / 1e6
+        return read("soak-keys", f"{len(queries)} queries over fresh keys", queries, seconds)
 
 
 # ----------------------------------------------------------------- silence
@@ -343,7 +207,8 @@ def stall(seconds: float) -> Figure:
         }
         stalls = dict.fromkeys(queries, math.inf) | {"the reader stalls": seconds / 2}
         readers = {
-            name: Reader(query, stall=stalls[name], keeps=True) for name, query in queries.items()
+            name: Reader(query, stall=(stalls[name], STALL), keeps=True)
+            for name, query in queries.items()
         }
         samples = sampled(queries, readers)
     right = all(
@@ -373,16 +238,24 @@ def _in_order(answer: Any) -> Any:
 
 VARIANTS: Mapping[str, Callable[..., Figure]] = {
     "keys": keys,
+    "texts": soak_texts.texts,
     "idle": idle,
     "heartbeat": heartbeat,
     "stall": stall,
 }
+#: The variants of which some queries may be chosen.
+NAMED = ("keys", "texts")
 
 
 @click.command()
 @click.argument("minutes", type=click.FloatRange(0.1))
 @click.argument("variants", nargs=-1, type=click.Choice([*VARIANTS]))
-@click.option("--only", multiple=True, type=click.Choice([*KEYS]), help="Queries of 'keys'.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice([*KEYS, *soak_texts.TEXTS]),
+    help="Queries of 'keys' or 'texts'.",
+)
 @click.option("--results", type=click.Path(path_type=Path), default=harness.RESULTS)
 @click.option("--plots", type=click.Path(path_type=Path), help="Where pictures go (matplotlib).")
 def main(
@@ -394,9 +267,9 @@ def main(
 ) -> None:
     """Runs each variant for so many minutes. Ends with 1 if one missed what it has to show."""
     console, met = console_of_width(), True
-    compaction.LEAST, iterables.ROWS_AHEAD = TEXTS, WAITING
+    compaction.LEAST, iterables.ROWS_AHEAD, buffers.KEPT_BYTES = LEAST, WAITING, POOL
     for variant in variants or VARIANTS:
-        made = VARIANTS[variant](60 * minutes, *((only,) if variant == "keys" else ()))
+        made = VARIANTS[variant](60 * minutes, *((only,) if variant in NAMED else ()))
         figure.show(made, console)
         saved = [str(harness.save(figure.record_of(made), results))]
         if plots is not None:

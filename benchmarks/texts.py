@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,20 +55,32 @@ PATHS = "SELECT count(*) AS n, split_part(k, '/', 2) AS p FROM s [RANGE 1 MINUTE
 PATHS += " GROUP BY split_part(k, '/', 2)"
 
 
+def paths_of(rng: np.random.Generator) -> npt.NDArray[np.str_]:
+    """Two thousand paths of one to eleven folders."""
+    words = np.array(["list", "item", "cart", "search", "étage", "help", "api", "v2", "images"])
+    return np.array(["/".join(rng.choice(words, rng.integers(1, 12))) for _ in range(2000)])
+
+
+def request_lines(
+    numbers: pa.Array, paths: npt.NDArray[np.str_], rng: np.random.Generator
+) -> pa.Array:
+    """For each of ``numbers``, which are texts, a request line of 40 to 200 bytes that has it."""
+    n = len(numbers)
+    users = pa.array(rng.integers(0, 977, n)).cast(pa.string())
+    parts = [
+        "GET /", pa.array(paths[rng.integers(0, paths.size, n)]), "/", numbers, "?user=u", users,
+        "&q=", pa.array(rng.integers(0, 1 << 40, n)).cast(pa.string()), " HTTP/1.1",
+    ]  # fmt: skip
+    return pc.binary_join_element_wise(*parts, "").cast(pa.string())
+
+
 @cache
 def requests(rows: int, distinct: int) -> pa.Table:
     """``rows`` request lines of 40 to 200 bytes, of which ``distinct`` differ, in the order of
     time; ``n`` is a number as text, ``v`` a number."""
     rng = np.random.default_rng(5)
-    words = np.array(["list", "item", "cart", "search", "étage", "help", "api", "v2", "images"])
-    paths = np.array(["/".join(rng.choice(words, rng.integers(1, 12))) for _ in range(2000)])
     numbers = pa.array(np.arange(distinct) * 7919 % distinct).cast(pa.string())
-    users = pa.array(rng.integers(0, 977, distinct)).cast(pa.string())
-    parts = [
-        "GET /", pa.array(paths[rng.integers(0, 2000, distinct)]), "/", numbers, "?user=u", users,
-        "&q=", pa.array(rng.integers(0, 1 << 40, distinct)).cast(pa.string()), " HTTP/1.1",
-    ]  # fmt: skip
-    lines = pc.binary_join_element_wise(*parts, "").cast(pa.string())
+    lines = request_lines(numbers, paths_of(rng), rng)
     rows_of = np.arange(rows) if rows == distinct else rng.integers(0, distinct, rows)
     times = np.arange(rows) * 100
     return pa.table(

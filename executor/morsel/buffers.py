@@ -39,20 +39,25 @@ class BufferPool:
             return array
         return np.empty(n, dtype)
 
-    def zeros(self, dtype: np.dtype[Any], n: int) -> Array:
-        """Like ``numpy.zeros``; the memory returns to the pool when the array and all its views
+    def empty(self, dtype: np.dtype[Any], n: int) -> Array:
+        """Like ``numpy.empty``; the memory returns to the pool when the array and all its views
         are gone."""
         nbytes = n * dtype.itemsize
         if nbytes < SMALLEST:
-            return np.zeros(n, dtype)
+            return np.empty(n, dtype)
         step = 1 << nbytes.bit_length() - 4  # rounds to few sizes, so that buffers are reused
         block = self.take(_BYTES, -(-nbytes // step) * step)
-        block[:nbytes] = 0
         # All views refer to ``shown``, because its own base is not an array.
         shown = np.frombuffer(block.data[:nbytes], _BYTES)
         weakref.finalize(shown, self.give, block).atexit = False
         element, inner = dtype.subdtype or (dtype, ())
         return shown.view(element).reshape(n, *inner)
+
+    def zeros(self, dtype: np.dtype[Any], n: int) -> Array:
+        """``empty`` with zeros."""
+        array = self.empty(dtype, n)
+        array[...] = 0
+        return array
 
     def lend(self, array: Array, n: int) -> Array:
         """A view of the first ``n`` values; ``array`` returns to the pool when the view is

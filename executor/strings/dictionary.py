@@ -50,7 +50,7 @@ class Dictionary:
     def __init__(self, account: Account = lambda before, after: None) -> None:
         self.account = account
         self.lock = threading.RLock()  # held while adding
-        self.places = np.zeros(2 * _CODES, np.int32)
+        self.places = np.zeros(2 * _CODES, np.int64)
         self.hashes = np.zeros(_CODES, np.int64)
         #: The address of ``hashes``: kernels read it first, then the hashes of their codes.
         self.hashes_at = np.array([self.hashes.ctypes.data], np.int64)
@@ -81,7 +81,7 @@ class Dictionary:
     def nbytes_of(codes: int) -> int:
         """Bytes of the data for ``codes`` codes, without their strings. Outgrown hashes take as
         many bytes as those in use."""
-        return codes * (2 * 4 + 2 * 8 + 8 + 1)
+        return codes * (2 * 8 + 2 * 8 + 8 + 1)
 
     def encode(self, array: pa.Array, out: Codes) -> None:
         """Writes the codes of ``array`` (string, binary or a dictionary of either) into ``out``;
@@ -153,46 +153,49 @@ class Dictionary:
         if self.used >= room:
             self.account(self.nbytes_of(room), self.nbytes_of(2 * room))
             self._outgrown.append(self.hashes)
-            self.hashes = _longer(self.hashes, 2 * room)
-            self.hashes_at[0] = self.hashes.ctypes.data
-            self.starts = _longer(self.starts, 2 * room + 1)
-            self.depths = _longer(self.depths, 2 * room)
-            self.places = POOL.zeros(self.places.dtype, 4 * room)
+            self._set_codes(2 * room)
             kernel.index(self.places, self.hashes, self.used)
         full = int(self.starts[self.used])
         if full + wanted > self.arena.size:
             size = max(2 * self.arena.size, full + wanted)
             self.account(self.arena.size, size)
-            self.arena = _longer(self.arena, size)
+            self.arena = _moved(self.arena, full, size)
+
+    def _set_codes(self, room: int) -> None:
+        """Moves the data of the codes to arrays for ``room`` codes; ``places`` are empty then."""
+        self.hashes = _moved(self.hashes, self.used, room)
+        self.hashes_at[0] = self.hashes.ctypes.data
+        self.starts = _moved(self.starts, self.used + 1, room + 1)
+        self.depths = _moved(self.depths, self.used, room)
+        self.places = POOL.zeros(self.places.dtype, 2 * room)
 
     def compact(self, live: npt.NDArray[np.bool_]) -> Codes:
         """Forgets the codes that are not ``live`` and returns the new code of each old code; the
-        order of codes stays. A last entry of -1 maps -1 (no code) to itself."""
+        order of codes stays. A last entry of -1 maps -1 (no code) to itself.
+
+        The arrays keep their size, for as many new texts, unless less than a quarter of them was
+        in use."""
         kernel = _kernel()
 
-        before, last = self.nbytes + self._rank.nbytes, int(self.starts[self.used])
-        lengths = np.diff(self.starts[: self.used + 1])
-        text = self.arena[:last][np.repeat(live, lengths)]
-        hashes, depths = self.hashes[: self.used][live], self.depths[: self.used][live]
-        self.used = hashes.size
-        room = _room(self.used + 1, _CODES)
+        before = self.nbytes + self._rank.nbytes
+        codes, last = self.used, int(self.starts[self.used])
+        renumbered = np.full(live.size + 1, -1, np.int32)
         self._outgrown.clear()
-        self.hashes = np.zeros(room, np.int64)
-        self.hashes[: self.used] = hashes
-        self.hashes_at[0] = self.hashes.ctypes.data
-        self.starts = np.zeros(room + 1, np.int64)
-        self.starts[1 : self.used + 1] = np.cumsum(lengths[live])
-        self.depths = np.zeros(room, np.uint8)
-        self.depths[: self.used] = depths
-        self.arena = np.zeros(_room(text.size, _ARENA), np.uint8)
-        self.arena[: text.size] = text
-        self.places = np.zeros(2 * room, np.int32)
+        self.used = kernel.compact(
+            live, self.hashes, self.starts, self.depths, self.arena, renumbered
+        )
+        room = _room(2 * codes, _CODES)
+        if room < self.hashes.size:
+            self._set_codes(room)
+        else:
+            self.places[:] = 0
         kernel.index(self.places, self.hashes, self.used)
+        size = _room(2 * last, _ARENA)
+        if size < self.arena.size:
+            self.arena = _moved(self.arena, int(self.starts[self.used]), size)
         self._ranked, self._rank = 0, np.zeros(0, np.int32)
         self.account(before, self.nbytes)
         self.kept = self.content
-        renumbered = np.full(live.size + 1, -1, np.int32)
-        renumbered[:-1][live] = np.arange(self.used, dtype=np.int32)
         return renumbered
 
     def value(self, code: int) -> bytes:
@@ -231,11 +234,11 @@ class Dictionary:
         return self._rank
 
 
-def _longer(array: Array, n: int) -> Array:
-    """A copy with room for ``n`` values; zeros follow."""
-    longer = POOL.zeros(array.dtype, n)
-    longer[: array.size] = array
-    return longer
+def _moved(array: Array, used: int, n: int) -> Array:
+    """An array with room for ``n`` values; the first ``used`` ones are those of ``array``."""
+    other = POOL.empty(array.dtype, n)
+    other[:used] = array[:used]
+    return other
 
 
 def _room(n: int, least: int) -> int:

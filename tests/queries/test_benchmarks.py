@@ -23,6 +23,7 @@ from benchmarks import (
     bids,
     compare,
     cores,
+    dictionary,
     figure,
     first,
     flush,
@@ -37,6 +38,7 @@ from benchmarks import (
     skew,
     sliding,
     soak,
+    soak_texts,
     spark_tables,
     spark_tasks,
     split,
@@ -126,6 +128,12 @@ def test_q7(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
     assert record["rows"] == 2 * ROWS
     assert [r["goal"] for r in record["ratios"] if r["goal"] is not None] == [0.5, 2, 2]
+
+
+def test_dictionary(options: Options) -> None:
+    record = measured(dictionary.dictionary(ROWS), options)
+    assert record["rows"] == ROWS
+    assert [limit["most"] for limit in record["limits"]] == [pytest.approx(40e-9 * ROWS)] * 2
 
 
 @pytest.mark.parametrize("make", [bids.q1, bids.q2])
@@ -285,7 +293,13 @@ def test_punctuation_overhead(options: Options, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_soak_of_fresh_keys(options: Options) -> None:
     made = drawn_soak(soak.keys(3.0, ["sessions", "istream"]), options)
-    assert made.checks[2].met  # the query gave rows
+    assert made.checks[3].met  # the query gave rows
+
+
+@pytest.mark.slow
+def test_the_soak_of_texts(options: Options) -> None:
+    made = drawn_soak(soak_texts.texts(3.0, ["like", "sessions by upper"]), options)
+    assert made.checks[3].met  # each query gave rows under both runtimes
 
 
 @pytest.mark.slow
@@ -302,7 +316,7 @@ def test_the_soak_of_stalls(options: Options, monkeypatch: pytest.MonkeyPatch) -
     """Nothing is lost; the stall of ten seconds is shortened to two, still above IDLE AFTER."""
     monkeypatch.setattr(soak, "STALL", 2.0)
     made = drawn_soak(soak.stall(5.0), options)
-    assert all(check.met for check in made.checks[2:])
+    assert all(check.met for check in made.checks[3:])
 
 
 def drawn_soak(made: Figure, options: Options) -> Figure:

@@ -14,10 +14,10 @@ from cql.executor.strings.dictionary import ARRAYS, Dictionary
 
 
 def texts(rng: random.Random, n: int, different: int) -> list[bytes | None]:
-    """``n`` random texts of 0 to 20 bytes, with zero bytes; some are NULL, many are prefixes of
-    other texts."""
-    whole = bytes(rng.choice((0, 0, 97, 98)) for _ in range(20))
-    made = [whole[: rng.randrange(21)] for _ in range(different)]
+    """``n`` random texts of 0 to 200 bytes, most of them short, with zero bytes; some are NULL,
+    many are prefixes of other texts."""
+    whole = bytes(rng.choice((0, 0, 97, 98)) for _ in range(200))
+    made = [whole[: rng.randrange(rng.choice((9, 21, 201)))] for _ in range(different)]
     made += [bytes(rng.choices((0, 97, 255), k=rng.randrange(21))) for _ in range(different)]
     return [rng.choice((None, *rng.sample(made, 3))) for _ in range(n)]
 
@@ -66,3 +66,43 @@ def test_threads_add_at_once(seed: int) -> None:
             done.result()
     values = [dictionary.value(code) for code in range(1, len(dictionary))]
     assert len(values) == len(set(values))
+
+
+def test_room_stays_for_as_many_texts_again() -> None:
+    told: list[int] = []
+    dictionary = Dictionary(lambda before, after: told.append(after - before))
+    begun = dictionary.nbytes
+    sizes = []
+    for first in (0, 10_000, 20_000):
+        dictionary.encode_values([b"request line number %09d" % (first + k) for k in range(10_000)])
+        assert len(dictionary) == 10_001
+        sizes.append(dictionary.nbytes)
+        forget(dictionary)
+        sizes.append(dictionary.nbytes)
+    assert sizes == [sizes[0]] * 6
+    dictionary.encode_values([b"few"])
+    forget(dictionary)
+    assert dictionary.nbytes == begun == dictionary.nbytes - sum(told)
+
+
+def forget(dictionary: Dictionary) -> None:
+    live = np.arange(len(dictionary)) == 0
+    assert dictionary.compact(live).tolist() == [0, *[-1] * len(live[1:]), -1]
+    assert len(dictionary) == 1
+
+
+def test_hashes_of_similar_texts_differ(seed: int) -> None:
+    """Texts of each length that differ in one byte, or in their length alone."""
+    rng, dictionary = random.Random(seed), Dictionary()
+    made = {bytes(n) for n in range(130)}
+    for n in range(1, 130):
+        whole = bytes(rng.choices(range(256), k=n))
+        made |= {
+            whole[:k] + bytes([whole[k] ^ 1 << rng.randrange(8)]) + whole[k + 1 :] for k in range(n)
+        }
+    codes = dictionary.encode_values(sorted(made))
+    hashes = dictionary.hashes[codes]
+    assert len(set(hashes.tolist())) == len(made)
+    assert hashes.min() >= 0
+    buckets = np.bincount(hashes & 255, minlength=256)
+    assert buckets.max() < 2 * len(made) / 256

@@ -41,7 +41,7 @@ def mix_texts(data: Any, offsets: Any, valid: Any, hashes: Any) -> None:
     for i in range(hashes.size):
         word = _NULL
         if valid.size == 0 or valid[i]:
-            word = text_hash(data.ctypes.data, data.size, offsets[i], offsets[i + 1])
+            word = text_hash(data.ctypes.data, offsets[i], offsets[i + 1])
         hashes[i] = int64(hash_next(hashes[i], word))
 
 

@@ -1,8 +1,8 @@
 """Dense int32 codes for strings: a growing hash table over an arena of bytes.
 
-Its arrays: ``places``, int32, holds code + 1 (0: empty) and its size is a power of two; ``hashes``,
-int64, one per code; ``starts``, int64, the offset of each code's text in the arena, and one more;
-``arena``, uint8.
+Its arrays: ``places``, int64, has the high half of a hash and below it code + 1 (0: empty), and its
+size is a power of two; ``hashes``, int64, one per code; ``starts``, int64, the offset of each
+code's text in the arena, and one more; ``depths``, uint8, one per code; ``arena``, uint8.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import numpy as np
 from numba import int64, uint64
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import as_u8, load_word, same_bytes
+from cql.executor.kernels.lib.intrinsics import folded_product
+from cql.executor.kernels.lib.memory import (
+    as_u8,
+    load_half,
+    load_word,
+    move_bytes,
+    prefetch,
+    same_bytes,
+)
 
 #: Places of a cache of recent short texts: most columns hold few distinct texts.
 _RECENT = 256
@@ -21,36 +29,52 @@ _RECENT = 256
 _SHORT = 8
 #: For each length of a short text, the mask of its bytes in a word.
 _BYTES = np.array([(1 << 8 * k) - 1 for k in range(_SHORT + 1)], np.uint64)
+#: Texts that are hashed before the first of them is looked up, so that their places are in the
+#: processor's cache by then.
+_AHEAD = 64
+#: The hash of a text whose code is known already.
+_KNOWN = -1
+_LOW = 0xFFFFFFFF
+#: Odd numbers with as many ones as zeros.
+_A, _B, _C = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3
 
 
 @njit(inline="always")
-def _few(data: int, size: int, at: int, n: int) -> int:
-    """The ``n`` bytes (at most 8) from offset ``at`` on as a word; ``data`` has ``size`` bytes."""
-    if at + _SHORT <= size:
-        return load_word(data + at) & _BYTES[n]
-    word = uint64(0)
-    for k in range(n):
-        word |= uint64(as_u8(data, size)[at + k]) << uint64(8 * k)
-    return word
+def text_hash(data: int, start: int, end: int) -> int:
+    """The hash of the bytes from ``start`` to ``end`` of those at address ``data``: 63 bits.
 
-
-@njit(inline="always")
-def text_hash(data: int, size: int, start: int, end: int) -> int:
-    """The hash of the bytes from ``start`` to ``end`` of the ``size`` bytes at address ``data``."""
-    h = uint64(end - start) * uint64(0x9E3779B97F4A7C15)
-    i = start
-    while i + 8 <= end:
-        h = (h ^ load_word(data + i)) * uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> uint64(29)
-        i += 8
-    h = (h ^ _few(data, size, i, end - i)) * uint64(0x94D049BB133111EB)
-    return int64((h ^ (h >> uint64(32))) >> uint64(1))
+    Folded products of 16 bytes each, as in wyhash (Wang Yi, github.com/wangyi-fudan/wyhash). Two
+    products at a time do not wait for each other, and the last bytes are read with some of those
+    before them, so that the length decides one branch alone."""
+    n = end - start
+    at, last = data + start, data + end
+    left, right = uint64(_A), uint64(_B)
+    if n > 16:
+        tail = max(at, last - 32)
+        while at < tail:
+            left = folded_product(load_word(at) ^ uint64(_A), load_word(at + 8) ^ left)
+            right = folded_product(load_word(at + 16) ^ uint64(_B), load_word(at + 24) ^ right)
+            at += 32
+        left = folded_product(load_word(tail) ^ uint64(_A), load_word(tail + 8) ^ left)
+        right = folded_product(load_word(last - 16) ^ uint64(_B), load_word(last - 8) ^ right)
+    elif n >= 8:
+        left ^= load_word(at)
+        right ^= load_word(last - 8)
+    elif n >= 4:
+        left ^= uint64(load_half(at))
+        right ^= uint64(load_half(last - 4))
+    elif n > 0:
+        few = as_u8(at, n)
+        left ^= uint64(few[0]) | uint64(few[n >> 1]) << uint64(8)
+        right ^= uint64(few[n - 1])
+    mixed = folded_product(left, right) ^ uint64(n)
+    return int64(folded_product(mixed ^ uint64(_A), uint64(_C)) >> uint64(1))
 
 
 def _signature(offset: str) -> str:
     return (
         f"UniTuple(int64, 2)(Array(uint8, 1, 'C', readonly=True), Array({offset}, 1, 'C',"
-        " readonly=True), Array(uint8, 1, 'C', readonly=True), int64, int64, int32[::1],"
+        " readonly=True), Array(uint8, 1, 'C', readonly=True), int64, int64, int64[::1],"
         " int64[::1], int64[::1], uint8[::1], int64, int32[::1])"
     )
 
@@ -71,65 +95,126 @@ def encode(
 ) -> Any:
     """Writes the codes of the strings ``first`` to ``n``; a NULL (valid[i] == 0) gets code 0. Stops
     early when the table (at most half full) or the arena is full. Returns (next row, codes
-    used)."""
+    used).
+
+    New strings that follow each other in ``data`` are copied at once: ``data[begun:]`` up to the
+    latest of them is yet to be copied to ``arena[copied:]``."""
     mask = places.size - 1
     limit = min(hashes.size, places.size // 2)
     recent, lengths = np.zeros(_RECENT, np.uint64), np.full(_RECENT, -1)
     known = np.zeros(_RECENT, np.int32)
-    begin, kept = data.ctypes.data, arena.ctypes.data
-    for i in range(first, n):
-        if valid.size > 0 and valid[i] == 0:
-            codes[i] = 0
-            continue
-        a = int64(offsets[i])
-        b = int64(offsets[i + 1])
-        slot, word = -1, uint64(0)
-        if b - a <= _SHORT and a + _SHORT <= data.size:
-            word = load_word(begin + a) & _BYTES[b - a]
-            slot = int64((word * uint64(0x9E3779B97F4A7C15)) >> uint64(56))
-            if recent[slot] == word and lengths[slot] == b - a:
-                codes[i] = known[slot]
+    hashed = np.empty(_AHEAD, np.int64)
+    source, target = data.ctypes.data, arena.ctypes.data
+    at_places = places.ctypes.data
+    begun, copied = int64(0), starts[used]
+    for row in range(first, n, _AHEAD):
+        last = min(row + _AHEAD, n)
+        unknown = 0
+        for i in range(row, last):
+            hashed[i - row] = _KNOWN
+            if valid.size > 0 and valid[i] == 0:
+                codes[i] = 0
                 continue
-        h = text_hash(begin, data.size, a, b)
-        p = h & mask
-        while True:
-            c = places[p] - 1
-            if c < 0:
-                start = starts[used]
-                if used >= limit or start + (b - a) > arena.size:
-                    return i, used
-                for k in range(b - a):
-                    arena[start + k] = data[a + k]
-                hashes[used] = h
-                places[p] = used + 1
-                used += 1
-                starts[used] = start + (b - a)
-                codes[i] = used - 1
-                break
-            length = starts[c + 1] - starts[c]
-            if (
-                hashes[c] == h
-                and length == b - a
-                and same_bytes(begin + a, kept + starts[c], length)
-            ):
-                codes[i] = c
-                break
-            p = (p + 1) & mask
-        if slot >= 0:
-            recent[slot], lengths[slot], known[slot] = word, b - a, codes[i]
+            a, b = int64(offsets[i]), int64(offsets[i + 1])
+            if b - a <= _SHORT and a + _SHORT <= data.size:
+                word = load_word(source + a) & _BYTES[b - a]
+                slot = int64((word * uint64(0x9E3779B97F4A7C15)) >> uint64(56))
+                if recent[slot] == word and lengths[slot] == b - a:
+                    codes[i] = known[slot]
+                    continue
+            h = text_hash(source, a, b)
+            prefetch(at_places + 8 * (h & mask))
+            hashed[i - row] = h
+            unknown += 1
+        if unknown == 0:
+            continue
+        for i in range(row, last):
+            h = hashed[i - row]
+            if h == _KNOWN:
+                continue
+            a, b = int64(offsets[i]), int64(offsets[i + 1])
+            p = h & mask
+            while True:
+                found = places[p]
+                if found == 0:
+                    start = starts[used]
+                    if used >= limit or start + (b - a) > arena.size:
+                        move_bytes(source + begun, target + copied, start - copied)
+                        return i, used
+                    if a != begun + (start - copied):
+                        move_bytes(source + begun, target + copied, start - copied)
+                        begun, copied = a, start
+                    hashes[used] = h
+                    places[p] = (h >> 32 << 32) | (used + 1)
+                    codes[i] = used
+                    used += 1
+                    starts[used] = start + (b - a)
+                    break
+                if (found ^ h) >> 32 == 0:
+                    c = (found & _LOW) - 1
+                    length = starts[c + 1] - starts[c]
+                    if hashes[c] == h and length == b - a:
+                        if starts[c + 1] > copied:
+                            move_bytes(source + begun, target + copied, starts[used] - copied)
+                            begun, copied = a, starts[used]
+                        if same_bytes(source + a, target + starts[c], length):
+                            codes[i] = c
+                            break
+                p = (p + 1) & mask
+            if b - a <= _SHORT and a + _SHORT <= data.size:
+                word = load_word(source + a) & _BYTES[b - a]
+                slot = int64((word * uint64(0x9E3779B97F4A7C15)) >> uint64(56))
+                recent[slot], lengths[slot], known[slot] = word, b - a, codes[i]
+        # the bytes of these texts are still in the processor's cache
+        move_bytes(source + begun, target + copied, starts[used] - copied)
+        begun, copied = begun + (starts[used] - copied), starts[used]
     return n, used
 
 
 @njit(
-    "void(int32[::1], int64[::1], int64)",
+    "void(int64[::1], int64[::1], int64)",
     nogil=True,
     cache=True,
 )
 def index(places: Any, hashes: Any, used: int) -> None:
     """Enters the codes from 1 to ``used`` - 1 into empty ``places``."""
     mask = places.size - 1
+    at_places = places.ctypes.data
     for c in range(1, used):
-        p = hashes[c] & mask
+        prefetch(at_places + 8 * (hashes[min(c + _AHEAD, used - 1)] & mask))
+        h = hashes[c]
+        p = h & mask
         while places[p] != 0:
             p = (p + 1) & mask
-        places[p] = c + 1
+        places[p] = (h >> 32 << 32) | (c + 1)
+
+
+@njit(
+    "int64(Array(boolean, 1, 'C', readonly=True), int64[::1], int64[::1], uint8[::1], uint8[::1],"
+    " int32[::1])",
+    nogil=True,
+    cache=True,
+)
+def compact(live: Any, hashes: Any, starts: Any, depths: Any, arena: Any, renumbered: Any) -> int:
+    """Moves the data of the codes that are ``live`` to the front of the arrays, in their order;
+    ``renumbered`` becomes the new code of each of them. Returns the number of codes that are left.
+    Neighbours are moved at once: ``arena[begun:ended]`` is yet to be moved, to
+    ``arena[moved:]``."""
+    at = arena.ctypes.data
+    used, begun, ended, moved = 0, int64(0), int64(0), int64(0)
+    for c in range(live.size):
+        if not live[c]:
+            continue
+        start, end = starts[c], starts[c + 1]
+        if start != ended:
+            move_bytes(at + begun, at + moved, ended - begun)
+            moved += ended - begun
+            begun = start
+        ended = end
+        renumbered[c] = used
+        hashes[used], depths[used] = hashes[c], depths[c]
+        starts[used] = moved + (start - begun)
+        used += 1
+    move_bytes(at + begun, at + moved, ended - begun)
+    starts[used] = moved + (ended - begun)
+    return used

@@ -116,3 +116,15 @@ def unsigned_mul_high(typingctx: Any, a: Any, b: Any) -> Any:
         return builder.trunc(builder.lshr(product, ir.Constant(_I128, 64)), _I64)
 
     return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def folded_product(typingctx: Any, a: Any, b: Any) -> Any:
+    """The low half of the 128-bit unsigned product of two uint64, XOR its high half."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        product = builder.mul(*(builder.zext(x, _I128) for x in args))
+        high = builder.trunc(builder.lshr(product, ir.Constant(_I128, 64)), _I64)
+        return builder.xor(builder.trunc(product, _I64), high)
+
+    return types.uint64(types.uint64, types.uint64), codegen

@@ -65,14 +65,36 @@ def prefetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.int64), codegen
 
 
+def _loader(kind: Any) -> Any:
+    """``f(address)``: the unsigned number at an address, aligned or not; the first byte is the
+    lowest."""
+
+    @intrinsic
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = ir.IntType(kind.bitwidth).as_pointer()
+            return builder.load(builder.inttoptr(args[0], pointer), align=1)
+
+        return kind(types.int64), codegen
+
+    return load
+
+
+load_word = _loader(types.uint64)
+load_half = _loader(types.uint32)
+
+
 @intrinsic
-def load_word(typingctx: Any, address: Any) -> Any:
-    """The 8 bytes at an address, aligned or not, as a uint64; the first byte is the lowest."""
+def move_bytes(typingctx: Any, source: Any, target: Any, n: Any) -> Any:
+    """Copies ``n`` bytes between buffers that may overlap (memmove)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], _I64.as_pointer()), align=1)
+        pointer = ir.IntType(8).as_pointer()
+        source, target = (builder.inttoptr(a, pointer) for a in args[:2])
+        cgutils.raw_memmove(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
 
-    return types.uint64(types.int64), codegen
+    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic

@@ -19,7 +19,7 @@ def _place(
     0."""
     mask = slots.size - 1
     begin, here = set_data.ctypes.data, data.ctypes.data
-    place = text_hash(here, data.size, start, end) & mask
+    place = text_hash(here, start, end) & mask
     while slots[place] != 0:
         k = slots[place] - 1
         size = set_ends[k] - set_starts[k]
