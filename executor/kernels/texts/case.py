@@ -22,6 +22,10 @@ from cql.executor.kernels.texts.utf8 import code_point, sequence_end, write
 
 _CODES = "Array(int32, 1, 'C', readonly=True)"
 _SPACE, _SMALL = 0x20, 0x61
+#: A character takes at most so many bytes more than before.
+_GROWTH = 2
+#: What ``change_case`` returns if it cannot go on.
+NEEDS_TABLES, NEEDS_ROOM = -1, -2
 
 
 @njit(inline="always")
@@ -55,11 +59,15 @@ def change_case(
 
     ``other`` holds the new code point of each character, or -1 where Python computes the row;
     ``capital`` that of the first character of a word. Both may be empty as long as all texts are
-    ASCII. ``out`` has 2 bytes for each byte of a text, and 32 more. Returns the number of bytes
-    written; -1 if it needs the tables."""
+    ASCII. ``out`` has a byte for each byte of a text, and 32 more. Returns the number of bytes
+    written; NEEDS_TABLES; or NEEDS_ROOM: 2 bytes for each byte are enough."""
     begin, size, target, at = data.ctypes.data, data.size, out.ctypes.data, 0
+    room = out.size - WIDE  # for what is written and the bytes that are left to read
+    for i in range(starts.size):
+        room -= ends[i] - starts[i]
     for i in range(starts.size):
         start, end = starts[i], ends[i]
+        room += end - start
         new_starts[i] = at
         if status[i] != VALID:
             new_ends[i] = at
@@ -88,13 +96,15 @@ def change_case(
                     first = _SMALL if fresh else letters
                     new = old ^ (0x20 if old >= first and old < first + 26 else 0)
                 elif other.size == 0:
-                    return -1
+                    return NEEDS_TABLES
                 elif old < other.size:
                     new = capital[old] if fresh else other[old]
                 if new < 0:
                     status[i] = ODD
                     at, start = new_starts[i], end
                     break
+                if at + end - start + _GROWTH > room:
+                    return NEEDS_ROOM
                 at = write(out, at, new)
                 fresh = words and old == _SPACE
                 start = behind

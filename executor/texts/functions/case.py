@@ -23,6 +23,8 @@ Codes = npt.NDArray[np.int32]
 #: Characters from this code point on have no case.
 _END = 0x1F000
 _SMALL, _CAPITAL = ord("a"), ord("A")
+#: Bytes for each byte of the texts, at first: few letters become longer.
+_GROWTH = 1.02
 #: Its small letter depends on the letters around it.
 _SIGMA = ord("Σ")
 _NONE: Codes = np.zeros(0, np.int32)
@@ -50,10 +52,10 @@ def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -
     """The ``texts`` in capital or small letters; ``words`` begin with a capital letter."""
     global _tables_needed
     kernels = load_module("cql.executor.kernels.texts.case")
-    rows = len(texts)
-    out = np.empty(2 * int((texts.ends - texts.starts).sum()) + ROOM, np.uint8)
-    starts, ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    size, growth = int((texts.ends - texts.starts).sum()), _GROWTH
+    starts, ends = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
     while True:
+        out = np.empty(int(growth * size) + ROOM, np.uint8)
         other = _table(str.upper if capital else str.lower) if _tables_needed else _NONE
         first = _table(str.title) if _tables_needed and words else _NONE
         used = kernels.change_case(
@@ -62,7 +64,10 @@ def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -
         )  # fmt: skip
         if used >= 0:
             return Texts(out[:used], starts, ends)
-        _tables_needed = True
+        if used == kernels.NEEDS_ROOM:
+            growth = 2.0
+        else:
+            _tables_needed = True
 
 
 def _upper(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
