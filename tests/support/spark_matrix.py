@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -307,9 +308,14 @@ def rows_of(table: Any) -> list[str]:
     return sorted(repr(tuple(row.values())) for row in table.to_pylist())
 
 
-def stored(spark: Any, t: str) -> list[str]:
-    """The rows of a table in Spark, each as JSON (for columns of any type), sorted."""
-    return sorted(r[0] for r in spark.table(t).selectExpr("to_json(struct(*))").collect())
+def stored(spark: Any, *tables: str) -> list[list[str]]:
+    """The rows of each table in Spark, each as JSON (for columns of any type), sorted."""
+    frames = [
+        spark.table(t).selectExpr(f"{n} AS n", "to_json(struct(*)) AS row")
+        for n, t in enumerate(tables)
+    ]
+    rows = functools.reduce(lambda one, other: one.union(other), frames).collect()
+    return [sorted(r.row for r in rows if r.n == n) for n in range(len(tables))]
 
 
 def said(error: Exception) -> str:
@@ -337,9 +343,9 @@ def configured(spark: Any, conf: dict[str, str]) -> Iterator[None]:
             spark.conf.set(key, value)
 
 
-def clean(spark: Any) -> None:
+def clean(spark: Any, *, views: bool = True) -> None:
     for t in (OURS, SPARKS):
-        for view in (f"{t}_v", f"{t}_w"):
+        for view in (f"{t}_v", f"{t}_w") if views else ():
             spark.catalog.dropTempView(view)
             spark.catalog.dropGlobalTempView(view)
             spark.sql(f"DROP VIEW IF EXISTS {view}")
@@ -353,7 +359,7 @@ def tried(spark: Any, session: Any, feature: Feature) -> tuple[str, str, list[st
         with configured(spark, feature.conf):
             return _tried(spark, session, feature)
     finally:
-        clean(spark)
+        clean(spark, views=any("{t}_" in text for text in feature.after))
 
 
 def _tried(spark: Any, session: Any, feature: Feature) -> tuple[str, str, list[str]]:
@@ -374,7 +380,8 @@ def _tried(spark: Any, session: Any, feature: Feature) -> tuple[str, str, list[s
 def _written(spark: Any, session: Any, feature: Feature, faults: list[str]) -> str:
     refused = theirs = None
     text = f"INSERT INTO {{t}} {feature.insert}"
-    before = stored(spark, OURS)
+    filled = feature.after or "AS SELECT" in feature.table
+    before = stored(spark, OURS)[0] if filled else []
     try:
         spark.sql(text.format(t=SPARKS))
     except Exception as error:  # whatever Spark raises
@@ -383,7 +390,7 @@ def _written(spark: Any, session: Any, feature: Feature, faults: list[str]) -> s
         session.sql(text.format(t=OURS))
     except cql.CqlError as error:
         refused = said(error)
-    ours, expected = stored(spark, OURS), stored(spark, SPARKS)
+    ours, expected = stored(spark, OURS, SPARKS)
     if refused is not None:
         if ours != before:
             faults.append(f"{feature.title}: refused, and rows are there: {ours}")
