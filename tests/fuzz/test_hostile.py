@@ -29,6 +29,7 @@ from tests.support.fuzz.hostile_texts import (
     filled,
 )
 from tests.support.paths import ROOT
+from tests.support.runtimes import share
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +184,9 @@ class Recorder:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_hostile_names_stay_names_in_spark(
-    spark: Any, canary: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, canary: Path, monkeypatch: pytest.MonkeyPatch, seed: int, full: bool
 ) -> None:
+    """By default, each name is in two of the statements."""
     words = {"dir": str(canary), "touch": f"touch {canary}/pwned", "mark": MARK}
     victim = spark.createDataFrame([(1, "x")], "n bigint, s string")
     victim.write.mode("overwrite").saveAsTable("hostile_victim")
@@ -197,10 +199,10 @@ def test_hostile_names_stay_names_in_spark(
                 with pytest.raises(CqlError) as caught:
                     session.sql(text).to_arrow()
                 assert SECRET not in str(caught.value), text
-        for name in (*PYTHON, *SQL):
+        for case, name in enumerate((*PYTHON, *SQL)):
             name = filled(name, **words).replace("DROP TABLE t", "DROP TABLE hostile_victim")
             quoted = name.replace('"', '""')
-            for text in (
+            statements = (
                 f'SELECT * FROM "{quoted}"',
                 f'SELECT * FROM default."{quoted}"',
                 f'SELECT * FROM spark_catalog.default."{quoted}"',
@@ -209,7 +211,8 @@ def test_hostile_names_stay_names_in_spark(
                 f'CREATE TABLE default."{quoted}" AS SELECT n FROM t',
                 f'DROP TABLE default."{quoted}"',
                 f'DESCRIBE default."{quoted}"',
-            ):
+            )
+            for text in share(statements, case, 2, seed, full=full):
                 with pytest.raises(CqlError) as caught:
                     session.sql(text).to_arrow()
                 assert SECRET not in str(caught.value), text
