@@ -12,18 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from cql.errors import NotSupportedError, RunError
+from tests.support.runtimes import share
 from tests.support.task_tables import KINDS, Tables, answer
 
-CALLS = "count(*) AS n, count(w) AS c, sum(v) AS s, avg(v) AS a, min(w) AS l, max(v) AS m"
+CALLS = (
+    *("count(*) AS n", "count(w) AS c", "sum(v) AS s"),
+    *("avg(v) AS a", "min(w) AS l", "max(v) AS m"),
+)
+ALL = ", ".join(CALLS)
 SHAPES = {
-    "tumbling": f"SELECT k, {CALLS}, window_end FROM {{s}} [RANGE 1 MINUTE SLIDE 1 MINUTE]"
-    " GROUP BY k",
-    "sliding": f"SELECT w, k, {CALLS}, window_start FROM {{s}} [RANGE 5 MINUTES SLIDE 1 MINUTE]"
+    "tumbling": "SELECT k, {c}, window_end FROM {s} [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY k",
+    "sliding": "SELECT w, k, {c}, window_start FROM {s} [RANGE 5 MINUTES SLIDE 1 MINUTE]"
     " WHERE v < 80 GROUP BY w, k HAVING count(*) > 1",
-    "uneven": f"SELECT /*+ window_operator(wid) */ k, {CALLS}, window_end FROM {{s}}"
+    "uneven": "SELECT /*+ window_operator(wid) */ k, {c}, window_end FROM {s}"
     " [RANGE 50 SECONDS SLIDE 20 SECONDS] GROUP BY k",
-    "gaps": f"SELECT k, {CALLS}, window_end FROM {{s}} [RANGE 7 SECONDS SLIDE 20 SECONDS]"
-    " GROUP BY k",
+    "gaps": "SELECT k, {c}, window_end FROM {s} [RANGE 7 SECONDS SLIDE 20 SECONDS] GROUP BY k",
     "cumulating": "SELECT w, count(*) FILTER (WHERE v > 50) AS n, bool_and(v < 97) AS b,"
     " sum(v) FILTER (WHERE v > 98) AS s, window_start, window_end"
     " FROM {s} [RANGE 3 MINUTES CUMULATE 30 SECONDS] GROUP BY w",
@@ -47,9 +50,12 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes(tables: Tables, name: str, full: bool) -> None:
-    for kind in KINDS if full else ("many late", "far ahead"):
-        text = SHAPES[name].format(s=tables.stream(kind))
+def test_shapes(tables: Tables, name: str, seed: int, full: bool) -> None:
+    """By default, a shape has one kind of table, and half of the aggregates but for the first."""
+    case = list(SHAPES).index(name)
+    calls = ", ".join(share(CALLS, case, 3, seed, full=full)) if case else ALL
+    for kind in share(list(KINDS), case, 1, seed, full=full):
+        text = SHAPES[name].format(s=tables.stream(kind), c=calls)
         rows, late = answer(tables.session, text, "depth_first")
         assert rows.num_rows > 0
         for count in (1, 2, 5, 16) if full else (5,):
@@ -71,7 +77,10 @@ def table_of(spark: Any, folder: Path, rows: pa.Table, groups: int = 100) -> str
     return name
 
 
-def test_times_of_other_types_and_null_keys(spark: Any, tables: Tables, tmp_path: Path) -> None:
+def test_times_of_other_types_and_null_keys(
+    spark: Any, tables: Tables, tmp_path: Path, full: bool
+) -> None:
+    """By default, one type has all aggregates."""
     session, rng = tables.session, np.random.default_rng(3)
     days = np.sort(rng.integers(0, 400, 900)) - rng.integers(0, 30, 900)
     rows = pa.table(
@@ -90,9 +99,12 @@ def test_times_of_other_types_and_null_keys(spark: Any, tables: Tables, tmp_path
         ("b", 3, "RANGE 7 SLIDE 3"),
     ):
         session.create_stream(f"by_{time}", name, ordered_by=time, slack=slack)
+        calls = "count(*) AS n"
+        if full or time == "d":
+            calls += ", sum(x) AS s, sum(i) AS t, avg(i) AS a, max(f) AS m"
         text = (
-            "SELECT /*+ window_operator(wid) */ f, count(*) AS n, sum(x) AS s, sum(i) AS t,"
-            f" avg(i) AS a, max(f) AS m, window_end FROM by_{time} [{window}] GROUP BY f"
+            f"SELECT /*+ window_operator(wid) */ f, {calls}, window_end"
+            f" FROM by_{time} [{window}] GROUP BY f"
         )
         here, late = answer(session, text, "depth_first")
         made, ledger = answer(session, text, "spark", 4)
@@ -153,7 +165,7 @@ def test_files_in_no_order(spark: Any, tables: Tables, tmp_path: Path) -> None:
 def test_figures_and_refusals(tables: Tables) -> None:
     session = tables.session
     session.set("runtime", "spark")
-    text = SHAPES["tumbling"].format(s=tables.stream("few late"))
+    text = SHAPES["tumbling"].format(s=tables.stream("few late"), c=ALL)
     shown = str(session.sql("EXPLAIN ANALYZE " + text))
     assert "on Spark aggregated the rows in part: 4,000 rows in" in shown
     assert "on Spark merged the parts" in shown
