@@ -21,6 +21,7 @@ import pytest
 from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError, NotSupportedError, RunError
 from cql.spark.run import parts
+from tests.support.runtimes import share
 from tests.support.task_tables import (
     KINDS,
     SCHEMA,
@@ -95,8 +96,9 @@ def check(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tables_of_all_kinds(tables: Tables, kind: str) -> None:
-    check(tables, kind, WINDOWS["tumbling"], (1, 2, 5, 16))
+def test_tables_of_all_kinds(tables: Tables, kind: str, seed: int, full: bool) -> None:
+    tasks = share((1, 2, 5, 16), list(KINDS).index(kind), 2, seed, full=full)
+    check(tables, kind, WINDOWS["tumbling"], tuple(tasks))
 
 
 @pytest.mark.parametrize("name", WINDOWS)
