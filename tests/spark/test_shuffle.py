@@ -14,6 +14,7 @@ import pytest
 
 from cql.errors import NotSupportedError
 from cql.spark.task.shuffle import mix
+from tests.support.runtimes import share
 from tests.support.task_tables import KINDS, Tables, answer, disordered, stored
 
 ONE = {
@@ -79,8 +80,9 @@ def test_one_table(tables: Tables, name: str, full: bool) -> None:
 
 
 @pytest.mark.parametrize("name", TWO)
-def test_two_tables(tables: Tables, name: str, full: bool) -> None:
-    for kinds in (("few late", "ordered"), ("many late", "far ahead")):
+def test_two_tables(tables: Tables, name: str, seed: int, full: bool) -> None:
+    pairs = (("few late", "ordered"), ("many late", "far ahead"))
+    for kinds in share(pairs, list(TWO).index(name), 1, seed, full=full):
         s, t = map(tables.stream, kinds)
         check(tables, TWO[name].format(s=s, t=t), (1, 2, 5, 16) if full else (3,))
 
