@@ -25,6 +25,7 @@ from cql.catalog.spark.tables.folder import TableFolder, folder_of
 from cql.errors import CatalogError, CqlError
 from cql.session.session import Session
 from cql.spark.sql.texts import PlannedText
+from tests.support.runtimes import share
 from tests.support.spark_streams import registration
 
 SECOND = 1_000_000
@@ -178,15 +179,16 @@ def test_texts(spark: Any, session: Session, name: str) -> None:
     assert same(spark.sql(f"SELECT * FROM cql({in_sql(text)})"), expected)
 
 
-@pytest.mark.parametrize("tasks", [1, 2, 7, 40])
 @pytest.mark.parametrize("text", [TUMBLING, BAND])
-def test_partitions(spark: Any, session: Session, text: str, tasks: int) -> None:
-    session.set("partitions", tasks)
-    session.register_in_spark(["inside.s", "inside.r"])
+def test_partitions(spark: Any, session: Session, text: str, seed: int, full: bool) -> None:
+    expected = session.sql(text).to_arrow()
     try:
-        frame = read(spark, text)
-        assert frame.rdd.getNumPartitions() <= tasks
-        assert same(frame, session.sql(text).to_arrow())
+        for tasks in share((1, 2, 7, 40), int(text == BAND), 2, seed, full=full):
+            session.set("partitions", tasks)
+            session.register_in_spark(["inside.s", "inside.r"])
+            frame = read(spark, text)
+            assert frame.rdd.getNumPartitions() <= tasks
+            assert same(frame, expected)
     finally:
         session.set("partitions", 4)
         session.register_in_spark()
