@@ -43,10 +43,10 @@ def view(spark: Any, tables: Tables) -> str:
     return "default.of_view"
 
 
-def check(tables: Tables, text: str, tasks: tuple[int, ...] = (4,)) -> None:
+def check(tables: Tables, text: str) -> None:
     rows, late = answer(tables.session, text, "depth_first")
     assert rows.num_rows > 0
-    for count in tasks:
+    for count in (1, 4):
         made, ledger = answer(tables.session, text, "spark", count)
         assert ledger == late
         assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, rows.to_pylist()))
@@ -54,7 +54,7 @@ def check(tables: Tables, text: str, tasks: tuple[int, ...] = (4,)) -> None:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_view(tables: Tables, view: str, name: str) -> None:
-    check(tables, QUERIES[name].format(s=view), (1, 4))
+    check(tables, QUERIES[name].format(s=view))
 
 
 def test_a_view_joined_with_a_table_of_files(tables: Tables, view: str) -> None:
