@@ -173,6 +173,8 @@ def test_what_is_no_whole_number() -> None:
         ("ab?c", "a"),
         ("ab{2}cd", "cd"),
         (r"\.html$", ".html"),
+        (r"\{2}xyz", "xyz"),
+        (r"\[2]xyz", "xyz"),
         ("[]a]xyz", "xyz"),
         ("[[:alpha:]]xyz", "xyz"),
         (r"\d+foo", "foo"),

@@ -31,7 +31,7 @@ def required_text(pattern: str) -> str:
             literal = ""
         if c == "[":
             at = _behind_brackets(pattern, at)
-        elif times := _TIMES.match(pattern, at - 1):
+        elif c == "{" and (times := _TIMES.match(pattern, at - 1)):
             at = times.end()
         depth += (c == "(") - (c == ")")
         again = pattern[at : at + 1]
