@@ -107,17 +107,22 @@ class Watched:
         self.compactions += 1
 
 
+def run(text: str, session: Session, runtime: str) -> None:
+    """The query gives each line once, whatever it makes of it."""
+    with session:
+        for name, value in RUNTIMES[runtime].items():
+            session.set(name, value)
+        given = session.sql(text).to_arrow()
+    assert given.num_rows == len(set(given["u"].to_pylist())) == ROWS
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("query", CARRIED)
 def test_texts_that_only_pass_are_in_no_dictionary(
     session: Session, monkeypatch: pytest.MonkeyPatch, query: str, runtime: str
 ) -> None:
     watched = Watched(monkeypatch)
-    with session:
-        for name, value in RUNTIMES[runtime].items():
-            session.set(name, value)
-        given = session.sql(CARRIED[query]).to_arrow()
-    assert given.num_rows == len(set(given["u"].to_pylist())) == ROWS
+    run(CARRIED[query], session, runtime)
     assert watched.most <= 1 + 7  # NULL, and the values of k at most
 
 
@@ -127,11 +132,7 @@ def test_the_dictionary_is_bounded(
     session: Session, monkeypatch: pytest.MonkeyPatch, query: str, runtime: str
 ) -> None:
     watched = Watched(monkeypatch)
-    with session:
-        for name, value in RUNTIMES[runtime].items():
-            session.set(name, value)
-        given = session.sql(CODED[query]).to_arrow()
-    assert given.num_rows == len(set(given["u"].to_pylist())) == ROWS
+    run(CODED[query], session, runtime)
     assert watched.compactions > 5
     assert watched.kept <= (HELD + READ[runtime] - BLOCK) * PAIR
     assert watched.beyond <= READ[runtime] * PAIR

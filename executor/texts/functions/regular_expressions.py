@@ -38,45 +38,51 @@ _EMPTY = pa.array([""])
 _TOGETHER = 4
 
 
-def _texts(arg: Argument, status: Status) -> pa.Array | None:
+def _column(arg: Argument) -> Column | None:
+    """The argument if it is a column of texts."""
+    return arg if isinstance(arg, Column) and isinstance(arg.values, Texts) else None
+
+
+def _array(column: Column, status: Status) -> pa.Array:
     """The texts of the VALID rows; NULL for the others."""
-    if not isinstance(arg, Column) or not isinstance(arg.values, Texts):
-        return None
-    return to_arrow(arg.values, status, pa.string())
+    assert isinstance(column.values, Texts)
+    return to_arrow(column.values, status, pa.string())
 
 
 def _rlike(call: Call, args: Sequence[Argument], status: Status) -> npt.NDArray[Any] | None:
-    texts, pattern = _texts(args[0], status), constant(args[1])
-    if texts is None or pattern is None:
+    column, pattern = _column(args[0]), constant(args[1])
+    if column is None or pattern is None:
         return None
-    assert isinstance(args[0], Column)
-    assert isinstance(args[0].values, Texts)
     try:
-        if shared := args[0].extractions.get(pattern):
-            return _bytes(_parts(shared[0], texts, pattern).is_valid())
-        part, rows = required_text(pattern), None
-        if len(part) >= _LEAST:
-            rows = np.flatnonzero(contained(args[0].values, part))
-        if rows is None or rows.size > _MOST * len(texts):
-            return _bytes(pc.match_substring_regex(texts, pattern=pattern))
-        chosen = texts.take(pa.array(rows)) if rows.size else _EMPTY
-        found = _bytes(pc.match_substring_regex(chosen, pattern=pattern))
+        if shared := column.extractions.get(pattern):
+            return _bytes(_parts(shared[0], column, status, pattern).is_valid())
+        return _matches(column, status, pattern)
     except (pa.ArrowInvalid, EvaluationError):
         return None
+
+
+def _matches(column: Column, status: Status, pattern: str) -> npt.NDArray[Any]:
+    """Raises ArrowInvalid for a pattern that is not valid."""
+    texts, part, rows = _array(column, status), required_text(pattern), None
+    if len(part) >= _LEAST:
+        rows = np.flatnonzero(contained(texts_of(texts), part))
+    if rows is None or rows.size > _MOST * len(texts):
+        return _bytes(pc.match_substring_regex(texts, pattern=pattern))
+    chosen = texts.take(pa.array(rows)) if rows.size else _EMPTY
+    found = _bytes(pc.match_substring_regex(chosen, pattern=pattern))
     out = np.zeros(len(texts), np.uint8)
     out[rows] = found[: rows.size]
     return out
 
 
 def _extract(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
-    texts, pattern = _texts(args[0], status), constant(args[1])
+    column, pattern = _column(args[0]), constant(args[1])
     group = args[2].value if isinstance(args[2], Literal) else None
-    if texts is None or pattern is None or not isinstance(group, int):
+    if column is None or pattern is None or not isinstance(group, int):
         return None
-    assert isinstance(args[0], Column)
-    shared = (e for e in args[0].extractions.get(pattern, ()) if group in e.groups)
+    shared = (e for e in column.extractions.get(pattern, ()) if group in e.groups)
     try:
-        found = _parts(next(shared, Extraction((group,))), texts, pattern)
+        found = _parts(next(shared, Extraction((group,))), column, status, pattern)
     except (pa.ArrowInvalid, EvaluationError):
         return None
     # NULL where the pattern is not found
@@ -96,18 +102,19 @@ def _in_lots(groups: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield tuple(groups[first : first + _TOGETHER])
 
 
-def _parts(shared: Extraction, texts: pa.Array, pattern: str) -> pa.StructArray:
+def _parts(shared: Extraction, column: Column, status: Status, pattern: str) -> pa.StructArray:
     """Raises ArrowInvalid or EvaluationError for a pattern that is not valid."""
     if shared.parts is None:
-        shared.parts = pc.extract_regex(texts, pattern=extraction(pattern, shared.groups))
+        named = extraction(pattern, shared.groups)
+        shared.parts = pc.extract_regex(_array(column, status), pattern=named)
     return shared.parts
 
 
 def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
-    texts, pattern, new = _texts(args[0], status), constant(args[1]), constant(args[2])
-    if texts is None or pattern is None or new is None:
+    column, pattern, new = _column(args[0]), constant(args[1]), constant(args[2])
+    if column is None or pattern is None or new is None:
         return None
-    texts = texts.fill_null("")
+    texts = _array(column, status).fill_null("")
     lengths = pc.binary_length(texts)
     longest = int(pc.max(lengths).as_py() or 0)
     if (longest + 1) * (len(new) + longest * new.count("$")) > MAX_REPEAT:
