@@ -10,6 +10,8 @@ from cql.executor.jit.decorators import njit
 
 #: The cell of rows that lie in no window.
 NOWHERE = -(1 << 62)
+#: Watermarks below it close no window, like this one.
+_EARLIEST = -(1 << 61)
 #: Words of a window: its lengths, in units of the event time, whether its windows cumulate, and the
 #: greatest distance of a time from ``OFFSET``.
 RANGE, SLIDE, OFFSET, CUMULATES, MOST = range(5)
@@ -28,6 +30,16 @@ def _span(unit: int, window: Any) -> tuple[int, int]:
         steps = window[RANGE] // slide
         return first, first // steps * steps + steps - 1
     return (unit - window[RANGE]) // slide + 1, unit // slide
+
+
+@njit(inline="always")
+def _stretch(first: int, last: int, window: Any) -> tuple[int, int]:
+    """From when on, and until when, times have this first and this last window."""
+    slide = window[SLIDE]
+    if window[CUMULATES]:
+        return first * slide, (first + 1) * slide
+    begin = max(last * slide, (first - 1) * slide + window[RANGE])
+    return begin, min((last + 1) * slide, first * slide + window[RANGE])
 
 
 @njit(inline="always")
@@ -73,16 +85,23 @@ def cells(times: Any, valid: Any, before: Any, window: Any, made: Any, held: Any
     MOST."""
     n = window[RANGE] // window[SLIDE] + 3
     most = window[MOST]
+    # Neighbours mostly lie in the same windows, behind the same watermark: divisions are rare.
+    first = last = begin = behind = 0
+    latest, opened = _EARLIEST, _first_open(_EARLIEST - window[OFFSET], window)
     for i in range(times.size):
         unit = times[i] - window[OFFSET]
         held[i] = (valid.size == 0 or valid[i] != 0) and -most <= unit <= most
         made[i] = NOWHERE
         if held[i]:
-            first, last = _span(unit, window)
+            if unit < begin or unit >= behind:
+                first, last = _span(unit, window)
+                begin, behind = _stretch(first, last, window)
             if first <= last:
-                mark = min(max(before[i], -(1 << 61)), (1 << 61)) - window[OFFSET]
-                closed = min(max(_first_open(mark, window) - first, 0), last - first + 1)
-                made[i] = (first + last) * n + closed
+                if before[i] != latest:
+                    latest = before[i]
+                    mark = min(max(latest, _EARLIEST), -_EARLIEST)
+                    opened = _first_open(mark - window[OFFSET], window)
+                made[i] = (first + last) * n + min(max(opened - first, 0), last - first + 1)
 
 
 @njit(
