@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cql.base.model import Field
 from cql.base.types import Kind
+from cql.executor.morsel.buffers import POOL
 from cql.executor.strings.dictionary import Dictionary
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,7 @@ def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
     """A column's values as a flat array of the type's storage; NULL places hold any value."""
     kind = f.type.kind
     if f.type.is_text:
-        codes = np.zeros(len(column), np.int32)
+        codes = POOL.zeros(np.int32, len(column))
         dictionary.encode(column, codes)
         return codes
     if kind is Kind.BOOLEAN:

@@ -39,9 +39,10 @@ class BufferPool:
             return array
         return np.empty(n, dtype)
 
-    def empty(self, dtype: np.dtype[Any], n: int) -> Array:
+    def empty(self, dtype: npt.DTypeLike, n: int) -> Array:
         """Like ``numpy.empty``; the memory returns to the pool when the array and all its views
         are gone."""
+        dtype = np.dtype(dtype)
         nbytes = n * dtype.itemsize
         if nbytes < SMALLEST:
             return np.empty(n, dtype)
@@ -53,7 +54,7 @@ class BufferPool:
         element, inner = dtype.subdtype or (dtype, ())
         return shown.view(element).reshape(n, *inner)
 
-    def zeros(self, dtype: np.dtype[Any], n: int) -> Array:
+    def zeros(self, dtype: npt.DTypeLike, n: int) -> Array:
         """``empty`` with zeros."""
         array = self.empty(dtype, n)
         array[...] = 0
@@ -68,8 +69,11 @@ class BufferPool:
         return view
 
     def give(self, array: Array) -> None:
-        """Takes back an unused array."""
-        if self.kept + array.nbytes <= KEPT_BYTES:
+        """Takes back an unused array. A full pool first forgets all arrays, for it may be full of
+        sizes that nobody takes any more."""
+        if self.kept + array.nbytes > KEPT_BYTES:
+            self._free, self.kept = {}, 0
+        if array.nbytes <= KEPT_BYTES:
             self.kept += array.nbytes
             self._free.setdefault((array.dtype.str, array.size), []).append(array)
 

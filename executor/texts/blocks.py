@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from cql.base.model import Schema
 from cql.base.types import Kind
 from cql.executor.morsel.arrow_columns import to_storage, unpack_mask
+from cql.executor.morsel.buffers import POOL
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.column import (
     FAILED,
@@ -56,7 +57,7 @@ class Computed:
 
     def codes(self, dictionary: Dictionary) -> npt.NDArray[np.int32]:
         """The codes of its texts."""
-        codes = np.zeros(len(self.values), np.int32)
+        codes = POOL.zeros(np.int32, len(self.values))
         dictionary.encode(self.values, codes)
         return codes if self.rows is None else codes[self.rows]
 

@@ -14,6 +14,7 @@ from cql.executor.kernels.texts.status import FAILED as FAILED
 from cql.executor.kernels.texts.status import NULL as NULL
 from cql.executor.kernels.texts.status import ODD as ODD
 from cql.executor.kernels.texts.status import VALID as VALID
+from cql.executor.morsel.buffers import POOL
 
 #: Bytes behind new texts: kernels copy 128 bytes at once.
 ROOM = 128
@@ -38,6 +39,11 @@ class Texts:
 
     def text(self, i: int) -> bytes:
         return self.data[self.starts[i] : self.ends[i]].tobytes()
+
+    @property
+    def size(self) -> int:
+        """The sum of their sizes, in bytes."""
+        return int((self.ends - self.starts).sum())
 
     @property
     def is_dense(self) -> bool:
@@ -86,8 +92,8 @@ def texts_of(array: pa.Array) -> Texts:
     n = len(array)
     if n == 0 or data is None:
         return Texts(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
-    places = np.frombuffer(offsets, kind, n + 1, array.offset * kind.itemsize)
-    places = np.require(places, np.int64, "W")  # kernels take places that may be written
+    places = POOL.empty(np.int64, n + 1)  # kernels take places that may be written
+    places[:] = np.frombuffer(offsets, kind, n + 1, array.offset * kind.itemsize)
     return Texts(np.frombuffer(data, np.uint8), places[:-1], places[1:])
 
 
@@ -97,13 +103,22 @@ def texts_from(values: list[bytes]) -> Texts:
     return Texts(np.frombuffer(b"".join(values), np.uint8), starts, ends)
 
 
+def new_places(rows: int) -> tuple[Places, Places]:
+    """Starts and ends of texts that are yet to be written."""
+    return POOL.empty(np.int64, rows), POOL.empty(np.int64, rows)
+
+
+def new_bytes(size: int) -> Bytes:
+    """Memory for new texts, with ROOM behind it."""
+    return POOL.empty(np.uint8, size + ROOM)
+
+
 def empty_texts(sizes: Places, status: Status) -> tuple[Texts, Places]:
     """Texts of these sizes in bytes, one after the other and yet to be written, and their n + 1
     offsets. Rows that are not VALID get an empty text. There is ROOM behind the texts."""
-    offsets = np.zeros(sizes.size + 1, np.int64)
+    offsets = POOL.zeros(np.int64, sizes.size + 1)
     np.cumsum(np.where(status == VALID, sizes, 0), out=offsets[1:])
-    data = np.empty(int(offsets[-1]) + ROOM, np.uint8)
-    return Texts(data, offsets[:-1], offsets[1:]), offsets
+    return Texts(new_bytes(int(offsets[-1])), offsets[:-1], offsets[1:]), offsets
 
 
 def repaired(texts: Texts) -> Texts:
@@ -136,12 +151,12 @@ def _packed(texts: Texts) -> tuple[Bytes, npt.NDArray[Any]]:
     int64. Shares the bytes if they lie so already."""
     starts, ends = texts.starts, texts.ends
     n, dense = starts.size, texts.is_dense
-    size = int(ends[-1]) if dense else int((ends - starts).sum())
-    offsets = np.empty(n + 1, np.int32 if size < 1 << 31 else np.int64)
+    size = int(ends[-1]) if dense else texts.size
+    offsets = POOL.empty(np.int32 if size < 1 << 31 else np.int64, n + 1)
     if dense:
         offsets[:-1], offsets[-1] = starts, size
         return texts.data, offsets
-    data = np.empty(size + ROOM, np.uint8)
+    data = new_bytes(size)
     kernels = load_module("cql.executor.kernels.texts.build")
     kernels.gather(texts.data, starts, ends, offsets, data)
     return data, offsets

@@ -47,34 +47,19 @@ def gather(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
     offsets[starts.size] = at
 
 
-@njit(f"void({_PARTS}, {FLAGS}, {PLACES})", nogil=True, cache=True)
-def joined_sizes(parts: Any, status: Any, sizes: Any) -> None:
-    """The sizes of the texts that ``join`` writes, in bytes; 0 for rows that are not VALID."""
-    n = sizes.size
-    for i in range(n):
-        sizes[i], gap = 0, 0
-        if status[i] != VALID:
-            continue
-        separator = words(parts[0, 3], n)[i] - words(parts[0, 2], n)[i]
-        for k in range(1, parts.shape[0]):
-            if as_u8(parts[k, 4], n)[i] == VALID:
-                sizes[i] += gap + words(parts[k, 3], n)[i] - words(parts[k, 2], n)[i]
-                gap = separator
-
-
-@njit(f"void({_PARTS}, {PLACES}, {FLAGS}, {FLAGS})", nogil=True, cache=True)
-def join(parts: Any, offsets: Any, status: Any, out: Any) -> None:
-    """Writes the parts of row *i* that are VALID to ``out[offsets[i]:]``, with separators between
-    them. Row 0 of ``parts`` describes the separators, each other row one part, by addresses: of the
-    bytes, behind the bytes, of the starts, of the ends, of the status."""
+@njit(f"int64({_PARTS}, int64, {FLAGS}, {FLAGS}, {PLACES}, {PLACES})", nogil=True, cache=True)
+def join(parts: Any, most: int, status: Any, out: Any, new_starts: Any, new_ends: Any) -> int:
+    """Writes the parts of each row that are VALID, with separators between them. Row 0 of ``parts``
+    describes the separators, each other row one part, by addresses: of the bytes, behind the bytes,
+    of the starts, of the ends, of the status. A text of more than ``most`` bytes makes its row ODD.
+    Returns the number of bytes written."""
     n, target = status.size, out.ctypes.data
-    target_end = target + out.size
+    at, target_end = target, target + out.size
     for i in range(n):
-        if status[i] != VALID:
-            continue
-        at, gap = target + offsets[i], 0
+        first, gap = at, 0
+        new_starts[i] = first - target
         separator = words(parts[0, 2], n)[i]
-        for k in range(1, parts.shape[0]):
+        for k in range(1, parts.shape[0] if status[i] == VALID else 0):
             if as_u8(parts[k, 4], n)[i] != VALID:
                 continue
             if gap > 0:
@@ -85,6 +70,11 @@ def join(parts: Any, offsets: Any, status: Any, out: Any) -> None:
             copy(parts[k, 0] + start, parts[k, 1], at, target_end, size)
             at += size
             gap = words(parts[0, 3], n)[i] - separator
+        if at - first > most:
+            status[i] = ODD
+            at = first
+        new_ends[i] = at - target
+    return at - target
 
 
 @njit(inline="always")

@@ -14,7 +14,6 @@ from cql.executor.kernels.texts.block import (
     WIDE,
     first_bytes,
     low_bits,
-    lowest,
     number_of_bits,
     without_lowest,
 )
@@ -50,12 +49,11 @@ def skip(data: Any, start: int, end: int, n: int) -> int:
                 left -= here
                 at += WIDE
                 continue
-            if here == WIDE:
-                return min(at + left, end)
-            while left > 0:
-                found = without_lowest(found)
-                left -= 1
-            return min(at + lowest(found), end)
+            within = uint32(~found)  # the bytes that are within characters
+            while within & low_bits(left + 1) != 0:
+                within = without_lowest(within)
+                left += 1
+            return min(at + left, end)
         if data[at] & 0xC0 != 0x80:
             if left == 0:
                 return at

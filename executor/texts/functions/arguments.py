@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,9 +26,8 @@ def texts_in(arg: Argument, rows: int) -> Texts | None:
     raw = arg.value.encode() if isinstance(arg.value, str) else arg.value
     if not isinstance(raw, bytes):
         return None
-    places = np.zeros(rows, np.int64)
     data = np.frombuffer(raw + bytes(ROOM), np.uint8)
-    return Texts(data, places, places + len(raw))
+    return Texts(data, _every(0, rows), _every(len(raw), rows))
 
 
 def numbers_in(arg: Argument, rows: int) -> Places | None:
@@ -38,4 +38,10 @@ def numbers_in(arg: Argument, rows: int) -> Places | None:
         return np.ascontiguousarray(arg.values, np.int64)
     if not isinstance(arg.value, int):
         return None
-    return np.full(rows, arg.value, np.int64)
+    return _every(arg.value, rows)
+
+
+@lru_cache(maxsize=32)
+def _every(value: int, rows: int) -> Places:
+    """An array that all blocks share and nobody writes: kernels take no array that is read-only."""
+    return np.full(rows, value, np.int64)

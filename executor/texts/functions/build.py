@@ -15,13 +15,13 @@ from cql.base.uninterruptible import load_module
 from cql.executor.texts.column import (
     NULL,
     ODD,
-    ROOM,
     VALID,
     Column,
-    Places,
     Status,
     Texts,
     empty_texts,
+    new_bytes,
+    new_places,
 )
 from cql.executor.texts.functions.arguments import constant, numbers_in, texts_in
 from cql.planner.interpret.text import MAX_REPEAT
@@ -43,9 +43,9 @@ def _kernels() -> Any:
 
 
 def _concat(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
-    empty = texts_in(Literal("", call.type), status.size)
-    assert empty is not None
-    return _joined(empty, args, status, MAX_REPEAT)
+    nothing = texts_in(Literal("", call.type), status.size)
+    assert nothing is not None
+    return _joined(nothing, args, status)
 
 
 def _concat_ws(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
@@ -59,35 +59,32 @@ def _concat_ws(call: Call, args: Sequence[Argument], status: Status) -> Texts | 
     if isinstance(first, Column):
         status[(status == VALID) & (first.status == NULL)] = NULL
     parts = [p for p in parts if not (isinstance(p, Literal) and p.value is None)]
-    return _joined(separators, parts, status, None)
+    return _joined(separators, parts, status)
 
 
-def _joined(
-    separators: Texts, parts: Sequence[Argument], status: Status, most: int | None
-) -> Texts | None:
+def _joined(separators: Texts, parts: Sequence[Argument], status: Status) -> Texts | None:
     """The VALID ``parts`` of each row with its separator between them; rows that need more bytes
-    than ``most`` are ODD."""
+    than MAX_REPEAT are ODD."""
     rows = status.size
     valid = np.full(rows, VALID, np.uint8)
-    arrays = [(separators.data, separators.starts, separators.ends, valid)]
+    given = [(separators, valid)]
     for part in parts:
-        text = texts_in(part, rows)
-        if text is None:
+        texts = texts_in(part, rows)
+        if texts is None:
             return None
-        seen = np.ascontiguousarray(part.status) if isinstance(part, Column) else valid
-        arrays.append((text.data, text.starts, text.ends, seen))
-    table = np.empty((len(arrays), 5), np.int64)
-    for k, (data, starts, ends, seen) in enumerate(arrays):
-        begin = data.ctypes.data
-        places = starts.ctypes.data, ends.ctypes.data, seen.ctypes.data
-        table[k] = (begin, begin + data.size, *places)
-    sizes = np.empty(rows, np.int64)
-    _kernels().joined_sizes(table, status, sizes)
-    if most is not None:
-        status[sizes > most] = ODD
-    made, offsets = empty_texts(sizes, status)
-    _kernels().join(table, offsets, status, made.data)
-    return made
+        given.append(
+            (texts, np.ascontiguousarray(part.status) if isinstance(part, Column) else valid)
+        )
+    table = np.empty((len(given), 5), np.int64)
+    size = max(len(parts) - 1, 0) * separators.size
+    for k, (texts, seen) in enumerate(given):
+        begin = texts.data.ctypes.data
+        places = texts.starts.ctypes.data, texts.ends.ctypes.data, seen.ctypes.data
+        table[k] = (begin, begin + texts.data.size, *places)
+        size += texts.size if k else 0
+    out, made = new_bytes(size), new_places(rows)
+    used = _kernels().join(table, MAX_REPEAT, status, out, *made)
+    return Texts(out[:used], *made)
 
 
 # -- repeat, pad, reverse --------------------------------------------------------------------------
@@ -112,7 +109,7 @@ def _pad(front: bool) -> BlockFunction:
         if texts is None or lengths is None or padding is None:
             return None
         bounds = np.cumsum([0, *(len(c.encode()) for c in padding)], dtype=np.int64)
-        kept, sizes = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        kept, sizes = new_places(rows)
         kernels = _kernels()
         kernels.padded_sizes(
             texts.data, texts.starts, texts.ends, status, lengths, bounds, MAX_REPEAT, kept, sizes
@@ -145,14 +142,13 @@ def _replace(call: Call, args: Sequence[Argument], status: Status) -> Texts | No
     old, new = constant(args[1]), constant(args[2]) if len(args) == 3 else ""
     if old is not None and len(old.encode()) == 1 and new is not None and len(new.encode()) <= 1:
         return _mapped(texts, {old: new.encode()}, status)
-    kernels, places = _kernels(), (np.empty(rows, np.int64), np.empty(rows, np.int64))
-    size = int((texts.ends - texts.starts).sum())
+    kernels, places, size = _kernels(), new_places(rows), texts.size
     if (news.ends - news.starts > olds.ends - olds.starts).any():
         size = kernels.replaced_bytes(
             texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.starts,
             news.ends, MAX_REPEAT, status,
         )  # fmt: skip
-    out = np.empty(size + ROOM, np.uint8)
+    out = new_bytes(size)
     used, found = kernels.replace(
         texts.data, texts.starts, texts.ends, olds.data, olds.starts, olds.ends, news.data,
         news.starts, news.ends, MAX_REPEAT, status, out, *places,
@@ -193,8 +189,7 @@ def _mapped(texts: Texts, table: dict[str, bytes], status: Status) -> Texts:
 
 def _written(kernel: Any, growth: int, texts: Texts, status: Status, *more: Any) -> Texts:
     """What ``kernel`` writes: at most ``growth`` bytes for each byte of the texts."""
-    out = np.empty(growth * int((texts.ends - texts.starts).sum()) + ROOM, np.uint8)
-    places: tuple[Places, Places] = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
+    out, places = new_bytes(growth * texts.size), new_places(len(texts))
     used = kernel(texts.data, texts.starts, texts.ends, status, *more, out, *places)
     return Texts(out[:used], *places)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.column import ROOM, Status, Texts
+from cql.executor.texts.column import Status, Texts, new_bytes, new_places
 from cql.executor.texts.functions.arguments import constant, texts_in
 from cql.executor.texts.functions.search import matches
 from cql.planner.nodes.expr import Call
@@ -52,18 +52,17 @@ def _changed(texts: Texts, status: Status, capital: bool, words: bool = False) -
     """The ``texts`` in capital or small letters; ``words`` begin with a capital letter."""
     global _tables_needed
     kernels = load_module("cql.executor.kernels.texts.case")
-    size, growth = int((texts.ends - texts.starts).sum()), _GROWTH
-    starts, ends = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
+    places, growth = new_places(len(texts)), _GROWTH
     while True:
-        out = np.empty(int(growth * size) + ROOM, np.uint8)
+        out = new_bytes(int(growth * texts.size))
         other = _table(str.upper if capital else str.lower) if _tables_needed else _NONE
         first = _table(str.title) if _tables_needed and words else _NONE
         used = kernels.change_case(
             texts.data, texts.starts, texts.ends, status, _SMALL if capital else _CAPITAL, words,
-            other, first, out, starts, ends,
+            other, first, out, *places,
         )  # fmt: skip
         if used >= 0:
-            return Texts(out[:used], starts, ends)
+            return Texts(out[:used], *places)
         if used == kernels.NEEDS_ROOM:
             growth = 2.0
         else:

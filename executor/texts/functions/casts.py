@@ -10,8 +10,19 @@ import numpy.typing as npt
 
 from cql.base.types import DataType, Kind
 from cql.base.uninterruptible import load_module
+from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.morsel import stored_dtype
-from cql.executor.texts.column import FAILED, VALID, Column, Places, Status, Texts, texts_from
+from cql.executor.texts.column import (
+    FAILED,
+    VALID,
+    Column,
+    Places,
+    Status,
+    Texts,
+    new_bytes,
+    new_places,
+    texts_from,
+)
 from cql.planner.nodes.expr import Cast
 
 if TYPE_CHECKING:
@@ -63,7 +74,7 @@ def _decoded(texts: Texts, status: Status) -> Texts:
 def _read(
     kernel: Callable[..., None], texts: Texts, status: Status, *options: Any, kind: Any = np.int64
 ) -> Values:
-    out = np.zeros(len(texts), kind)
+    out = POOL.zeros(kind, len(texts))
     kernel(texts.data, texts.starts, texts.ends, *options, out, status)
     return out
 
@@ -117,11 +128,10 @@ def written(
     kernel: Callable[..., None], values: Values, width: int, status: Status, *options: Any
 ) -> Texts:
     """The texts that a kernel writes for int64 values, of at most ``width`` bytes each."""
-    n = values.size
-    data, starts, ends = np.empty(n * width, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
+    data, places = new_bytes(values.size * width), new_places(values.size)
     whole = np.ascontiguousarray(values, np.int64)
-    kernel(whole, *options, data, starts, ends, status)
-    return Texts(data, starts, ends)
+    kernel(whole, *options, data, *places, status)
+    return Texts(data, *places)
 
 
 def chosen(words: list[bytes], numbers: Places) -> Texts:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.column import ODD, VALID, Status, Texts, empty_texts
+from cql.executor.texts.column import ODD, VALID, Status, Texts, empty_texts, new_bytes, new_places
 from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.interpret.text import MAX_REPEAT
 from cql.planner.nodes.expr import Call
@@ -33,10 +31,9 @@ def _hex(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
     numbers = numbers_in(args[0], rows)
     if numbers is None:
         return None
-    out = np.empty(16 * rows, np.uint8)
-    starts, ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    used = _kernels().hex_of_numbers(numbers, status, out, starts, ends)
-    return Texts(out[:used], starts, ends)
+    out, places = new_bytes(16 * rows), new_places(rows)
+    used = _kernels().hex_of_numbers(numbers, status, out, *places)
+    return Texts(out[:used], *places)
 
 
 def _unhex(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
@@ -44,10 +41,9 @@ def _unhex(call: Call, args: Sequence[Argument], status: Status) -> Texts | None
     texts = texts_in(args[0], rows)
     if texts is None:
         return None
-    out = np.empty(int((texts.ends - texts.starts + 1).sum()) // 2 + rows, np.uint8)
-    starts, ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    used = _kernels().bytes_of_hex(texts.data, texts.starts, texts.ends, status, out, starts, ends)
-    return Texts(out[:used], starts, ends)
+    out, places = new_bytes((texts.size + rows) // 2 + rows), new_places(rows)
+    used = _kernels().bytes_of_hex(texts.data, texts.starts, texts.ends, status, out, *places)
+    return Texts(out[:used], *places)
 
 
 BLOCKS = {"hex": _hex, "unhex": _unhex}

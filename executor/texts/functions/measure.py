@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cql.base.types import Kind
 from cql.base.uninterruptible import load_module
+from cql.executor.morsel.buffers import POOL
 from cql.executor.texts.column import Status
 from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.nodes.expr import Call
@@ -30,7 +31,7 @@ def _length(call: Call, args: Sequence[Argument], status: Status) -> Numbers | N
     texts = texts_in(args[0], status.size)
     if texts is None:
         return None
-    out = np.empty(len(texts), np.int32)
+    out = POOL.empty(np.int32, len(texts))
     kernels = _kernels()
     length = kernels.length_in_a_row if texts.is_dense else kernels.length
     length(texts.data, texts.starts, texts.ends, out)
@@ -46,7 +47,7 @@ def _ascii(call: Call, args: Sequence[Argument], status: Status) -> Numbers | No
     texts = texts_in(args[0], status.size)
     if texts is None:
         return None
-    out = np.empty(len(texts), np.int32)
+    out = POOL.empty(np.int32, len(texts))
     _kernels().first_code_point(texts.data, texts.starts, texts.ends, out)
     return out
 
@@ -58,7 +59,7 @@ def _locate(call: Call, args: Sequence[Argument], status: Status) -> Numbers | N
     positions = numbers_in(position[0], rows) if position else np.ones(rows, np.int64)
     if parts is None or texts is None or positions is None:
         return None
-    out = np.empty(rows, np.int32)
+    out = POOL.empty(np.int32, rows)
     _kernels().locate(
         texts.data, texts.starts, texts.ends, parts.data, parts.starts, parts.ends,
         status, positions, out,

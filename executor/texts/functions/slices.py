@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cql.base.uninterruptible import load_module
-from cql.executor.texts.column import Places, Status, Texts
+from cql.executor.texts.column import Places, Status, Texts, new_places
 from cql.executor.texts.functions.arguments import constant, numbers_in, texts_in
 from cql.planner.nodes.expr import Call
 
@@ -25,8 +25,7 @@ def _kernels() -> Any:
 
 def _places_in(texts: Texts) -> Texts:
     """Places for new slices of ``texts``."""
-    rows = len(texts)
-    return Texts(texts.data, np.empty(rows, np.int64), np.empty(rows, np.int64))
+    return Texts(texts.data, *new_places(len(texts)))
 
 
 def _substring(call: Call, args: Sequence[Argument], status: Status) -> Texts | None:
