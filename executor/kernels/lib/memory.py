@@ -181,6 +181,19 @@ def integer_at(address: int, size: int, i: int) -> int:
     return int(as_i8(address, i + 1)[i])
 
 
+@njit("void(int64, int64, int64, int64)", cache=True)
+def put_integer(address: int, size: int, i: int, value: int) -> None:
+    """Writes value ``i`` of a column of signed integers of ``size`` bytes (1, 2, 4 or 8)."""
+    if size == 8:
+        words(address, i + 1)[i] = value
+    elif size == 4:
+        as_i32(address, i + 1)[i] = value
+    elif size == 2:
+        as_i16(address, i + 1)[i] = value
+    else:
+        as_i8(address, i + 1)[i] = value
+
+
 @njit("void(int64, int64, int64)", cache=True)
 def copy_bytes(source: int, target: int, n: int) -> None:
     """Copies ``n`` bytes between buffers that do not overlap."""

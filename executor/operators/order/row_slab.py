@@ -29,13 +29,20 @@ class SlabOperator:
     addresses: ClassVar[dict[str, int]]
 
     def __init__(
-        self, name: str, schema: Schema, keys: Sequence[SortKey], own: int, workspace: Workspace
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[SortKey],
+        own: int,
+        workspace: Workspace,
+        *,
+        ranked: bool = True,
     ) -> None:
         self.name = name
         self.schema = schema
         self.workspace = workspace
         self.state: State = {}
-        self.descriptor = order_words(schema, keys, kernel.OWN + own)
+        self.descriptor = order_words(schema, keys, kernel.OWN + own, ranked=ranked)
         d = self.descriptor
         d[kernel.FREE] = -1
         scratch = np.zeros((2, workspace.morsel_rows), np.int32)
