@@ -39,7 +39,14 @@ from cql.executor.kernels.order.row_slab import (
     give_back,
     store_rows,
 )
-from cql.executor.kernels.order.sort_keys import DATA, MASK, column_at, move_values, size_of
+from cql.executor.kernels.order.sort_keys import (
+    COLUMN_WORDS,
+    DATA,
+    MASK,
+    column_at,
+    move_values,
+    size_of,
+)
 
 # Requests of the operators (DETAIL of NEED).
 NEED_SLOTS = 0  # room for DETAIL_ROW more rows
@@ -49,7 +56,7 @@ NEED_SPARE = 1  # room to sort DETAIL_ROW rows
 INSTANT = OWN  # column of the time
 OUT_TIME = OWN + 1  # output column of the time, on which the operator emits punctuation
 WATERMARK = OWN + 2  # instants before it are over
-ADVANCED = OWN + 3  # whether the morsel has raised the watermark
+SENT = OWN + 3  # the watermark sent last
 ENDED = OWN + 4  # whether the input has ended
 LAST = OWN + 5  # the latest watermark before the end
 HEAD = OWN + 6
@@ -86,13 +93,13 @@ def _move_to_front(d: Any) -> None:
         d[place] -= gone
 
 
-@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
-def _append(d: Any, u: Any) -> None:
-    """Stores the rows of a morsel, and appends them to the line."""
-    n = u[ROWS]
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def append_rows(d: Any, u: Any, first: int) -> None:
+    """Stores the rows of a morsel from ``first`` on, and appends them to the line."""
+    n = u[ROWS] - first
     chosen = as_i32(d[CHOSEN], n)
     for i in range(n):
-        chosen[i] = i
+        chosen[i] = first + i
     store_rows(d, u, n)
     if d[TAIL] + n > d[ROOM]:
         _move_to_front(d)
@@ -101,7 +108,7 @@ def _append(d: Any, u: Any) -> None:
     data, size = u[HEADER + 2 * d[INSTANT]], size_of(d, d[INSTANT])
     at, in_order = d[TAIL], d[SORTED] == d[TAIL]
     for i in range(n):
-        time = integer_at(data, size, i)
+        time = integer_at(data, size, first + i)
         in_order &= at == d[READY] or times[at - 1] <= time
         times[at], line[at] = time, places[i]
         at += 1
@@ -157,7 +164,7 @@ def _sort_places(d: Any, first: int, end: int) -> None:
 
 
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
-def _note_progress(d: Any, u: Any) -> None:
+def note_progress(d: Any, u: Any) -> None:
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     watermark, ended = d[WATERMARK], False
     for p in range(u[PUNCTUATIONS]):
@@ -170,7 +177,6 @@ def _note_progress(d: Any, u: Any) -> None:
         d[LAST] = watermark
     if ended:
         d[ENDED], watermark = 1, INFINITY
-    d[ADVANCED] = watermark > d[WATERMARK]
     d[WATERMARK] = watermark
 
 
@@ -182,7 +188,7 @@ def take_in(d: Any, u: Any) -> bool:
             u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
             return False
         d[ROWS_IN] += u[ROWS]
-        _append(d, u)
+        append_rows(d, u, 0)
         u[PHASE] = 1
     if u[PHASE] == 1:
         first, end = d[READY], d[TAIL]
@@ -194,7 +200,7 @@ def take_in(d: Any, u: Any) -> bool:
             if d[SORTED] > first:
                 _merge_places(d, first, d[SORTED], end)
             d[SORTED] = end
-        _note_progress(d, u)
+        note_progress(d, u)
         u[PHASE] = 2
     return True
 
@@ -213,17 +219,18 @@ def begin_output(d: Any, u: Any, o: Any) -> None:
     o[SERIAL], o[EPOCH], o[SEQUENCE] = u[SERIAL], u[EPOCH], d[ROWS_OUT]
 
 
-@njit("void(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
-def give_columns(d: Any, o: Any, columns: int, n: int) -> None:
-    """Copies the first ``columns`` columns of the ``n`` rows at PLACES to the output."""
+@njit("void(int64[::1], int64[::1], int64, int64[::1], int64, int64)", nogil=True, cache=True)
+def give_columns(d: Any, table: Any, first: int, o: Any, columns: int, n: int) -> None:
+    """Copies the first ``columns`` columns of the ``n`` rows at PLACES to the output. ``table``
+    holds the addresses of the rows' columns from word ``first`` on."""
     chosen, places = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n)
     for i in range(n):
         chosen[i] = i
     for c in range(columns):
-        at = column_at(d, c)
-        move_values(size_of(d, c), d[at + DATA], o[HEADER + 2 * c], places, chosen, n)
-        if d[at + MASK] != 0:
-            move_values(1, d[at + MASK], o[HEADER + 2 * c + 1], places, chosen, n)
+        at = first + COLUMN_WORDS * c
+        move_values(size_of(d, c), table[at + DATA], o[HEADER + 2 * c], places, chosen, n)
+        if d[column_at(d, c) + MASK] != 0:
+            move_values(1, table[at + MASK], o[HEADER + 2 * c + 1], places, chosen, n)
     o[ROWS] = n
     d[ROWS_OUT] += n
 
@@ -232,6 +239,17 @@ def give_columns(d: Any, o: Any, columns: int, n: int) -> None:
 def free_slot(d: Any, slot: int) -> None:
     """Frees the slot of a row. Its values stay until a row comes in."""
     give_back(d, as_i32(d[NEXT], d[SLOTS]), slot)
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def punctuate_so_far(d: Any, o: Any, time: int) -> None:
+    """Emits punctuation behind a part of the output: the rest belongs to instants from ``time``
+    on."""
+    o[PUNCTUATIONS] = 0
+    if time > d[SENT]:
+        leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
+        o[PUNCTUATIONS] = send(leaving, 0, d[OUT_TIME], time)
+        d[SENT] = time
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -247,6 +265,7 @@ def punctuate(d: Any, u: Any, o: Any) -> None:
         for p in range(u[PUNCTUATIONS]):
             if arrived[PUNCTUATION_WORDS * p] == IDLE:
                 n = send(leaving, n, IDLE, arrived[PUNCTUATION_WORDS * p + 1])
-        if d[ADVANCED] != 0:
+        if d[WATERMARK] > d[SENT]:
             n = send(leaving, n, d[OUT_TIME], d[WATERMARK])
+            d[SENT] = d[WATERMARK]
     o[PUNCTUATIONS] = n

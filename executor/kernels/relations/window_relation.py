@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import cfunc, njit
-from cql.executor.kernels.lib.memory import as_i32, put_integer, words
+from cql.executor.kernels.lib.memory import as_i32, integer_at, put_integer, words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DONE,
@@ -20,7 +20,7 @@ from cql.executor.kernels.morsel_layout import (
     OUTPUT_FULL,
 )
 from cql.executor.kernels.order.row_slab import PLACES
-from cql.executor.kernels.order.sort_keys import COLUMNS, whole
+from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
 from cql.executor.kernels.relations.frontier import (
     BEHIND,
     HEAD,
@@ -35,6 +35,7 @@ from cql.executor.kernels.relations.frontier import (
     give_columns,
     is_over,
     punctuate,
+    punctuate_so_far,
     take_in,
 )
 
@@ -102,8 +103,10 @@ def window_relation(desc: Any, morsel: Any) -> Any:
         return NEED
     begin_output(d, u, o)
     n = _draw(d, o)
-    give_columns(d, o, d[COLUMNS], n)
+    give_columns(d, d, d[AT], o, d[COLUMNS], n)
     if n == o[CAPACITY]:
+        last = integer_at(o[HEADER + 2 * d[COLUMNS]], d[TIME_BYTES], n - 1)
+        punctuate_so_far(d, o, last)
         return OUTPUT_FULL
     punctuate(d, u, o)
     return DONE

@@ -166,6 +166,10 @@ class ChangelogOperator(RowsOperator):
             self.punctuations = [(END_OF_INPUT, INFINITY)]
         return None
 
+    def so_far(self, last: int) -> list[tuple[int, int]]:
+        """The ready rows are in the order of their instants."""
+        return [(self.time_out, int(self.ready[f"c{self.time_out}"][last]))]
+
     def _punctuate(self) -> None:
         """Emits punctuation with the input's watermark: all later output belongs to instants that
         are not over."""

@@ -47,7 +47,7 @@ class FrontierOperator(SlabOperator):
         super().__init__(name, schema, keys, end - OWN, workspace, ranked=False)
         d = self.descriptor
         d[[kernel.INSTANT, kernel.OUT_TIME]] = time, time_out
-        d[[kernel.WATERMARK, kernel.LAST]] = NEVER
+        d[[kernel.WATERMARK, kernel.LAST, kernel.SENT]] = NEVER
         self.more_slots(STEP)
 
     def more_slots(self, wanted: int) -> None:

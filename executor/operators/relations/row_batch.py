@@ -138,6 +138,11 @@ class RowsOperator(PythonOperator):
         no more."""
         return None
 
+    def so_far(self, last: int) -> list[tuple[int, int]]:
+        """Punctuation (attribute, value) behind ready row ``last`` that holds although other ready
+        rows follow."""
+        return []
+
     def between(self) -> list[tuple[int, int]]:
         """Punctuation (attribute, value) behind the ready rows that holds although ``more`` rows
         follow."""
@@ -166,6 +171,7 @@ class RowsOperator(PythonOperator):
         self.rows_out += n
         words[CURSOR] = first + n
         if first + n < total:
+            _append_punctuations(out, self.so_far(first + n - 1))
             return OUTPUT_FULL
         between = self.between()
         if self._goes_on(words):

@@ -32,7 +32,13 @@ def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> Operat
 class NetOperator(FrontierOperator):
     """ISTREAM, DSTREAM and the changes of a whole query (``kernels.relations.net_changes``)."""
 
-    addresses: ClassVar = {**FrontierOperator.addresses, "net": kernel.NET, "table": kernel.TABLE}
+    addresses: ClassVar = {
+        **FrontierOperator.addresses,
+        "net": kernel.NET,
+        "hashes": kernel.HASHES,
+        "numbers": kernel.NUMBERS,
+        "table": kernel.TABLE,
+    }
 
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema = node.input.schema
@@ -42,12 +48,17 @@ class NetOperator(FrontierOperator):
             for c, f in enumerate(schema.fields[:time])
         ]
         super().__init__(name, schema, time, time, kernel.END, workspace, keys)
-        self.descriptor[kernel.KIND] = _KINDS[node.kind]
+        self.descriptor[kernel.OUTPUT] = _KINDS[node.kind]
         self.address = int(kernel.net_changes.address)
 
     def more_slots(self, wanted: int) -> None:
         super().more_slots(wanted)
-        self.resize("net", self.state["times"].size, np.dtype(np.int64))
+        rows = self.workspace.morsel_rows
+        places = max(rows, self.state["times"].size)
+        self.resize("net", places, np.dtype(np.int64))
+        self.resize("hashes", places, np.dtype(np.int64))
+        self.resize("numbers", rows, np.dtype(np.int32))
+        self.state["numbers"][:] = np.arange(rows)
         self.bind()
 
     def provide(self, morsel: Morsel) -> None:
