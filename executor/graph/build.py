@@ -28,6 +28,7 @@ from cql.executor.operators.joins.unnest import UnnestOperator
 from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator, keeps_one_row
 from cql.executor.operators.relations.row_number import RowNumberOperator
 from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
@@ -318,7 +319,8 @@ class _Builder:
             case TopExec():
                 return TopOperator(name, node, self.workspace)
             case RowNumberExec():
-                return RowNumberOperator(name, node, self.workspace)
+                kind = KeyedRowsOperator if keeps_one_row(node) else RowNumberOperator
+                return kind(name, node, self.workspace)
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
 

@@ -35,6 +35,14 @@ RELATIONS = (
     "SELECT count_if(b) AS c, bool_or(b) AS o, max(x) AS x FROM b [ROWS 20]",
     "SELECT k, sum(q) FILTER (WHERE b) AS s, count(*) AS c"
     " FROM m [PARTITION BY k ROWS 3] GROUP BY k",
+    "SELECT t, s, q FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY s ORDER BY t) AS p FROM n)"
+    " WHERE p = 1",
+    "SELECT t, k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, b ORDER BY t DESC) AS p"
+    " FROM m) WHERE p = 1",
+    "SELECT t, x, h, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY x, h ORDER BY t) AS p"
+    " FROM b WHERE q > -8) WHERE p < 2",
+    "SELECT k, v, p FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS p"
+    " FROM n [RANGE 9]) WHERE p <= 2",
     "SELECT DISTINCT s, b FROM n [RANGE 9]",
     "SELECT DISTINCT k FROM m [PARTITION BY s, k ROWS 1] WHERE q > 0",
     "SELECT s, count(*) AS c FROM d [RANGE 4 DAYS] GROUP BY s",

@@ -67,6 +67,12 @@ class FrontierOperator(SlabOperator):
         self.descriptor[kernel.SPARE] = room
         self.bind()
 
+    @property
+    def last(self) -> int | None:
+        """The latest watermark of the input before its end."""
+        last = int(self.descriptor[kernel.LAST])
+        return None if last == NEVER else last
+
     # -- called by the runtime -------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:

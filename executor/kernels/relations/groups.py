@@ -1,0 +1,90 @@
+"""The groups of rows with equal key columns, found by native operators.
+
+The words below begin at word GROUPS of a descriptor. They describe the arrays of a ``GroupIndex``
+(``kernels.lib.key_index``), scratch, and which columns are the keys: the first KEYS keys of the
+descriptor (``kernels.order.sort_keys``), each in the order of its column's codes or values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.key_index import FLAGS, FREE, find_groups
+from cql.executor.kernels.lib.memory import as_u8, words
+from cql.executor.kernels.order.sort_keys import (
+    COLUMN_WORDS,
+    DATA,
+    INTEGER,
+    KEY_COLUMN,
+    KEYS,
+    KIND,
+    MASK,
+    column_at,
+    key_at,
+    key_word,
+    size_of,
+)
+
+BUCKETS = 0  # size of the hash table
+CAPACITY = 1  # ids
+ROWS = 2  # rows that are looked up at once, at most
+# Addresses.
+TABLE = 3
+KEY_WORDS = 4
+FREE_IDS = 5
+CONTROL = 6
+WANTED = 7  # scratch: the key words of the rows
+IDS = 8  # int64 per row: its group
+FRESH = 9  # uint8 per row: whether it is the first of its group
+WORDS = 10
+
+
+@njit(inline="always")
+def width_of(d: Any) -> int:
+    """Words of a key."""
+    return d[KEYS] + 1 + d[KEYS] // FLAGS
+
+
+@njit(inline="always")
+def free_ids(d: Any, g: int) -> int:
+    return words(d[g + CONTROL], FREE + 1)[FREE]
+
+
+@njit(
+    "void(int64[::1], int64, int64[::1], int64, int32[::1], int64, int64)", nogil=True, cache=True
+)
+def find_ids(d: Any, g: int, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
+    """Writes to IDS the groups of the rows ``numbers[first:end]``, whose columns have their
+    addresses in ``table`` from word ``at`` on. There are as many free ids as rows."""
+    n, keys, width = end - first, d[KEYS], width_of(d)
+    wanted = words(d[g + WANTED], n * width)
+    for k in range(n):
+        for w in range(keys, width):
+            wanted[k * width + w] = 0
+    for key in range(keys):
+        c = d[key_at(d, key) + KEY_COLUMN]
+        data, masked = table[at + COLUMN_WORDS * c + DATA], d[column_at(d, c) + MASK] != 0
+        there = as_u8(table[at + COLUMN_WORDS * c + MASK], 1)
+        if d[key_at(d, key) + KIND] == INTEGER and size_of(d, c) == 8 and not masked:
+            values = words(data, 1)
+            for k in range(n):
+                wanted[k * width + key] = values[numbers[first + k]]
+            continue
+        flags, bit = keys + key // FLAGS, 1 << (key % FLAGS)
+        for k in range(n):
+            row = numbers[first + k]
+            if masked and there[row] == 0:
+                wanted[k * width + key] = 0
+                wanted[k * width + flags] |= bit
+            else:
+                wanted[k * width + key] = key_word(d, key, data, row)
+    find_groups(
+        wanted.reshape((n, width)),
+        words(d[g + TABLE], d[g + BUCKETS]),
+        words(d[g + KEY_WORDS], d[g + CAPACITY] * width).reshape((d[g + CAPACITY], width)),
+        words(d[g + FREE_IDS], d[g + CAPACITY]),
+        words(d[g + CONTROL], FREE + 1),
+        words(d[g + IDS], n),
+        as_u8(d[g + FRESH], n),
+    )
