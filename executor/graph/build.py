@@ -29,6 +29,10 @@ from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator, keeps_one_row
+from cql.executor.operators.relations.native_aggregate import (
+    NativeAggregateOperator,
+    runs_natively,
+)
 from cql.executor.operators.relations.row_number import RowNumberOperator
 from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
@@ -309,6 +313,8 @@ class _Builder:
             case RelationExec():
                 self.windows[id(node)] = relation_operator(name, node, self.workspace)
                 return self.windows[id(node)]
+            case ChangeAggregateExec() if runs_natively(node):
+                return NativeAggregateOperator(name, node, self.workspace)
             case ChangeAggregateExec() if node.method != "weights":
                 windows = [self.windows[id(r)] for r in relations(node.input)]
                 return ChangeAggregateOperator(name, node, self.workspace, windows)

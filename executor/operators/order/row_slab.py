@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
@@ -47,8 +48,13 @@ class SlabOperator:
         d[kernel.FREE] = -1
         scratch = np.zeros((2, workspace.morsel_rows), np.int32)
         workspace.resize(0, scratch.nbytes, BUFFERS)
-        d[[kernel.CHOSEN, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
+        self.use_scratch(scratch)
+
+    def use_scratch(self, scratch: npt.NDArray[np.int32]) -> None:
+        """Takes two lists of row numbers."""
         self._scratch = scratch
+        places = scratch[0].ctypes.data, scratch[1].ctypes.data
+        self.descriptor[[kernel.CHOSEN, kernel.PLACES]] = places
 
     def _column(self, i: int) -> int:
         return int(self.descriptor[sort_keys.AT]) + sort_keys.COLUMN_WORDS * i

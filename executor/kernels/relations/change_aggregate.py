@@ -1,0 +1,444 @@
+"""The native function of aggregates over a changing relation with keys.
+
+The aggregation itself is a function generated for the query (``operators.relations.
+change_aggregate_code``), with a descriptor of its own, GENERATED. This driver gives it the rows of
+instants that are over, a piece of whole instants at a time: their groups, their columns. It sends
+what the function has made, frees the groups without rows, and closes those of windows that have
+ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cql.executor.jit.decorators import cfunc, njit
+from cql.executor.kernels.lib.key_index import FREE, each_once, free_groups
+from cql.executor.kernels.lib.memory import (
+    as_i32,
+    as_u8,
+    call_operator,
+    copy_bytes,
+    integer_at,
+    put_integer,
+    words,
+)
+from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    ERROR,
+    HEADER,
+    INFINITY,
+    NEED,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    ROWS,
+    SUB,
+)
+from cql.executor.kernels.order.row_slab import CHOSEN, HELD, PLACES, SLOTS
+from cql.executor.kernels.order.sort_keys import (
+    COLUMN_WORDS,
+    COLUMNS,
+    DATA,
+    KEYS,
+    MASK,
+    column_at,
+    move_values,
+    size_of,
+    whole,
+)
+from cql.executor.kernels.relations import groups
+from cql.executor.kernels.relations.frontier import (
+    BEHIND,
+    HEAD,
+    INSTANT,
+    LINE,
+    NEED_SLOTS,
+    OUT_TIME,
+    READY,
+    ROOM,
+    ROWS_IN,
+    ROWS_OUT,
+    TAIL,
+    TIMES,
+    WATERMARK,
+    append_rows,
+    begin_output,
+    free_slot,
+    is_over,
+    note_progress,
+    punctuate,
+    punctuate_so_far,
+    take_in,
+)
+
+# Requests of the operator.
+NEED_GROUPS = 2  # DETAIL_ROW free ids
+NEED_ENTRIES = 3  # DETAIL_ROW free entries
+NEED_PIECE = 4  # room for a piece of DETAIL_ROW rows
+NEED_RANK = 5  # the ranks of all texts
+
+# Descriptor: behind the words of the frontier.
+GROUPS = BEHIND  # the words of ``groups``; its ROWS is the room for a piece
+FUNCTION = BEHIND + groups.WORDS  # address of the generated function
+GENERATED = FUNCTION + 1  # address of its descriptor
+RANKED = FUNCTION + 2  # whether the ranks know all texts of the morsel; 2: it needs none
+MADE = FUNCTION + 3  # changes of the piece
+SENT_SO_FAR = FUNCTION + 4  # those of them that have left
+PIECE = FUNCTION + 5  # rows of the piece
+CALLS = FUNCTION + 6
+ENDS = FUNCTION + 7  # key column with the end of the group's window; -1: groups do not end
+NEXT_END = FUNCTION + 8  # the earliest end of the windows that have groups
+TIME_BYTES = FUNCTION + 9
+FREE_TOP = FUNCTION + 10  # word of GENERATED: free entries
+ROWS_AT = FUNCTION + 11  # words of GENERATED: number of rows, and addresses that change
+TIMES_AT = FUNCTION + 12
+WEIGHTS_AT = FUNCTION + 13
+MADE_AT = FUNCTION + 14
+DETAIL_AT = FUNCTION + 15
+READS = FUNCTION + 16  # columns that the function reads
+FAILED = FUNCTION + 17
+# Addresses.
+READ = FUNCTION + 18  # per column that the function reads, three words
+COPY = FUNCTION + 19  # per column of the input, the addresses of a copy of the piece's rows
+KEY_COLUMNS = FUNCTION + 20  # per key, the addresses of data and mask per group
+RESULTS = FUNCTION + 21  # per call, the addresses of its results per change, and two sizes
+OWNERS_OUT = FUNCTION + 22  # int64 per change
+TIMES_OUT = FUNCTION + 23
+WEIGHTS_OUT = FUNCTION + 24
+TIMES_IN = FUNCTION + 25  # int64 per row of the piece
+NUMBERS = FUNCTION + 26  # int32 per row of the piece: 0, 1, 2, …
+SEEN = FUNCTION + 27  # uint8 per group: 0
+ONCE = FUNCTION + 28  # int64 per row of the piece
+LIVE = FUNCTION + 29  # int64 per group: its rows
+BACK = FUNCTION + 30  # int64 per group: entries, -1: none
+SEPARATE = FUNCTION + 31
+SHOWN = FUNCTION + 32  # uint8 per group
+DIRTY = FUNCTION + 33
+FREE_ENTRIES = FUNCTION + 34
+END = FUNCTION + 35
+
+#: Words of READ: the column, the words of GENERATED for its data and its mask (-1: unread).
+READ_WORDS = 3
+#: Words of RESULTS: address of the values, of whether they are valid, bytes of a value, whether the
+#: output has a mask.
+RESULT_WORDS = 4
+#: The phase of a morsel whose rows are aggregated where they are.
+_DIRECT = 3
+
+
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _entries_wanted(d: Any, weights: int) -> int:
+    """How many entries the function may take for the piece."""
+    n, total = d[PIECE], 0
+    values = words(weights, n)
+    for k in range(n):
+        total += abs(values[k])
+    return int(total + 2 * n + 3)
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _keep_keys(d: Any, table: Any, at: int) -> None:
+    """Copies the keys of new groups, and notes when their windows end."""
+    n, fresh = d[PIECE], as_u8(d[GROUPS + groups.FRESH], d[PIECE])
+    ids = words(d[GROUPS + groups.IDS], n)
+    chosen, places, many = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n), 0
+    for k in range(n):
+        if fresh[k] != 0:
+            chosen[many], places[many] = k, ids[k]
+            many += 1
+    for key in range(d[KEYS]):
+        column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * key, COLUMN_WORDS)
+        move_values(size_of(d, key), table[at + COLUMN_WORDS * key + DATA], column[DATA], chosen,
+                    places, many)  # fmt: skip
+        if d[column_at(d, key) + MASK] != 0:
+            mask = table[at + COLUMN_WORDS * key + MASK]
+            move_values(1, mask, column[MASK], chosen, places, many)
+    if d[ENDS] >= 0:
+        ends = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * d[ENDS], COLUMN_WORDS)[DATA]
+        for k in range(n):
+            d[NEXT_END] = min(d[NEXT_END], integer_at(ends, size_of(d, d[ENDS]), ids[k]))
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
+    """Aggregates the PIECE rows whose columns begin at the addresses in ``table`` from word ``at``
+    on. Returns DONE, NEED or ERROR."""
+    n, g = d[PIECE], words(d[GENERATED], d[FREE_TOP] + 1)
+    weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
+    if groups.free_ids(d, GROUPS) < n:
+        u[DETAIL], u[DETAIL_ROW] = NEED_GROUPS, n
+        return NEED
+    wanted = _entries_wanted(d, weights)
+    if g[d[FREE_TOP]] < wanted:
+        u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
+        return NEED
+    numbers = as_i32(d[NUMBERS], n)
+    groups.find_ids(d, GROUPS, table, at, numbers, 0, n)
+    _keep_keys(d, table, at)
+    times, size = d[TIMES_IN], size_of(d, d[INSTANT])
+    data = table[at + COLUMN_WORDS * d[INSTANT] + DATA]
+    if size == 8:
+        times = data
+    else:
+        values = words(times, n)
+        for k in range(n):
+            values[k] = integer_at(data, size, k)
+    g = words(d[GENERATED], 1)
+    g[d[ROWS_AT]], g[d[TIMES_AT]], g[d[WEIGHTS_AT]] = n, times, weights
+    for k in range(d[READS]):
+        one = words(d[READ] + 8 * READ_WORDS * k, READ_WORDS)
+        column = at + COLUMN_WORDS * one[0]
+        if one[1] >= 0:
+            g[one[1]] = table[column + DATA]
+        if one[2] >= 0:
+            g[one[2]] = table[column + MASK]
+    d[MADE] = d[SENT_SO_FAR] = 0
+    if call_operator(d[FUNCTION], d[GENERATED], 0) != 0:
+        d[FAILED] = 1
+        u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
+        return ERROR
+    d[MADE] = g[d[MADE_AT]]
+    return DONE
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def _send(d: Any, o: Any) -> None:
+    """Writes the next changes to the output."""
+    first = d[SENT_SO_FAR]
+    n = min(d[MADE] - first, o[CAPACITY])
+    owners = words(d[OWNERS_OUT] + 8 * first, n)
+    chosen, places = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n)
+    for k in range(n):
+        chosen[k], places[k] = owners[k], k
+    for key in range(d[KEYS]):
+        column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * key, COLUMN_WORDS)
+        move_values(size_of(d, key), column[DATA], o[HEADER + 2 * key], chosen, places, n)
+        if d[column_at(d, key) + MASK] != 0:
+            move_values(1, column[MASK], o[HEADER + 2 * key + 1], chosen, places, n)
+    for call in range(d[CALLS]):
+        one = words(d[RESULTS] + 8 * RESULT_WORDS * call, RESULT_WORDS)
+        at = HEADER + 2 * (d[KEYS] + call)
+        copy_bytes(one[0] + one[2] * first, o[at], one[2] * n)
+        if one[3] != 0:
+            copy_bytes(one[1] + first, o[at + 1], n)
+    at = HEADER + 2 * d[OUT_TIME]
+    times = words(d[TIMES_OUT] + 8 * first, n)
+    for k in range(n):
+        put_integer(o[at], d[TIME_BYTES], k, times[k])
+    copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
+    o[ROWS] = n
+    d[ROWS_OUT] += n
+    d[SENT_SO_FAR] += n
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def _forget(d: Any, gone: Any) -> None:
+    """Frees groups and their entries."""
+    capacity, g = d[GROUPS + groups.CAPACITY], words(d[GENERATED], d[FREE_TOP] + 1)
+    back, separate = words(d[BACK], capacity), words(d[SEPARATE], capacity)
+    dirty, top = as_u8(d[DIRTY], capacity), g[d[FREE_TOP]]
+    free = words(d[FREE_ENTRIES], top + 2 * gone.size)
+    for k in range(gone.size):
+        for entry in (back[gone[k]], separate[gone[k]]):
+            if entry >= 0:
+                free[top] = entry
+                top += 1
+        back[gone[k]] = separate[gone[k]] = -1
+        dirty[gone[k]] = 0
+    g[d[FREE_TOP]] = top
+    width = groups.width_of(d)
+    free_groups(
+        gone,
+        words(d[GROUPS + groups.TABLE], d[GROUPS + groups.BUCKETS]),
+        words(d[GROUPS + groups.KEY_WORDS], capacity * width).reshape((capacity, width)),
+        words(d[GROUPS + groups.FREE_IDS], capacity),
+        words(d[GROUPS + groups.CONTROL], FREE + 1),
+    )
+
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def _forget_empty(d: Any) -> None:
+    """Frees those groups of the piece that have no rows."""
+    n, capacity = d[PIECE], d[GROUPS + groups.CAPACITY]
+    once, live = words(d[ONCE], n), words(d[LIVE], capacity)
+    many = each_once(words(d[GROUPS + groups.IDS], n), as_u8(d[SEEN], capacity), once)
+    gone = 0
+    for k in range(many):
+        if live[once[k]] == 0:
+            once[gone] = once[k]
+            gone += 1
+    _forget(d, once[:gone])
+    d[PIECE] = d[MADE] = d[SENT_SO_FAR] = 0
+
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def _close(d: Any) -> None:
+    """Frees the groups of windows that end at or below the watermark."""
+    capacity = d[GROUPS + groups.CAPACITY]
+    live, shown = words(d[LIVE], capacity), as_u8(d[SHOWN], capacity)
+    column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * d[ENDS], COLUMN_WORDS)[DATA]
+    size, room = size_of(d, d[ENDS]), d[GROUPS + groups.ROWS]
+    once, many = words(d[ONCE], room), 0
+    d[NEXT_END] = INFINITY
+    for key in range(capacity):
+        if live[key] == 0:
+            continue
+        end = integer_at(column, size, key)
+        if end > d[WATERMARK]:
+            d[NEXT_END] = min(d[NEXT_END], end)
+            continue
+        live[key] = shown[key] = 0
+        once[many] = key
+        many += 1
+        if many == room:
+            _forget(d, once)
+            many = 0
+    _forget(d, once[:many])
+
+
+@njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def _whole_instants(d: Any, times: Any, first: int, end: int) -> int:
+    """The end of a piece of places from ``first`` on, at most ``end``, between two instants."""
+    room = d[GROUPS + groups.ROWS]
+    if end - first <= room:
+        return end
+    at = first + room
+    while at > first and times[at] == times[at - 1]:
+        at -= 1
+    if at > first:
+        return at
+    at = first + room
+    while at < end and times[at] == times[first]:
+        at += 1
+    return at
+
+
+@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _has_room(d: Any, u: Any, rows: int) -> bool:
+    if rows <= d[GROUPS + groups.ROWS]:
+        return True
+    u[DETAIL], u[DETAIL_ROW] = NEED_PIECE, rows
+    return False
+
+
+@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
+def _next_waiting(d: Any, u: Any) -> int:
+    """Aggregates the next piece of the rows that have waited. Returns OUTPUT_FULL if it has made
+    a piece, DONE if no instant is over, or NEED or ERROR."""
+    times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
+    first, end = d[READY], d[READY]
+    while end < d[TAIL] and is_over(d, times[end]):
+        end += 1
+    if first == end:
+        return DONE
+    end = _whole_instants(d, times, first, end)
+    if not _has_room(d, u, end - first):
+        return NEED
+    n = d[PIECE] = end - first
+    copy = words(d[COPY], COLUMN_WORDS * d[COLUMNS])
+    numbers = as_i32(d[NUMBERS], n)
+    for c in range(d[COLUMNS]):
+        column, at = column_at(d, c), COLUMN_WORDS * c
+        move_values(size_of(d, c), d[column + DATA], copy[at + DATA], line[first:end], numbers, n)
+        if d[column + MASK] != 0:
+            move_values(1, d[column + MASK], copy[at + MASK], line[first:end], numbers, n)
+    code = _aggregate(d, u, copy, 0)
+    if code == NEED:
+        d[PIECE] = 0
+        return NEED
+    for place in range(first, end):
+        free_slot(d, line[place])
+    d[HEAD] = d[READY] = end
+    return OUTPUT_FULL if code == DONE else code
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _next_direct(d: Any, u: Any, here: Any) -> int:
+    """Like ``_next_waiting``, of the rows of a morsel from CURSOR to SUB. ``here`` is scratch for
+    the addresses of their columns."""
+    first, end = u[CURSOR], u[SUB]
+    if first == end:
+        return DONE
+    times = words(u[HEADER + 2 * d[INSTANT]], u[ROWS])
+    end = _whole_instants(d, times, first, end)
+    if not _has_room(d, u, end - first):
+        return NEED
+    d[PIECE] = end - first
+    for c in range(d[COLUMNS]):
+        at = COLUMN_WORDS * c
+        here[at + DATA] = u[HEADER + 2 * c] + first * size_of(d, c)
+        here[at + MASK] = u[HEADER + 2 * c + 1] + first
+    code = _aggregate(d, u, here, 0)
+    if code == NEED:
+        d[PIECE] = 0
+        return NEED
+    u[CURSOR] = end
+    return OUTPUT_FULL if code == DONE else code
+
+
+@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
+def _begin_directly(d: Any, u: Any) -> int:
+    """Lets the first rows of a morsel, whose instants are over, be aggregated where they are, if no
+    row waits and all come in order. Returns DONE, or NEED."""
+    if u[PHASE] != 0 or d[HEAD] < d[TAIL] or size_of(d, d[INSTANT]) != 8:
+        return DONE
+    times, n = words(u[HEADER + 2 * d[INSTANT]], u[ROWS]), u[ROWS]
+    for i in range(1, n):
+        if times[i - 1] > times[i]:
+            return DONE
+    note_progress(d, u)
+    while n > 0 and not is_over(d, times[n - 1]):
+        n -= 1
+    if d[SLOTS] - d[HELD] < u[ROWS] - n:
+        u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS] - n
+        return NEED
+    d[ROWS_IN] += u[ROWS]
+    u[CURSOR], u[SUB], u[PHASE] = 0, n, _DIRECT
+    return DONE
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def change_aggregate(desc: Any, morsel: Any) -> Any:
+    d = whole(desc)
+    u = words(morsel, HEADER + 2 * d[COLUMNS])
+    o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 2))
+    here = words(d[COPY] + 8 * COLUMN_WORDS * d[COLUMNS], COLUMN_WORDS * d[COLUMNS])
+    if d[FAILED] != 0:
+        u[DETAIL], u[DETAIL_ROW] = words(d[GENERATED], d[DETAIL_AT] + 1)[d[DETAIL_AT]], 0
+        return ERROR
+    if d[RANKED] == 0:
+        u[DETAIL] = NEED_RANK
+        return NEED
+    if _begin_directly(d, u) == NEED:
+        return NEED
+    if u[PHASE] != _DIRECT and not take_in(d, u):
+        return NEED
+    begin_output(d, u, o)
+    o[ROWS] = 0
+    while True:
+        if d[PIECE] == 0:
+            code = _next_direct(d, u, here) if u[PHASE] == _DIRECT else _next_waiting(d, u)
+            if code == DONE:
+                break
+            if code != OUTPUT_FULL:
+                return code
+        if d[SENT_SO_FAR] < d[MADE]:
+            _send(d, o)
+            last = words(d[TIMES_OUT], d[SENT_SO_FAR])[d[SENT_SO_FAR] - 1]
+            if d[SENT_SO_FAR] == d[MADE]:
+                _forget_empty(d)
+            punctuate_so_far(d, o, last)
+            return OUTPUT_FULL
+        _forget_empty(d)
+    if u[PHASE] == _DIRECT:
+        append_rows(d, u, u[SUB])
+    if d[ENDS] >= 0 and d[WATERMARK] >= d[NEXT_END]:
+        _close(d)
+    if d[RANKED] == 1:
+        d[RANKED] = 0
+    punctuate(d, u, o)
+    return DONE
