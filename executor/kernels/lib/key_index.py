@@ -21,7 +21,7 @@ FLAGS = 62  # NULL flags (one per column) in a key word behind the words of the 
 _AHEAD = 16
 
 
-@njit("int64(int64[:, ::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def _hash(keys: Any, row: int) -> int:
     h = hash_start(keys[row, 0])
     for w in range(1, keys.shape[1]):
@@ -29,7 +29,7 @@ def _hash(keys: Any, row: int) -> int:
     return int(hash_end(h))
 
 
-@njit("boolean(int64[:, ::1], int64, int64[:, ::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def _same(a: Any, i: int, b: Any, j: int) -> bool:
     same = True
     for w in range(a.shape[1]):

@@ -117,20 +117,12 @@ def _hash(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) -> No
 
 
 @njit(f"int64({_ROWS}, int64, int64, int64)", nogil=True, cache=True)
-def _first_equal(
+def _found_equal(
     d: Any, table: Any, at: int, numbers: Any, first: int, place: int, mask: int
 ) -> int:
-    """The first place, from ``first`` on, whose row equals the one at ``place``: by comparing, or,
-    with a ``mask``, by the hash table, which then has ``place``."""
-    hashes = words(d[HASHES], place + 1)
-    if mask == 0:
-        for k in range(first, place):
-            if hashes[k] == hashes[place] and (
-                compare_rows(d, table, at, d[KEYS], numbers[k], numbers[place]) == 0
-            ):
-                return k
-        return place
-    buckets = as_i32(d[TABLE], mask + 1)
+    """The first place, from ``first`` on, whose row equals the one at ``place``, by the hash table,
+    which then has ``place``."""
+    hashes, buckets = words(d[HASHES], place + 1), as_i32(d[TABLE], mask + 1)
     bucket = hash_end(hashes[place]) & mask
     while buckets[bucket] != 0:
         k = first + buckets[bucket] - 1
@@ -147,7 +139,7 @@ def _first_equal(
 def _settle(d: Any, table: Any, at: int, numbers: Any, times: Any, first: int, end: int) -> int:
     """Sums up the changes at places ``first`` to ``end``, whose instants are over. Returns the
     capacity that the hash table lacks, or 0."""
-    net = words(d[NET], end)
+    net, hashes = words(d[NET], end), words(d[HASHES], end)
     weights = words(table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA], 1)
     sign = -1 if d[OUTPUT] == LEAVING else 1
     _hash(d, table, at, numbers, first, end)
@@ -164,7 +156,16 @@ def _settle(d: Any, table: Any, at: int, numbers: Any, times: Any, first: int, e
                 return mask + 1
             as_i32(d[TABLE], mask + 1)[:] = 0
         for place in range(first, behind):
-            same = _first_equal(d, table, at, numbers, first, place, mask)
+            same, k = place, first
+            if mask > 0:
+                same = _found_equal(d, table, at, numbers, first, place, mask)
+            while mask == 0 and k < place:
+                if hashes[k] == hashes[place] and (
+                    compare_rows(d, table, at, d[KEYS], numbers[k], numbers[place]) == 0
+                ):
+                    same = k
+                    break
+                k += 1
             net[place] = 0
             net[same] += sign * weights[numbers[place]]
         first = behind
