@@ -28,11 +28,8 @@ from cql.executor.operators.joins.unnest import UnnestOperator
 from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
-from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator, keeps_one_row
-from cql.executor.operators.relations.native_aggregate import (
-    NativeAggregateOperator,
-    runs_natively,
-)
+from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
+from cql.executor.operators.relations.native_aggregate import NativeAggregateOperator
 from cql.executor.operators.relations.row_number import RowNumberOperator
 from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
@@ -44,6 +41,7 @@ from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
+from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
+from cql.planner.nodes.native_relations import runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
@@ -168,15 +169,15 @@ _OTHERS: dict[type, float] = {
     RelationJoinExec: 60.0,
     SortExec: 180.0,
     KeyWindowsExec: 60.0,
-    RelationExec: 50.0,
-    ChangeAggregateExec: 60.0,
+    RelationExec: 25.0,
+    ChangeAggregateExec: 45.0,
     SetOperationExec: 100.0,
     SubqueryJoinExec: 15.0,
     TopExec: 60.0,
     RowNumberExec: 60.0,
-    StreamExec: 20.0,
+    StreamExec: 15.0,
 }
-#: Operators that run Python for each morsel of their inputs.
+#: Operators that run Python for each morsel of their inputs, if they do not run natively.
 _IN_PYTHON = (
     LookupExec
     | AsofJoinExec
@@ -219,10 +220,14 @@ def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
     )
 
 
+def _runs_python(node: Physical) -> bool:
+    return isinstance(node, _IN_PYTHON) and not runs_natively(node)
+
+
 def calls_python(plan: Physical) -> bool:
     """Whether Python has work to do for each morsel, however few rows the morsel has."""
     for node in walk_plan(plan):
-        if isinstance(node, _IN_PYTHON):
+        if _runs_python(node):
             return True
         if isinstance(node, WidAggregateExec) and any(c.beside is not None for c in node.calls):
             return True
@@ -297,7 +302,7 @@ class _Estimate:
                 return self._stage(node)
             case _:
                 rows = sum(self.rows_of(child) for child in inputs(node))
-                share = Share.PYTHON if isinstance(node, _IN_PYTHON) else Share.ALONE
+                share = Share.PYTHON if _runs_python(node) else Share.ALONE
                 self._add(rows, _OTHERS[type(node)], share)
                 if isinstance(node, KeyWindowsExec):
                     return rows * node.windows.rows / node.windows.slide

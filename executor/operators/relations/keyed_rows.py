@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cql.base.window import WindowKind
 from cql.executor.kernels.lib.key_index import FLAGS
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW
 from cql.executor.kernels.relations import frontier, groups
@@ -18,13 +17,7 @@ from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
-from cql.planner.nodes.physical import (
-    FilterExec,
-    Physical,
-    ProjectExec,
-    RelationExec,
-    RowNumberExec,
-)
+from cql.planner.nodes.physical import RelationExec, RowNumberExec
 
 _GROUPS = 64
 
@@ -130,25 +123,3 @@ class KeyedRowsOperator(FrontierOperator):
 
 
 _OF_GROUP = {"oldest": np.int32, "newest": np.int32, "held": np.int32, "latest": np.int64}
-
-
-def keeps_one_row(node: RowNumberExec) -> bool:
-    """Whether the first row of each partition suffices, in the order of the instants at which rows
-    enter, and no row leaves."""
-    if node.limit != 1 or not node.forgets or len(node.keys) != 1 or not node.partition:
-        return False
-    (key,) = node.keys
-    return isinstance(key.expr, Column) and _is_instant(node.input, key.expr.index)
-
-
-def _is_instant(node: Physical, column: int) -> bool:
-    match node:
-        case FilterExec():
-            return _is_instant(node.input, column)
-        case ProjectExec():
-            expr = node.exprs[column]
-            return isinstance(expr, Column) and _is_instant(node.input, expr.index)
-        case RelationExec(window=window):
-            return window.kind is WindowKind.UNBOUNDED and window.wa == column
-        case _:
-            return False

@@ -30,15 +30,6 @@ _EMPTY = {"back": -1, "separate": -1, "front": -1, "newest": -1}
 _OUT = {"out_owner": "int64", "out_time": "int64", "out_weight": "int64"}
 
 
-def runs_natively(node: ChangeAggregateExec) -> bool:
-    """Whether the aggregate has keys, and neither values outside of its groups' states nor
-    functions of users."""
-    if not node.keys or node.method == "weights":
-        return False
-    code = writing.write(node)
-    return not (code.logs or code.functions)
-
-
 class NativeAggregateOperator(FrontierOperator):
     """State: the rows that wait; keys, counts and results per group; aggregates per entry."""
 
