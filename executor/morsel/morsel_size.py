@@ -11,7 +11,7 @@ from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.protocols import BLOCK_ROWS
-from cql.planner.nodes.physical import PhysicalPlan
+from cql.planner.nodes.physical import Physical, PhysicalPlan, ProjectExec, walk
 from cql.planner.placement.cost import calls_python
 from cql.planner.placement.morsel_sensitivity import depends_on_morsels
 
@@ -38,8 +38,15 @@ def sizes(
     fixed = any(map(depends_on_morsels, plans))
     if fixed or driver == "ordered":
         small = FIXED_ROWS if fixed else ORDERED_ROWS
-        most = PYTHON_ROWS if any(calls_python(plan.root) for plan in plans) else small
+        most = PYTHON_ROWS if any(_gives_to_python(plan.root) for plan in plans) else small
     return min(requested, most), 0 if requested < ORDERED_ROWS or fixed else _MORSEL_US
+
+
+def _gives_to_python(plan: Physical) -> bool:
+    """Whether Python has work to do for each morsel: operators in Python, or texts that leave with
+    the block for which they were computed."""
+    blocks = (isinstance(node, ProjectExec) and node.in_blocks for node in walk(plan))
+    return calls_python(plan) or any(blocks)
 
 
 def gathered(
