@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import cfunc, njit
-from cql.executor.kernels.lib.key_index import FREE, each_once, free_groups
+from cql.executor.kernels.lib.key_index import each_once
 from cql.executor.kernels.lib.memory import (
     as_i32,
     as_u8,
@@ -52,7 +52,6 @@ from cql.executor.kernels.order.sort_keys import (
 )
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
-    BEHIND,
     HEAD,
     INSTANT,
     LINE,
@@ -76,14 +75,12 @@ from cql.executor.kernels.relations.frontier import (
 )
 
 # Requests of the operator.
-NEED_GROUPS = 2  # DETAIL_ROW free ids
 NEED_ENTRIES = 3  # DETAIL_ROW free entries
 NEED_PIECE = 4  # room for a piece of DETAIL_ROW rows
 NEED_RANK = 5  # the ranks of all texts
 
-# Descriptor: behind the words of the frontier.
-GROUPS = BEHIND  # the words of ``groups``; its ROWS is the room for a piece
-FUNCTION = BEHIND + groups.WORDS  # address of the generated function
+# Descriptor: behind the words of ``groups``.
+FUNCTION = groups.END  # address of the generated function
 GENERATED = FUNCTION + 1  # address of its descriptor
 RANKED = FUNCTION + 2  # whether the ranks know all texts of the morsel; 2: it needs none
 MADE = FUNCTION + 3  # changes of the piece
@@ -143,8 +140,8 @@ def _entries_wanted(d: Any, weights: int) -> int:
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _keep_keys(d: Any, table: Any, at: int) -> None:
     """Copies the keys of new groups, and notes when their windows end."""
-    n, fresh = d[PIECE], as_u8(d[GROUPS + groups.FRESH], d[PIECE])
-    ids = words(d[GROUPS + groups.IDS], n)
+    n, fresh = d[PIECE], as_u8(d[groups.FRESH], d[PIECE])
+    ids = words(d[groups.IDS], n)
     chosen, places, many = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n), 0
     for k in range(n):
         if fresh[k] != 0:
@@ -169,15 +166,15 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     on. Returns DONE, NEED or ERROR."""
     n, g = d[PIECE], words(d[GENERATED], d[FREE_TOP] + 1)
     weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
-    if groups.free_ids(d, GROUPS) < n:
-        u[DETAIL], u[DETAIL_ROW] = NEED_GROUPS, n
+    if groups.free_ids(d) < n:
+        u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, n
         return NEED
     wanted = _entries_wanted(d, weights)
     if g[d[FREE_TOP]] < wanted:
         u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
         return NEED
     numbers = as_i32(d[NUMBERS], n)
-    groups.find_ids(d, GROUPS, table, at, numbers, 0, n)
+    groups.find_ids(d, table, at, numbers, 0, n)
     _keep_keys(d, table, at)
     times, size = d[TIMES_IN], size_of(d, d[INSTANT])
     data = table[at + COLUMN_WORDS * d[INSTANT] + DATA]
@@ -238,7 +235,7 @@ def _send(d: Any, o: Any) -> None:
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
 def _forget(d: Any, gone: Any) -> None:
     """Frees groups and their entries."""
-    capacity, g = d[GROUPS + groups.CAPACITY], words(d[GENERATED], d[FREE_TOP] + 1)
+    capacity, g = d[groups.CAPACITY], words(d[GENERATED], d[FREE_TOP] + 1)
     back, separate = words(d[BACK], capacity), words(d[SEPARATE], capacity)
     dirty, top = as_u8(d[DIRTY], capacity), g[d[FREE_TOP]]
     free = words(d[FREE_ENTRIES], top + 2 * gone.size)
@@ -250,22 +247,15 @@ def _forget(d: Any, gone: Any) -> None:
         back[gone[k]] = separate[gone[k]] = -1
         dirty[gone[k]] = 0
     g[d[FREE_TOP]] = top
-    width = groups.width_of(d)
-    free_groups(
-        gone,
-        words(d[GROUPS + groups.TABLE], d[GROUPS + groups.BUCKETS]),
-        words(d[GROUPS + groups.KEY_WORDS], capacity * width).reshape((capacity, width)),
-        words(d[GROUPS + groups.FREE_IDS], capacity),
-        words(d[GROUPS + groups.CONTROL], FREE + 1),
-    )
+    groups.free_ids_of(d, gone)
 
 
 @njit("void(int64[::1])", nogil=True, cache=True)
 def _forget_empty(d: Any) -> None:
     """Frees those groups of the piece that have no rows."""
-    n, capacity = d[PIECE], d[GROUPS + groups.CAPACITY]
+    n, capacity = d[PIECE], d[groups.CAPACITY]
     once, live = words(d[ONCE], n), words(d[LIVE], capacity)
-    many = each_once(words(d[GROUPS + groups.IDS], n), as_u8(d[SEEN], capacity), once)
+    many = each_once(words(d[groups.IDS], n), as_u8(d[SEEN], capacity), once)
     gone = 0
     for k in range(many):
         if live[once[k]] == 0:
@@ -278,10 +268,10 @@ def _forget_empty(d: Any) -> None:
 @njit("void(int64[::1])", nogil=True, cache=True)
 def _close(d: Any) -> None:
     """Frees the groups of windows that end at or below the watermark."""
-    capacity = d[GROUPS + groups.CAPACITY]
+    capacity = d[groups.CAPACITY]
     live, shown = words(d[LIVE], capacity), as_u8(d[SHOWN], capacity)
     column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * d[ENDS], COLUMN_WORDS)[DATA]
-    size, room = size_of(d, d[ENDS]), d[GROUPS + groups.ROWS]
+    size, room = size_of(d, d[ENDS]), d[groups.PIECE]
     once, many = words(d[ONCE], room), 0
     d[NEXT_END] = INFINITY
     for key in range(capacity):
@@ -303,7 +293,7 @@ def _close(d: Any) -> None:
 @njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def _whole_instants(d: Any, times: Any, first: int, end: int) -> int:
     """The end of a piece of places from ``first`` on, at most ``end``, between two instants."""
-    room = d[GROUPS + groups.ROWS]
+    room = d[groups.PIECE]
     if end - first <= room:
         return end
     at = first + room
@@ -319,7 +309,7 @@ def _whole_instants(d: Any, times: Any, first: int, end: int) -> int:
 
 @njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _has_room(d: Any, u: Any, rows: int) -> bool:
-    if rows <= d[GROUPS + groups.ROWS]:
+    if rows <= d[groups.PIECE]:
         return True
     u[DETAIL], u[DETAIL_ROW] = NEED_PIECE, rows
     return False

@@ -1,8 +1,7 @@
 """The groups of rows with equal key columns, found by native operators.
 
-The words below begin at word GROUPS of a descriptor. They describe the arrays of a ``GroupIndex``
-(``kernels.lib.key_index``), scratch, and which columns are the keys: the first KEYS keys of the
-descriptor (``kernels.order.sort_keys``), each in the order of its column's codes or values.
+The words below describe the arrays of a ``GroupIndex`` (``kernels.lib.key_index``), and scratch.
+The key columns are the sort keys of the descriptor (``kernels.order.sort_keys``), texts by code.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.key_index import FLAGS, FREE, find_groups
+from cql.executor.kernels.lib.key_index import FLAGS, FREE, find_groups, free_groups
 from cql.executor.kernels.lib.memory import as_u8, words
 from cql.executor.kernels.order.sort_keys import (
     COLUMN_WORDS,
@@ -25,19 +24,23 @@ from cql.executor.kernels.order.sort_keys import (
     key_word,
     size_of,
 )
+from cql.executor.kernels.relations.frontier import BEHIND
 
-BUCKETS = 0  # size of the hash table
-CAPACITY = 1  # ids
-ROWS = 2  # rows that are looked up at once, at most
+NEED_GROUPS = 2  # request of the operators: DETAIL_ROW free ids
+
+# Descriptor: behind the words of the frontier.
+BUCKETS = BEHIND  # size of the hash table
+CAPACITY = BEHIND + 1  # ids
+PIECE = BEHIND + 2  # rows that are looked up at once, at most
 # Addresses.
-TABLE = 3
-KEY_WORDS = 4
-FREE_IDS = 5
-CONTROL = 6
-WANTED = 7  # scratch: the key words of the rows
-IDS = 8  # int64 per row: its group
-FRESH = 9  # uint8 per row: whether it is the first of its group
-WORDS = 10
+TABLE = BEHIND + 3
+KEY_WORDS = BEHIND + 4
+FREE_IDS = BEHIND + 5
+CONTROL = BEHIND + 6
+WANTED = BEHIND + 7  # scratch: the key words of the rows
+IDS = BEHIND + 8  # int64 per row: its group
+FRESH = BEHIND + 9  # uint8 per row: whether it is the first of its group
+END = BEHIND + 10
 
 
 @njit(inline="always")
@@ -47,18 +50,16 @@ def width_of(d: Any) -> int:
 
 
 @njit(inline="always")
-def free_ids(d: Any, g: int) -> int:
-    return words(d[g + CONTROL], FREE + 1)[FREE]
+def free_ids(d: Any) -> int:
+    return words(d[CONTROL], FREE + 1)[FREE]
 
 
-@njit(
-    "void(int64[::1], int64, int64[::1], int64, int32[::1], int64, int64)", nogil=True, cache=True
-)
-def find_ids(d: Any, g: int, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
+@njit("void(int64[::1], int64[::1], int64, int32[::1], int64, int64)", nogil=True, cache=True)
+def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
     """Writes to IDS the groups of the rows ``numbers[first:end]``, whose columns have their
     addresses in ``table`` from word ``at`` on. There are as many free ids as rows."""
     n, keys, width = end - first, d[KEYS], width_of(d)
-    wanted = words(d[g + WANTED], n * width)
+    wanted = words(d[WANTED], n * width)
     for k in range(n):
         for w in range(keys, width):
             wanted[k * width + w] = 0
@@ -81,10 +82,23 @@ def find_ids(d: Any, g: int, table: Any, at: int, numbers: Any, first: int, end:
                 wanted[k * width + key] = key_word(d, key, data, row)
     find_groups(
         wanted.reshape((n, width)),
-        words(d[g + TABLE], d[g + BUCKETS]),
-        words(d[g + KEY_WORDS], d[g + CAPACITY] * width).reshape((d[g + CAPACITY], width)),
-        words(d[g + FREE_IDS], d[g + CAPACITY]),
-        words(d[g + CONTROL], FREE + 1),
-        words(d[g + IDS], n),
-        as_u8(d[g + FRESH], n),
+        words(d[TABLE], d[BUCKETS]),
+        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        words(d[FREE_IDS], d[CAPACITY]),
+        words(d[CONTROL], FREE + 1),
+        words(d[IDS], n),
+        as_u8(d[FRESH], n),
+    )
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def free_ids_of(d: Any, gone: Any) -> None:
+    """Frees groups."""
+    width = width_of(d)
+    free_groups(
+        gone,
+        words(d[TABLE], d[BUCKETS]),
+        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        words(d[FREE_IDS], d[CAPACITY]),
+        words(d[CONTROL], FREE + 1),
     )

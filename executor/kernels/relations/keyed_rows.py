@@ -25,7 +25,6 @@ from cql.executor.kernels.order.row_slab import NEXT, PLACES, SLOTS
 from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
-    BEHIND,
     HEAD,
     LINE,
     OUT_TIME,
@@ -42,14 +41,11 @@ from cql.executor.kernels.relations.frontier import (
     take_in,
 )
 
-NEED_GROUPS = 2  # request of the operator: DETAIL_ROW free ids
-
 # What a key keeps.
 LAST_ROWS, FIRST_ROW, LATEST_ROW = range(3)
 
-# Descriptor: behind the words of the frontier.
-GROUPS = BEHIND  # the words of ``groups``
-KEPT = BEHIND + groups.WORDS
+# Descriptor: behind the words of ``groups``.
+KEPT = groups.END
 MOST = KEPT + 1  # rows of a key
 GIVEN = KEPT + 2  # columns of the input that are output
 TIME_BYTES = KEPT + 3  # bytes of a time of the output
@@ -75,11 +71,11 @@ def _look_up(d: Any) -> int:
     many ids are lacking."""
     times = words(d[TIMES], d[ROOM])
     first, end = d[READY], d[READY]
-    while end < d[TAIL] and end - first < d[GROUPS + groups.ROWS] and is_over(d, times[end]):
+    while end < d[TAIL] and end - first < d[groups.PIECE] and is_over(d, times[end]):
         end += 1
-    if groups.free_ids(d, GROUPS) < end - first:
+    if groups.free_ids(d) < end - first:
         return first - end
-    groups.find_ids(d, GROUPS, d, d[AT], as_i32(d[LINE], d[ROOM]), first, end)
+    groups.find_ids(d, d, d[AT], as_i32(d[LINE], d[ROOM]), first, end)
     d[LOOKED_FROM], d[LOOKED] = first, end
     return int(end - first)
 
@@ -99,7 +95,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
     """Writes changes to the output; returns their number and, if ids are lacking, how many."""
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
     links, kept = as_i32(d[NEXT], d[SLOTS]), d[KEPT]
-    n, capacity = 0, d[GROUPS + groups.CAPACITY]
+    n, capacity = 0, d[groups.CAPACITY]
     oldest, newest = as_i32(d[OLDEST], capacity), as_i32(d[NEWEST], capacity)
     held, latest = as_i32(d[HELD], capacity), words(d[LATEST], capacity)
     while n < o[CAPACITY]:
@@ -114,7 +110,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
             found = _look_up(d)
             if found <= 0:
                 return n, -found
-        ids = words(d[GROUPS + groups.IDS], d[LOOKED] - d[LOOKED_FROM])
+        ids = words(d[groups.IDS], d[LOOKED] - d[LOOKED_FROM])
         slot, time = int(line[d[READY]]), times[d[READY]]
         key = ids[d[READY] - d[LOOKED_FROM]]
         if kept == LATEST_ROW and held[key] > 0 and latest[key] < time:
@@ -162,7 +158,7 @@ def keyed_rows(desc: Any, morsel: Any) -> Any:
     begin_output(d, u, o)
     n, lacking = _draw(d, o)
     if lacking > 0 and n == 0:
-        u[DETAIL], u[DETAIL_ROW] = NEED_GROUPS, lacking
+        u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
         return NEED
     give_columns(d, d, d[AT], o, d[GIVEN], n)
     if lacking > 0 or n == o[CAPACITY]:

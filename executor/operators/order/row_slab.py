@@ -28,6 +28,8 @@ class SlabOperator:
 
     #: For each array of the operator's own state, the descriptor word that holds its address.
     addresses: ClassVar[dict[str, int]]
+    #: The arrays in ``state`` that hold nothing between two morsels.
+    scratch: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class SlabOperator:
 
     def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
         old = self.state.get(name, np.zeros(0, dtype))
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
+        what = BUFFERS if name in self.scratch else self.name
+        self.workspace.resize(old.nbytes, size * dtype.itemsize, what)
         new = np.empty(size, dtype)
         kept = min(size, old.size)
         new[:kept] = old[:kept]
@@ -107,7 +110,8 @@ class SlabOperator:
 
     @property
     def state_bytes(self) -> int:
-        return self._scratch.nbytes + sum(a.nbytes for a in list(self.state.values()))
+        held = [a for name, a in list(self.state.items()) if name not in self.scratch]
+        return self._scratch.nbytes + sum(a.nbytes for a in held)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self.descriptor[sort_keys.RANKS] = 0

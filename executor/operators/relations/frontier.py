@@ -34,6 +34,8 @@ class FrontierOperator(SlabOperator):
         "spare_line": kernel.SPARE_LINE,
     }
 
+    scratch = frozenset(("spare_times", "spare_line"))
+
     def __init__(
         self,
         name: str,

@@ -57,6 +57,11 @@ class GroupIndex:
         return len(self._keys)
 
     @property
+    def width(self) -> int:
+        """Words of a key."""
+        return int(self._keys.shape[1])
+
+    @property
     def free(self) -> int:
         """The number of ids that are not in use."""
         return int(self._control[kernel.FREE])

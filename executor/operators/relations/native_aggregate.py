@@ -11,33 +11,26 @@ import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.kernels.lib.key_index import FLAGS
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import change_aggregate as kernel
-from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.relations import change_aggregate_code as writing
-from cql.executor.operators.relations.frontier import FrontierOperator
-from cql.executor.operators.relations.group_index import GroupIndex
+from cql.executor.operators.relations.grouped import GroupedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import ChangeAggregateExec
 
-_GROUPS = _ENTRIES = 64
+_ENTRIES = 64
 #: What an array of a group holds at first.
 _EMPTY = {"back": -1, "separate": -1, "front": -1, "newest": -1}
+_ROWS = ("once", "touched", "times_in")
 _OUT = {"out_owner": "int64", "out_time": "int64", "out_weight": "int64"}
 
 
-class NativeAggregateOperator(FrontierOperator):
+class NativeAggregateOperator(GroupedOperator):
     """State: the rows that wait; keys, counts and results per group; aggregates per entry."""
 
     addresses: ClassVar = {
-        **FrontierOperator.addresses,
-        "wanted": kernel.GROUPS + groups.WANTED,
-        "ids": kernel.GROUPS + groups.IDS,
-        "fresh": kernel.GROUPS + groups.FRESH,
+        **GroupedOperator.addresses,
         "out_owner": kernel.OWNERS_OUT,
         "out_time": kernel.TIMES_OUT,
         "out_weight": kernel.WEIGHTS_OUT,
@@ -57,7 +50,6 @@ class NativeAggregateOperator(FrontierOperator):
         schema, output = node.input.schema, node.schema
         self.node = node
         self._keys = Schema(schema.fields[: node.keys])
-        self._index = GroupIndex([f.type for f in self._keys])
         self.code = writing.write(node)
         self._module = workspace.load(self.code.text)
         self._words: Words = np.zeros(len(self.code.slots), np.int64)
@@ -65,12 +57,13 @@ class NativeAggregateOperator(FrontierOperator):
         self._key_columns: Words = np.zeros(2 * node.keys, np.int64)
         self._results: Words = np.zeros(kernel.RESULT_WORDS * len(node.calls), np.int64)
         self._read: Words = np.array(self._columns_read(), np.int64).reshape(-1)
-        keys = [
-            SortKey(Column(c, f.name, f.type, f.nullable), False, True)
-            for c, f in enumerate(self._keys)
-        ]
-        time = len(schema) - 2
-        super().__init__(name, schema, time, len(output) - 2, kernel.END, workspace, keys)
+        self.scratch = GroupedOperator.scratch | {
+            *(*_ROWS, "numbers", "seen", *_OUT),
+            *(f"out_{name}" for name, _ in self.code.results),
+            *(f"copy {part}{c}" for c in range(len(schema)) for part in "cm"),
+        }
+        time, by = len(schema) - 2, range(node.keys)
+        super().__init__(name, schema, by, time, len(output) - 2, kernel.END, workspace)
         d, slots = self.descriptor, self.code.slots
         d[kernel.FUNCTION] = self._module.op.address
         for word, array in (
@@ -95,11 +88,9 @@ class NativeAggregateOperator(FrontierOperator):
         }
         for word, slot in named.items():
             d[word] = slots[slot]
-        self._known = 0
-        self._room_for_piece(workspace.morsel_rows)
-        self._more_groups(_GROUPS)
-        self._more_entries(_ENTRIES)
         self.address = int(kernel.change_aggregate.address)
+        self.open()
+        self._more_entries(_ENTRIES)
 
     def _columns_read(self) -> list[tuple[int, int, int]]:
         """Per column that the function reads: its number, the words for its data and its mask."""
@@ -110,13 +101,9 @@ class NativeAggregateOperator(FrontierOperator):
 
     # -- room ------------------------------------------------------------------------------------
 
-    def _room_for_piece(self, rows: int) -> None:
-        d = self.descriptor
-        width = self.node.keys + 1 + self.node.keys // FLAGS
-        sizes = {"wanted": (width, np.int64), "ids": (1, np.int64), "fresh": (1, np.uint8)}
-        sizes |= {"once": (1, np.int64), "touched": (1, np.int64), "times_in": (1, np.int64)}
-        for name, (count, dtype) in sizes.items():
-            self.resize(name, count * rows, np.dtype(dtype))
+    def room_for_piece(self, rows: int) -> None:
+        for name in _ROWS:
+            self.resize(name, rows, np.dtype(np.int64))
         self.resize("numbers", rows, np.dtype(np.int32))
         self.state["numbers"][:] = np.arange(rows)
         for name, storage in (*_OUT.items(), *((f"out_{n}", t) for n, t in self.code.results)):
@@ -129,14 +116,9 @@ class NativeAggregateOperator(FrontierOperator):
             scratch = np.zeros((2, rows), np.int32)
             self.workspace.resize(self._scratch.nbytes, scratch.nbytes, self.name)
             self.use_scratch(scratch)
-        d[kernel.GROUPS + groups.ROWS] = rows
-        self.bind()
+        super().room_for_piece(rows)
 
-    def _more_groups(self, wanted: int) -> None:
-        before = self._index.nbytes
-        self._index.make_room(wanted)
-        self.workspace.resize(before, self._index.nbytes, self.name)
-        size, known = self._index.capacity, self._known
+    def grow_groups(self, known: int, size: int) -> None:
         for name, storage in (*writing.OF_GROUP, *self.code.results, ("seen", "bool")):
             self.resize(name, size, stored_dtype(storage))
             self.state[name][known:] = _EMPTY.get(name, 0)
@@ -145,8 +127,6 @@ class NativeAggregateOperator(FrontierOperator):
             self.resize(f"key m{c}", size, np.dtype(np.uint8))
             self.state[f"key m{c}"][known:] = 1
             self.state[f"key c{c}"][known:] = 0
-        self._known = size
-        self.bind()
 
     def _more_entries(self, wanted: int) -> None:
         top = self.code.slots["free top"]
@@ -161,11 +141,6 @@ class NativeAggregateOperator(FrontierOperator):
 
     def bind(self) -> None:
         super().bind()
-        g = self.descriptor[kernel.GROUPS : kernel.GROUPS + groups.WORDS]
-        table, keys, free, control = self._index.arrays
-        g[[groups.BUCKETS, groups.CAPACITY]] = table.size, self._index.capacity
-        g[groups.TABLE], g[groups.KEY_WORDS] = table.ctypes.data, keys.ctypes.data
-        g[groups.FREE_IDS], g[groups.CONTROL] = free.ctypes.data, control.ctypes.data
         state, slots = self.state, self.code.slots
         for name, array in state.items():
             if name in slots:
@@ -207,7 +182,6 @@ class NativeAggregateOperator(FrontierOperator):
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
-        self._index.map_codes(change)
         for c, f in enumerate(self._keys):
             if f.type.is_coded:
                 codes, there = self.state[f"key c{c}"], self.state[f"key m{c}"]
@@ -217,21 +191,15 @@ class NativeAggregateOperator(FrontierOperator):
             _change(self.state[name], change)
         self.bind()
 
-    @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._index.nbytes
-
     # -- called by the runtime -------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
         wanted = int(morsel.words[DETAIL_ROW])
         match int(morsel.words[DETAIL]):
-            case kernel.NEED_GROUPS:
-                self._more_groups(wanted)
             case kernel.NEED_ENTRIES:
                 self._more_entries(wanted)
             case kernel.NEED_PIECE:
-                self._room_for_piece(wanted)
+                self.room_for_piece(wanted)
             case kernel.NEED_RANK:
                 self.refresh()
                 self.descriptor[kernel.RANKED] = 1

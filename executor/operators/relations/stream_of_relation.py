@@ -40,6 +40,8 @@ class NetOperator(FrontierOperator):
         "table": kernel.TABLE,
     }
 
+    scratch = FrontierOperator.scratch | {"net", "hashes", "numbers", "table"}
+
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema = node.input.schema
         time = len(schema) - 2
