@@ -311,13 +311,13 @@ class _Builder:
             case RelationExec():
                 self.windows[id(node)] = relation_operator(name, node, self.workspace)
                 return self.windows[id(node)]
+            case ChangeAggregateExec(method="weights") | SetOperationExec():
+                return WeightsOperator(name, node, self.workspace)
             case ChangeAggregateExec() if runs_natively(node):
                 return NativeAggregateOperator(name, node, self.workspace)
-            case ChangeAggregateExec() if node.method != "weights":
+            case ChangeAggregateExec():
                 windows = [self.windows[id(r)] for r in relations(node.input)]
                 return ChangeAggregateOperator(name, node, self.workspace, windows)
-            case ChangeAggregateExec() | SetOperationExec():
-                return WeightsOperator(name, node, self.workspace)
             case SubqueryJoinExec():
                 return SubqueryJoinOperator(name, node, self.workspace)
             case TopExec():

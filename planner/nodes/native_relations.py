@@ -11,6 +11,7 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     RelationExec,
     RowNumberExec,
+    SetOperationExec,
     StreamExec,
 )
 
@@ -18,13 +19,13 @@ from cql.planner.nodes.physical import (
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec():
+        case RelationExec() | SetOperationExec():
             return True
         case StreamExec(kind=kind):
             return kind != "rstream"
         case ChangeAggregateExec(keys=keys, method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
-            return keys > 0 and method != "weights" and plain
+            return method == "weights" or (keys > 0 and plain)
         case RowNumberExec():
             return keeps_one_row(node)
         case _:

@@ -1,4 +1,4 @@
-"""Changelogs, instant by instant: set operations over multiplicities, RSTREAM, and LIMIT.
+"""Changelogs, instant by instant: RSTREAM, and LIMIT.
 
 The changes of a changelog are sorted by time: ``times``, ``weights``, ``ids`` (of the row, from a
 group index). The output names each row by its id.
@@ -9,78 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
-
-DISTINCT, EXCEPT, INTERSECT, EXCEPT_ALL, INTERSECT_ALL = 0, 1, 2, 3, 4
-
-
-@njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def multiplicity(kind: int, left: int, right: int) -> int:
-    """The multiplicity in the result of a row with multiplicities ``left`` and ``right`` in the
-    inputs. DISTINCT has the left input only."""
-    if kind == DISTINCT:
-        return int(left > 0)
-    if kind == EXCEPT:
-        return int(left > 0 and right <= 0)
-    if kind == INTERSECT:
-        return int(left > 0 and right > 0)
-    if kind == EXCEPT_ALL:
-        return max(left - max(right, 0), 0)
-    return max(min(left, right), 0)
-
-
-@njit(
-    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], uint8[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    nogil=True,
-    cache=True,
-)
-def combine(
-    kind: int,
-    times: Any,
-    weights: Any,
-    sides: Any,
-    ids: Any,
-    left: Any,
-    right: Any,
-    shown: Any,
-    marked: Any,
-    touched: Any,
-    out_ids: Any,
-    out_times: Any,
-    out_weights: Any,
-) -> int:
-    """Applies changes to the multiplicities ``left`` and ``right`` and writes the changes of the
-    result; returns the number of changes written, at most ``times.size``.
-
-    ``left``, ``right`` and ``shown`` (the multiplicity in the result) are indexed by row id.
-    ``marked`` (by row id, zeros on entry and on return) and ``touched`` are scratch."""
-    out = 0
-    i = 0
-    while i < times.size:
-        t = times[i]
-        n = 0
-        while i < times.size and times[i] == t:
-            k = ids[i]
-            if sides[i] == 0:
-                left[k] += weights[i]
-            else:
-                right[k] += weights[i]
-            if marked[k] == 0:
-                marked[k] = 1
-                touched[n] = k
-                n += 1
-            i += 1
-        for j in range(n):
-            k = touched[j]
-            marked[k] = 0
-            now = multiplicity(kind, left[k], right[k])
-            if now != shown[k]:
-                out_ids[out] = k
-                out_times[out] = t
-                out_weights[out] = now - shown[k]
-                shown[k] = now
-                out += 1
-    return out
 
 
 @njit(

@@ -1,17 +1,19 @@
-"""The base class of native operators that find the group of each row."""
+"""The base classes of native operators that find the group of each row, and of those that output
+the changes of groups."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
+from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import groups
-from cql.executor.morsel.morsel import Morsel
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -21,6 +23,8 @@ from cql.planner.nodes.logical import SortKey
 _GROUPS = 64
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
 _PIECE = 8192
+_ROWS = ("once", "touched", "times_in")
+_OUT = ("out_owner", "out_time", "out_weight")
 
 
 class GroupedOperator(FrontierOperator):
@@ -104,3 +108,142 @@ class GroupedOperator(FrontierOperator):
             self.more_groups(int(morsel.words[DETAIL_ROW]))
         else:
             super().provide(morsel)
+
+
+class GroupChangesOperator(GroupedOperator):
+    """An operator that outputs, for each instant, the changes of groups
+    (``kernels.relations.group_changes``). Its first ``keys`` columns are the key. What becomes of
+    the groups is up to a function with the descriptor ``words``; ``slots`` are the words that the
+    driver sets or reads: ``n``, ``times``, ``weights``, ``out``, ``detail`` and, if there are
+    entries, ``free top``. ``reads``: per column that the function reads, its number, and the words
+    for the addresses of its data and its mask (-1: none). ``results``: per column behind the keys,
+    its storage, and whether it may be NULL.
+
+    State: the rows that wait; the keys of the groups."""
+
+    addresses: ClassVar = {
+        **GroupedOperator.addresses,
+        "out_owner": changes.OWNERS_OUT,
+        "out_time": changes.TIMES_OUT,
+        "out_weight": changes.WEIGHTS_OUT,
+        "times_in": changes.TIMES_IN,
+        "numbers": changes.NUMBERS,
+        "seen": changes.SEEN,
+        "once": changes.ONCE,
+        "live": changes.LIVE,
+    }
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        keys: int,
+        output: Schema,
+        function: int,
+        words: Words,
+        slots: Mapping[str, int],
+        workspace: Workspace,
+        reads: Sequence[tuple[int, int, int]] = (),
+        results: Sequence[tuple[str, bool]] = (),
+    ) -> None:
+        self._words, self._results = words, results
+        self._keys = Schema(schema.fields[:keys])
+        self._copy: Words = np.zeros(2 * 2 * len(schema), np.int64)
+        self._key_columns: Words = np.zeros(2 * keys, np.int64)
+        self._given: Words = np.zeros(changes.RESULT_WORDS * len(results), np.int64)
+        self._read: Words = np.array(reads, np.int64).reshape(-1)
+        self.scratch = GroupedOperator.scratch | {
+            *(*_ROWS, "numbers", "seen", *_OUT),
+            *(f"out_{part}{k}" for k in range(len(results)) for part in "rv"),
+            *(f"copy {part}{c}" for c in range(len(schema)) for part in "cm"),
+        }
+        time = len(schema) - 2
+        super().__init__(name, schema, range(keys), time, len(output) - 2, changes.END, workspace)
+        d = self.descriptor
+        d[changes.FUNCTION] = function
+        for word, array in (
+            (changes.OWN_WORDS, words),
+            (changes.COPY, self._copy),
+            (changes.KEY_COLUMNS, self._key_columns),
+            (changes.RESULTS, self._given),
+            (changes.READ, self._read),
+        ):
+            d[word] = array.ctypes.data
+        d[[changes.CALLS, changes.READS]] = len(results), len(reads)
+        d[[changes.ENDS, changes.NEXT_END, changes.RANKED]] = -1, INFINITY, 2
+        d[changes.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
+        d[changes.FREE_TOP] = slots.get("free top", -1)
+        d[[changes.ROWS_AT, changes.TIMES_AT]] = slots["n"], slots["times"]
+        d[[changes.WEIGHTS_AT, changes.MADE_AT]] = slots["weights"], slots["out"]
+        d[changes.DETAIL_AT] = slots["detail"]
+        self.address = int(changes.group_changes.address)
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def room_for_piece(self, rows: int) -> None:
+        for name in _ROWS:
+            self.resize(name, rows, np.dtype(np.int64))
+        self.resize("numbers", rows, np.dtype(np.int32))
+        self.state["numbers"][:] = np.arange(rows)
+        for name in _OUT:
+            self.resize(name, 2 * rows, np.dtype(np.int64))
+        for k, (storage, _) in enumerate(self._results):
+            self.resize(f"out_r{k}", 2 * rows, stored_dtype(storage))
+            self.resize(f"out_v{k}", 2 * rows, np.dtype(np.uint8))
+        for c, f in enumerate(self.schema):
+            self.resize(f"copy c{c}", rows, stored_dtype(f.type.storage))
+            self.resize(f"copy m{c}", rows, np.dtype(np.uint8))
+            self.state[f"copy m{c}"][:] = 1
+        if rows > self.workspace.morsel_rows:  # the slots of a piece are listed, too
+            scratch = np.zeros((2, rows), np.int32)
+            self.workspace.resize(self._scratch.nbytes, scratch.nbytes, self.name)
+            self.use_scratch(scratch)
+        super().room_for_piece(rows)
+
+    def grow_groups(self, known: int, size: int) -> None:
+        self.grow("seen", "bool", known, size)
+        for c, f in enumerate(self._keys):
+            self.grow(f"key c{c}", f.type.storage, known, size)
+            self.grow(f"key m{c}", "bool", known, size, 1)
+
+    def grow(self, name: str, storage: str, known: int, size: int, value: int = 0) -> None:
+        """Resizes an array; those of its ``size`` entries that are not ``known`` are ``value``."""
+        self.resize(name, size, stored_dtype(storage))
+        self.state[name][known:] = value
+
+    def bind(self) -> None:
+        super().bind()
+        state = self.state
+        for part, many, words in (
+            ("copy", len(self.schema), self._copy),
+            ("key", len(self._keys), self._key_columns),
+        ):
+            for c in range(many):
+                if f"{part} c{c}" in state:
+                    data, mask = state[f"{part} c{c}"], state[f"{part} m{c}"]
+                    words[2 * c : 2 * c + 2] = data.ctypes.data, mask.ctypes.data
+        for k, (_, nullable) in enumerate(self._results):
+            if f"out_v{k}" in state:
+                values, valid = state[f"out_r{k}"], state[f"out_v{k}"]
+                words = self._given[changes.RESULT_WORDS * k : changes.RESULT_WORDS * (k + 1)]
+                words[:2] = values.ctypes.data, valid.ctypes.data
+                words[2:] = values.itemsize, nullable
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        for c, f in enumerate(self._keys):
+            if f.type.is_coded:
+                codes, there = self.state[f"key c{c}"], self.state[f"key m{c}"]
+                self.state[f"key c{c}"] = change(np.where(there != 0, codes, 0))
+        self.bind()
+
+    # -- called by the runtime -------------------------------------------------------------------
+
+    def provide(self, morsel: Morsel) -> None:
+        if morsel.words[DETAIL] == changes.NEED_PIECE:
+            self.room_for_piece(int(morsel.words[DETAIL_ROW]))
+        else:
+            super().provide(morsel)
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "groups": self._index.capacity - self._index.free}

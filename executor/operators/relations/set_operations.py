@@ -7,12 +7,38 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.kernels.relations import changelog as kernel
-from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
+from cql.executor.kernels.relations import multiplicities as kernel
+from cql.executor.morsel.morsel import value_bytes
+from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.grouped import GroupChangesOperator
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
+
+_KINDS = {
+    "except": (kernel.EXCEPT_ALL, kernel.EXCEPT),
+    "intersect": (kernel.INTERSECT_ALL, kernel.INTERSECT),
+}
+_SLOTS = {
+    "n": kernel.CHANGES,
+    "times": kernel.TIMES,
+    "weights": kernel.WEIGHTS,
+    "out": kernel.MADE,
+    "detail": kernel.KIND,  # the function fails for no row
+}
+_ARRAYS = {
+    "ids": kernel.OWNERS,
+    "touched": kernel.TOUCHED,
+    "left": kernel.LEFT,
+    "right": kernel.RIGHT,
+    "shown": kernel.SHOWN,
+    "live": kernel.LIVE,
+    "marked": kernel.MARKED,
+    "out_owner": kernel.OUT_OWNER,
+    "out_time": kernel.OUT_TIME,
+    "out_weight": kernel.OUT_WEIGHT,
+}
 
 
 class RowIndex:
@@ -62,55 +88,46 @@ class RowIndex:
         return rows
 
 
-class WeightsOperator(ChangelogOperator):
-    """State: each distinct row of the inputs, with its multiplicity in the left input, in the right
-    input and in the result."""
+class WeightsOperator(GroupChangesOperator):
+    """State: the rows that wait; each distinct row of the inputs, with its multiplicity in the left
+    input, in the right input and in the result."""
 
     def __init__(
         self, name: str, node: ChangeAggregateExec | SetOperationExec, workspace: Workspace
     ) -> None:
         schema, output = node.input.schema, node.schema
-        super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
-        self._rows = RowIndex(Schema(output.fields[:-2]), "left", "right", "shown")
-        self._side = None
-        self._kind = kernel.DISTINCT
+        words = np.zeros(kernel.WORDS, np.int64)
+        reads = []
         if isinstance(node, SetOperationExec):
-            self._side = f"c{len(schema) - 3}"
-            kinds = {
-                "except": (kernel.EXCEPT_ALL, kernel.EXCEPT),
-                "intersect": (kernel.INTERSECT_ALL, kernel.INTERSECT),
-            }
-            self._kind = kinds[node.kind][node.distinct]
-
-    @property
-    def held_bytes(self) -> int:
-        return self._rows.nbytes
-
-    def counters(self) -> dict[str, int]:
-        return {**super().counters(), "groups": int(self._rows.index.live.size)}
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        self._rows.map_codes(change)
-
-    def advance(self, rows: State, times: Times) -> State:
-        n = times.size
-        ids, _ = self._rows.ids(rows, n)
-        sides = np.zeros(n, np.int64) if self._side is None else rows[self._side]
-        size = self._rows.index.capacity
-        counts = self._rows.counts
-        out_ids, out_times, out_weights, touched = (np.empty(n, np.int64) for _ in range(4))
-        made = kernel.combine(
-            self._kind, np.ascontiguousarray(times), weights_of(rows, self.schema), sides, ids,
-            counts["left"], counts["right"], counts["shown"], np.zeros(size, np.uint8), touched,
-            out_ids, out_times, out_weights,
-        )  # fmt: skip
-        found = self._rows.changes(
-            out_ids[:made], out_times[:made], out_weights[:made], self.output
+            side = len(schema) - 3
+            words[kernel.KIND] = _KINDS[node.kind][node.distinct]
+            words[kernel.SIDE_BYTES] = value_bytes(schema[side].type)
+            reads = [(side, kernel.SIDES, -1)]
+        super().__init__(
+            name,
+            schema,
+            len(output) - 2,
+            output,
+            int(kernel.multiplicities.address),
+            words,
+            _SLOTS,
+            workspace,
+            reads,
         )
-        seen = self._rows.index.once(ids)
-        self._rows.give_back(seen[(counts["left"][seen] == 0) & (counts["right"][seen] == 0)])
-        return found
+        self.open()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        super().grow_groups(known, size)
+        for name in ("left", "right", "shown", "live"):
+            self.grow(name, "int64", known, size)
+        self.grow("marked", "bool", known, size)
+
+    def bind(self) -> None:
+        super().bind()
+        self._words[kernel.GROUPS] = self._index.capacity
+        for name, word in _ARRAYS.items():
+            if name in self.state:
+                self._words[word] = self.state[name].ctypes.data
 
 
 def weights_of(rows: State, schema: Schema) -> Times:

@@ -1,10 +1,11 @@
-"""The native function of aggregates over a changing relation with keys.
+"""The native function of operators over a changing relation that keep a state per group: aggregates
+with keys, DISTINCT, EXCEPT and INTERSECT.
 
-The aggregation itself is a function generated for the query (``operators.relations.
-change_aggregate_code``), with a descriptor of its own, GENERATED. This driver gives it the rows of
-instants that are over, a piece of whole instants at a time: their groups, their columns. It sends
-what the function has made, frees the groups without rows, and closes those of windows that have
-ended.
+What becomes of a group is up to another function, with a descriptor of its own, OWN_WORDS: the one
+generated for the aggregates of a query (``operators.relations.change_aggregate_code``), or
+``multiplicities``. This driver gives it the rows of instants that are over, a piece of whole
+instants at a time: their groups, their columns. It sends the changes that the function has made,
+frees the groups without rows, and closes those of windows that have ended.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ NEED_RANK = 5  # the ranks of all texts
 
 # Descriptor: behind the words of ``groups``.
 FUNCTION = groups.END  # address of the generated function
-GENERATED = FUNCTION + 1  # address of its descriptor
+OWN_WORDS = FUNCTION + 1  # address of its descriptor
 RANKED = FUNCTION + 2  # whether the ranks know all texts of the morsel; 2: it needs none
 MADE = FUNCTION + 3  # changes of the piece
 SENT_SO_FAR = FUNCTION + 4  # those of them that have left
@@ -90,8 +91,8 @@ CALLS = FUNCTION + 6
 ENDS = FUNCTION + 7  # key column with the end of the group's window; -1: groups do not end
 NEXT_END = FUNCTION + 8  # the earliest end of the windows that have groups
 TIME_BYTES = FUNCTION + 9
-FREE_TOP = FUNCTION + 10  # word of GENERATED: free entries
-ROWS_AT = FUNCTION + 11  # words of GENERATED: number of rows, and addresses that change
+FREE_TOP = FUNCTION + 10  # word of OWN_WORDS: free entries; -1: there are no entries
+ROWS_AT = FUNCTION + 11  # words of OWN_WORDS: number of rows, and addresses that change
 TIMES_AT = FUNCTION + 12
 WEIGHTS_AT = FUNCTION + 13
 MADE_AT = FUNCTION + 14
@@ -110,7 +111,7 @@ TIMES_IN = FUNCTION + 25  # int64 per row of the piece
 NUMBERS = FUNCTION + 26  # int32 per row of the piece: 0, 1, 2, …
 SEEN = FUNCTION + 27  # uint8 per group: 0
 ONCE = FUNCTION + 28  # int64 per row of the piece
-LIVE = FUNCTION + 29  # int64 per group: its rows
+LIVE = FUNCTION + 29  # int64 per group: 0 if it has no rows
 BACK = FUNCTION + 30  # int64 per group: entries, -1: none
 SEPARATE = FUNCTION + 31
 SHOWN = FUNCTION + 32  # uint8 per group
@@ -118,7 +119,7 @@ DIRTY = FUNCTION + 33
 FREE_ENTRIES = FUNCTION + 34
 END = FUNCTION + 35
 
-#: Words of READ: the column, the words of GENERATED for its data and its mask (-1: unread).
+#: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
 #: Words of RESULTS: address of the values, of whether they are valid, bytes of a value, whether the
 #: output has a mask.
@@ -164,15 +165,16 @@ def _keep_keys(d: Any, table: Any, at: int) -> None:
 def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     """Aggregates the PIECE rows whose columns begin at the addresses in ``table`` from word ``at``
     on. Returns DONE, NEED or ERROR."""
-    n, g = d[PIECE], words(d[GENERATED], d[FREE_TOP] + 1)
+    n, g = d[PIECE], words(d[OWN_WORDS], 1)
     weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
     if groups.free_ids(d) < n:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, n
         return NEED
-    wanted = _entries_wanted(d, weights)
-    if g[d[FREE_TOP]] < wanted:
-        u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
-        return NEED
+    if d[FREE_TOP] >= 0:
+        wanted = _entries_wanted(d, weights)
+        if g[d[FREE_TOP]] < wanted:
+            u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
+            return NEED
     numbers = as_i32(d[NUMBERS], n)
     groups.find_ids(d, table, at, numbers, 0, n)
     _keep_keys(d, table, at)
@@ -184,7 +186,6 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
         values = words(times, n)
         for k in range(n):
             values[k] = integer_at(data, size, k)
-    g = words(d[GENERATED], 1)
     g[d[ROWS_AT]], g[d[TIMES_AT]], g[d[WEIGHTS_AT]] = n, times, weights
     for k in range(d[READS]):
         one = words(d[READ] + 8 * READ_WORDS * k, READ_WORDS)
@@ -194,7 +195,7 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
         if one[2] >= 0:
             g[one[2]] = table[column + MASK]
     d[MADE] = d[SENT_SO_FAR] = 0
-    if call_operator(d[FUNCTION], d[GENERATED], 0) != 0:
+    if call_operator(d[FUNCTION], d[OWN_WORDS], 0) != 0:
         d[FAILED] = 1
         u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
         return ERROR
@@ -235,7 +236,10 @@ def _send(d: Any, o: Any) -> None:
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
 def _forget(d: Any, gone: Any) -> None:
     """Frees groups and their entries."""
-    capacity, g = d[groups.CAPACITY], words(d[GENERATED], d[FREE_TOP] + 1)
+    if d[FREE_TOP] < 0:
+        groups.free_ids_of(d, gone)
+        return
+    capacity, g = d[groups.CAPACITY], words(d[OWN_WORDS], 1)
     back, separate = words(d[BACK], capacity), words(d[SEPARATE], capacity)
     dirty, top = as_u8(d[DIRTY], capacity), g[d[FREE_TOP]]
     free = words(d[FREE_ENTRIES], top + 2 * gone.size)
@@ -392,13 +396,13 @@ def _begin_directly(d: Any, u: Any) -> int:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def change_aggregate(desc: Any, morsel: Any) -> Any:
+def group_changes(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
     u = words(morsel, HEADER + 2 * d[COLUMNS])
     o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 2))
     here = words(d[COPY] + 8 * COLUMN_WORDS * d[COLUMNS], COLUMN_WORDS * d[COLUMNS])
     if d[FAILED] != 0:
-        u[DETAIL], u[DETAIL_ROW] = words(d[GENERATED], d[DETAIL_AT] + 1)[d[DETAIL_AT]], 0
+        u[DETAIL], u[DETAIL_ROW] = words(d[OWN_WORDS], 1)[d[DETAIL_AT]], 0
         return ERROR
     if d[RANKED] == 0:
         u[DETAIL] = NEED_RANK
