@@ -273,11 +273,11 @@ class Settings(Mapping[str, Any]):
     morsel_rows: int = _setting(
         SettingType.INTEGER,
         65_536,
-        "Rows in one morsel. The ordered runtime takes at most 4,096 (16,384 if Python sees each "
-        "row), and fewer if an operator takes more than 60 microseconds for a morsel, unless the "
-        "setting is below 4,096. Every runtime takes 2,048 (or 16,384) if the order of the output "
-        "depends on the size: a stream that meets itself, rows without a partner that leave a few "
-        "at a time, EMIT CHANGES.",
+        "Rows in one morsel. The ordered runtime takes at most 4,096 (16,384 if Python has work "
+        "for each morsel), and fewer if an operator takes more than 60 microseconds for a morsel, "
+        "unless the setting is below 4,096. Every runtime takes 2,048 (or 16,384) if the order of "
+        "the output depends on the size: a stream that meets itself, rows without a partner that "
+        "leave a few at a time, EMIT CHANGES.",
         high=65_536,
     )
     fuse: bool = _setting(
