@@ -19,13 +19,15 @@ from cql.executor.kernels.relations import frontier as kernel
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
+from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 
 
 class FrontierOperator(SlabOperator):
     """``time``: the input column with the instants. ``time_out``: the output column on which the
-    operator emits punctuation. ``end``: the number of the descriptor's words up to the columns.
-    State: the slab and the line, ``times`` and ``line`` (``kernels.relations.frontier``)."""
+    operator emits punctuation. ``by``: the columns whose values the kernel compares. ``end``: the
+    number of the descriptor's words up to the columns. State: the slab and the line, ``times`` and
+    ``line`` (``kernels.relations.frontier``)."""
 
     addresses: ClassVar = {
         "times": kernel.TIMES,
@@ -44,8 +46,12 @@ class FrontierOperator(SlabOperator):
         time_out: int,
         end: int,
         workspace: Workspace,
-        keys: Sequence[SortKey] = (),
+        by: Sequence[int] = (),
     ) -> None:
+        keys = []
+        for c in by:
+            column = Column(c, schema[c].name, schema[c].type, schema[c].nullable)
+            keys.append(SortKey(column, False, True))
         super().__init__(name, schema, keys, end - OWN, workspace, ranked=False)
         d = self.descriptor
         d[[kernel.INSTANT, kernel.OUT_TIME]] = time, time_out

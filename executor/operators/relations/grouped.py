@@ -17,8 +17,6 @@ from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import SortKey
 
 _GROUPS = 64
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
@@ -49,14 +47,9 @@ class GroupedOperator(FrontierOperator):
         end: int,
         workspace: Workspace,
     ) -> None:
-        fields = [schema[c] for c in by]
-        self._index = GroupIndex([f.type for f in fields])
+        self._index = GroupIndex([schema[c].type for c in by])
         self._known = 0
-        keys = [
-            SortKey(Column(c, f.name, f.type, f.nullable), False, True)
-            for c, f in zip(by, fields, strict=True)
-        ]
-        super().__init__(name, schema, time, time_out, end, workspace, keys)
+        super().__init__(name, schema, time, time_out, end, workspace, by)
 
     def open(self) -> None:
         """Allocates what the groups need; called once the operator knows its words."""

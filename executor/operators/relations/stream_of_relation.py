@@ -17,8 +17,6 @@ from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, Operator, State, Workspace
-from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import StreamExec
 
 _KINDS = {"istream": kernel.ENTERING, "dstream": kernel.LEAVING, "net": kernel.CHANGES}
@@ -45,11 +43,7 @@ class NetOperator(FrontierOperator):
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema = node.input.schema
         time = len(schema) - 2
-        keys = [
-            SortKey(Column(c, f.name, f.type, f.nullable), False, True)
-            for c, f in enumerate(schema.fields[:time])
-        ]
-        super().__init__(name, schema, time, time, kernel.END, workspace, keys)
+        super().__init__(name, schema, time, time, kernel.END, workspace, range(time))
         self.descriptor[kernel.OUTPUT] = _KINDS[node.kind]
         self.address = int(kernel.net_changes.address)
 
