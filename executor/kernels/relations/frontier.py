@@ -211,6 +211,22 @@ def is_over(d: Any, time: int) -> bool:
     return bool(time < d[WATERMARK] or d[WATERMARK] == INFINITY)
 
 
+@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
+def over_at_once(d: Any, u: Any) -> int:
+    """The number of rows of a new morsel that need not wait: its first rows, whose instants are
+    over. Below 0: the morsel has to be taken in, since rows wait or do not come in order."""
+    if d[HEAD] < d[TAIL] or size_of(d, d[INSTANT]) != 8:
+        return -1
+    times, n = words(u[HEADER + 2 * d[INSTANT]], u[ROWS]), u[ROWS]
+    for i in range(1, n):
+        if times[i - 1] > times[i]:
+            return -1
+    note_progress(d, u)
+    while n > 0 and not is_over(d, times[n - 1]):
+        n -= 1
+    return n
+
+
 # -- rows leave ------------------------------------------------------------------------------------
 
 

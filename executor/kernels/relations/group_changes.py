@@ -69,7 +69,7 @@ from cql.executor.kernels.relations.frontier import (
     begin_output,
     free_slot,
     is_over,
-    note_progress,
+    over_at_once,
     punctuate,
     punctuate_so_far,
     take_in,
@@ -378,15 +378,9 @@ def _next_direct(d: Any, u: Any, here: Any) -> int:
 def _begin_directly(d: Any, u: Any) -> int:
     """Lets the first rows of a morsel, whose instants are over, be aggregated where they are, if no
     row waits and all come in order. Returns DONE, or NEED."""
-    if u[PHASE] != 0 or d[HEAD] < d[TAIL] or size_of(d, d[INSTANT]) != 8:
+    n = over_at_once(d, u) if u[PHASE] == 0 else -1
+    if n < 0:
         return DONE
-    times, n = words(u[HEADER + 2 * d[INSTANT]], u[ROWS]), u[ROWS]
-    for i in range(1, n):
-        if times[i - 1] > times[i]:
-            return DONE
-    note_progress(d, u)
-    while n > 0 and not is_over(d, times[n - 1]):
-        n -= 1
     if d[SLOTS] - d[HELD] < u[ROWS] - n:
         u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS] - n
         return NEED

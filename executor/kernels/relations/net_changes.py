@@ -63,7 +63,7 @@ from cql.executor.kernels.relations.frontier import (
     free_slot,
     give_columns,
     is_over,
-    note_progress,
+    over_at_once,
     punctuate,
     punctuate_so_far,
     take_in,
@@ -197,22 +197,6 @@ def _draw(d: Any, o: Any, numbers: Any, first: int, end: int, frees: bool) -> in
     return place
 
 
-@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
-def _over(d: Any, u: Any) -> int:
-    """The number of rows of a morsel that leave directly: its first rows, whose instants are over,
-    if no row waits and all come in order; else -1."""
-    if d[HEAD] < d[TAIL]:
-        return -1
-    times = words(u[HEADER + 2 * d[INSTANT]], u[ROWS])
-    for i in range(1, u[ROWS]):
-        if times[i - 1] > times[i]:
-            return -1
-    n = u[ROWS]
-    while n > 0 and not is_over(d, times[n - 1]):
-        n -= 1
-    return n
-
-
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _leave_directly(d: Any, u: Any, o: Any) -> int:
     numbers = as_i32(d[NUMBERS], u[ROWS])
@@ -235,9 +219,8 @@ def net_changes(desc: Any, morsel: Any) -> Any:
     o = words(u[OUT], HEADER + 2 * d[COLUMNS])
     if u[PHASE] == _DIRECT:
         return _leave_directly(d, u, o)
-    if u[PHASE] == 0 and size_of(d, d[INSTANT]) == 8:
-        note_progress(d, u)
-        n = _over(d, u)
+    if u[PHASE] == 0:
+        n = over_at_once(d, u)
         if n >= 0:
             if d[SLOTS] - d[HELD] < u[ROWS] - n:
                 u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS] - n
