@@ -1,9 +1,9 @@
 """Runs contenders in turns and compares them.
 
 All contenders of a benchmark do the same work on the same data in one run of one process, in the
-order A B C A B C …, so that a noisy neighbour affects all of them. The first round compiles and
-fills caches; it is shown but not counted. Every answer of every round is checked, outside the
-timing.
+order A B C A B C …, so that a noisy neighbour affects all of them. The first round (the first
+``warm`` ones) compiles and fills caches; it is shown but not counted. Every answer of every round
+is checked, outside the timing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Benchmark:
     """``rows`` is the number of rows that each contender reads (None: a rate is meaningless).
     ``kernel`` names the bare kernel for which the design states the rate ``kernel_rows_per_s``.
     ``bandwidth`` says whether memory bandwidth matters. ``threads`` is the number of cores that
-    contenders could use. ``close`` releases what the contenders share."""
+    contenders could use. ``warm`` rounds come before those that count. ``close`` releases what the
+    contenders share."""
 
     name: str
     title: str
@@ -97,6 +98,7 @@ class Benchmark:
     kernel_rows_per_s: float | None = None
     bandwidth: bool = True
     threads: int = 1
+    warm: int = 1
     close: Callable[[], None] = _nothing
 
 
@@ -138,11 +140,11 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     speeds = [_speeds(benchmark, options)]
     timings = {c.name: Timing(c.name) for c in benchmark.contenders}
     given: list[float] = []
-    for turn in range(options.runs + 1):
+    for turn in range(1 - benchmark.warm, options.runs + 1):
         if turn > 0 and benchmark.threads > 1:
             given.append(cores.given(benchmark.threads, options.steps))
         for contender in benchmark.contenders:
-            if turn == 0 or not contender.once:
+            if turn == 1 - benchmark.warm or not contender.once:
                 _turn(benchmark, contender, timings[contender.name], turn, options)
     speeds.append(_speeds(benchmark, options))
     loads.append(machine.load())
@@ -190,13 +192,14 @@ def _turn(
     given = contender.answer(result)
     if given != expected:
         timing.wrong.append(f"round {turn}: {given}, expected {expected}")
-    if turn == 0:
+    first = turn == 1 - benchmark.warm
+    if first:
         timing.first = seconds
     if turn > 0 or contender.once:
         timing.runs.append(seconds)
         timing.cpu.append(cpu)
     right = "" if given == expected else "  [bold red]WRONG[/]"
-    what = "first" if turn == 0 else f"{turn}/{options.runs}"
+    what = "first" if first else "warm" if turn <= 0 else f"{turn}/{options.runs}"
     options.console.print(
         f"[dim]{benchmark.name} {what:>5}[/] {escape(contender.name):<34} {seconds:9.4f} s{right}",
         highlight=False,

@@ -21,6 +21,8 @@ from benchmarks.spark_tables import SETTINGS
 from benchmarks.workloads import T0, Answer, checksum
 
 ROWS, KEYS = 8_000_000, 65_536
+#: Rounds that do not count: the JVM compiles the code of both sides ever better through so many.
+WARM = 10
 TASKS, HERE, SPARK = "tasks on Spark", "ours, in this process", "Spark's operators"
 #: Microseconds between two rows, and the most that a row is out of order.
 STEP, DISORDER = 60, 2_000_000
@@ -30,7 +32,7 @@ STEP, DISORDER = 60, 2_000_000
 class Work:
     """``goal`` is the least speed beside Spark's operators; ``share`` the part of the rows that
     each table has; ``native`` the same over DataFrames of the tables; ``by`` is ``tasks_by``;
-    ``rows`` and ``keys`` the size of the tables."""
+    ``rows`` and ``keys`` the size of the tables; ``warm`` the rounds before those that count."""
 
     query: str
     native: Callable[..., Any]
@@ -40,6 +42,7 @@ class Work:
     by: str = "time"
     rows: int = ROWS
     keys: int = KEYS
+    warm: int = WARM
 
 
 def _counted(window: str, *lengths: str) -> Callable[[Any], Any]:
@@ -97,7 +100,7 @@ WORK: Mapping[str, Work] = {
 }
 #: More rows than fit in memory.
 LARGE: Mapping[str, Work] = {
-    "large": replace(WORK["tumbling"], goal=1, rows=500_000_000, keys=1024)
+    "large": replace(WORK["tumbling"], goal=1, rows=500_000_000, keys=1024, warm=1)
 }
 
 
@@ -149,6 +152,7 @@ def tasks(
         ],
         [Ratio(TASKS, SPARK, work.goal), Ratio(TASKS, HERE)],
         bandwidth=False,
+        warm=work.warm,
         close=close,
     )
 

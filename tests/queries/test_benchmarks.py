@@ -165,7 +165,7 @@ def test_beside_spark(make: Any, spark: Any, data: Path, options: Options, full:
 def test_tasks(name: str, spark: Any, data: Path, options: Options, full: bool) -> None:
     if not full and name != "tumbling":
         pytest.skip("with --full")
-    record = measured(spark_tasks.tasks(name, ROWS, data, spark), options)
+    record = measured(replace(spark_tasks.tasks(name, ROWS, data, spark), warm=1), options)
     assert {spark_tasks.TASKS, spark_tasks.SPARK, spark_tasks.HERE} == set(names(record))
     assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
 
@@ -477,6 +477,13 @@ def test_contenders_take_turns_and_the_first_round_does_not_count(options: Optio
     assert record["ratios"][0]["rounds"] == [2.0, 1.5, 10 / 3]
     assert [(m["value"], m["met"]) for m in record["limits"]] == [(3.0, True), (18.0, False)]
     assert harness.is_right(record)
+
+
+def test_rounds_that_warm_up_do_not_count(options: Options) -> None:
+    calls: list[str] = []
+    record = harness.measure(replace(toy(calls), warm=3), replace(options, runs=1))
+    assert calls == ["a", "b"] * 4
+    assert [(c["first"], c["runs"]) for c in record["contenders"]] == [(9.0, [3.0]), (9.0, [10.0])]
 
 
 def test_a_wrong_answer_is_told(options: Options) -> None:
