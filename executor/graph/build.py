@@ -19,7 +19,7 @@ from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import ReplicatedOperator, can_replicate
 from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.joins.asof_join import asof_operator
+from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.lookup_join import TableJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.relation_join import RelationJoinOperator
@@ -345,7 +345,7 @@ class _Builder:
             case TableJoinExec():
                 operator = TableJoinOperator(self.name("tablejoin"), node, self.workspace)
             case AsofJoinExec():
-                operator = asof_operator(self.name("asofjoin"), node, self.workspace)
+                operator = AsofJoinOperator(self.name("asofjoin"), node, self.workspace)
             case WindowJoinExec():
                 load_module("cql.executor.operators.joins.in_order_join")
                 from cql.executor.operators.joins.in_order_join import WindowJoinOperator

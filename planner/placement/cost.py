@@ -180,7 +180,6 @@ _OTHERS: dict[type, float] = {
 #: Operators that run Python for each morsel of their inputs, if they do not run natively.
 _IN_PYTHON = (
     LookupExec
-    | AsofJoinExec
     | RelationJoinExec
     | KeyWindowsExec
     | RelationExec

@@ -1,46 +1,295 @@
-"""ASOF joins: merges the rows of two sides in time order and matches them by key."""
+"""The parts of both native functions of ASOF joins (``asof_backward``, ``asof_forward``): rows come
+in, pairs leave, punctuation.
+
+Each side has a descriptor of its own (``kernels.relations.frontier``, and behind it the words of
+``kernels.relations.groups``); one of the two has an index of keys. A left row leaves once no later
+row can change its answer. Left rows leave in the order of time, ties by arrival.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cql.executor.jit.decorators import njit
-
-_WORDS = "int64[::1]"
-
-
-@njit(
-    f"void({_WORDS}, {_WORDS}, {_WORDS}, {_WORDS}, boolean, {_WORDS}, {_WORDS})",
-    nogil=True,
-    cache=True,
+from cql.executor.kernels.drive.passing import send
+from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.morsel_layout import (
+    DETAIL,
+    DETAIL_ROW,
+    END_OF_INPUT,
+    EPOCH,
+    HEADER,
+    IDLE,
+    INFINITY,
+    NEVER,
+    PHASE,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
 )
-def nearest(
-    left_times: Any,
-    left_ids: Any,
-    right_times: Any,
-    right_ids: Any,
-    first: bool,
-    last: Any,
-    found: Any,
-) -> None:
-    """Finds for each left row the latest right row of the same key id at or before its time.
+from cql.executor.kernels.order.row_slab import CHOSEN, HELD, PLACES, SLOTS
+from cql.executor.kernels.order.sort_keys import (
+    DATA,
+    KEY_COLUMN,
+    KEYS,
+    MASK,
+    column_at,
+    key_at,
+    move_values,
+    size_of,
+    whole,
+)
+from cql.executor.kernels.relations.frontier import (
+    ENDED,
+    HEAD,
+    INSTANT,
+    LINE,
+    NEED_SLOTS,
+    READY,
+    ROOM,
+    TAIL,
+    TIMES,
+    WATERMARK,
+    append_chosen,
+    free_slot,
+    note_progress,
+    sort_waiting,
+)
 
-    Both sides are sorted by time, ascending. ``found[i]`` receives the index of the right row for
-    left row ``i``, or -1 if these right rows hold none; a left row with an id below 0 always
-    receives -1. Among right rows of one id and one time the last one matches, or the first one if
-    ``first`` is true. ``last``, indexed by id, must be -1 on entry; on return it holds the index of
-    the last right row of each id."""
-    j = 0
-    for i in range(left_times.size + 1):
-        rows = right_times.size
-        if i < left_times.size:
-            while j < rows and right_times[j] <= left_times[i]:
-                k = right_ids[j]
-                if not (first and last[k] >= 0 and right_times[last[k]] == right_times[j]):
-                    last[k] = j
-                j += 1
-            found[i] = last[left_ids[i]] if left_ids[i] >= 0 else -1
+LEFT, RIGHT = range(2)  # addresses of the descriptors of the sides
+#: The place in a side's line before which its rows take part now, by side.
+ENDS = 2
+SHIFT = 4
+TOLERANCE = 5  # INFINITY: none
+PADS = 6  # whether left rows without a partner leave
+OUTPUTS = 7  # number of output columns
+TIME_OUT = 8  # output column with the left time, on which the operator emits punctuation; -1: none
+UNTIL = 9  # the time before which all left rows have left, and none follows
+SENT = 10  # the watermark sent last
+IDLES = 11  # by side: whether the input is idle
+IDLING = 13  # whether the output is
+DROPS = 14  # whether no left row needs a right row any more
+LOOK_AT = 15  # number of keys at which keys outside the tolerance are removed
+FEWEST = 16  # the least such number
+# Counters.
+ROWS_IN = 17
+ROWS_OUT = 18
+LEFT_ROWS = 19
+UNMATCHED = 20
+NULL_KEYS = 21
+TAKEN = 22  # right rows with a key and a time
+TOO_LATE = 23  # by side
+FIRST = 25  # OF_OUTPUT words per output column
+OF_OUTPUT = 2
+SIDE, COLUMN = range(OF_OUTPUT)
+
+
+@njit("int64[::1](int64)", cache=True)
+def whole_join(desc: int) -> Any:
+    """All words of a join's descriptor."""
+    return words(desc, FIRST + OF_OUTPUT * words(desc, OUTPUTS + 1)[OUTPUTS])
+
+
+@njit(inline="always")
+def moved(time: int, by: int) -> int:
+    return time if time in (NEVER, INFINITY) else time + by
+
+
+# -- a morsel comes in -----------------------------------------------------------------------------
+
+
+@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _has_key(s: Any, u: Any, row: int) -> bool:
+    """Whether no key column of a row of a morsel is NULL."""
+    for k in range(s[KEYS]):
+        c = s[key_at(s, k) + KEY_COLUMN]
+        if s[column_at(s, c) + MASK] != 0 and as_u8(u[HEADER + 2 * c + 1], row + 1)[row] == 0:
+            return False
+    return True
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _choose(d: Any, s: Any, u: Any) -> int:
+    """Lists the rows of a morsel that the join keeps: not those below the bound that the side got
+    while it was idle, nor right rows without a time or a key. Returns their number."""
+    n, kept, c = u[ROWS], 0, s[INSTANT]
+    chosen, there = as_i32(s[CHOSEN], n), as_u8(u[HEADER + 2 * c + 1], n)
+    data, size, watermark = u[HEADER + 2 * c], size_of(s, c), s[WATERMARK]
+    right = u[PORT] == RIGHT
+    for i in range(n):
+        if there[i] != 0 and watermark > NEVER and integer_at(data, size, i) < watermark:
+            d[TOO_LATE + u[PORT]] += 1
+            continue
+        if right:
+            if there[i] == 0 or not _has_key(s, u, i):
+                d[NULL_KEYS] += 1
+                continue
+            d[TAKEN] += 1
+            if d[DROPS] != 0:
+                continue
+        chosen[kept] = i
+        kept += 1
+    return kept
+
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def _wait_for_no_idle(d: Any) -> None:
+    """Gives an idle side the watermark of the other one."""
+    left, right = whole(d[LEFT]), whole(d[RIGHT])
+    if left[ENDED] != 0 or right[ENDED] != 0 or d[IDLES + LEFT] == d[IDLES + RIGHT]:
+        return
+    if d[IDLES + RIGHT] != 0:
+        right[WATERMARK] = max(right[WATERMARK], moved(left[WATERMARK], d[SHIFT]))
+    else:
+        left[WATERMARK] = max(left[WATERMARK], moved(right[WATERMARK], -d[SHIFT]))
+
+
+@njit("boolean(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def take_in(d: Any, s: Any, u: Any) -> bool:
+    """Takes in a morsel of side ``s``: its rows, then its punctuation. Returns False if room is
+    needed first."""
+    if u[PHASE] == 0:
+        if s[SLOTS] - s[HELD] < u[ROWS]:
+            u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
+            return False
+        d[ROWS_IN] += u[ROWS]
+        append_chosen(s, u, _choose(d, s, u))
+        u[PHASE] = 1
+    if not sort_waiting(s, u):
+        return False
+    note_progress(s, u)
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        if arrived[PUNCTUATION_WORDS * p] == IDLE:
+            d[IDLES + u[PORT]] = arrived[PUNCTUATION_WORDS * p + 1]
+    _wait_for_no_idle(d)
+    u[PHASE] = 2
+    return True
+
+
+@njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def place_of(s: Any, first: int, end: int, time: int) -> int:
+    """The first place of a side's line, of those from ``first`` to ``end``, whose time is not below
+    ``time``; ``end`` if there is none."""
+    times = words(s[TIMES], s[ROOM])
+    while first < end:
+        half = (first + end) >> 1
+        if times[half] < time:
+            first = half + 1
         else:
-            while j < rows:
-                last[right_ids[j]] = j
-                j += 1
+            end = half
+    return first
+
+
+@njit(inline="always")
+def place_above(s: Any, first: int, end: int, time: int) -> int:
+    """As ``place_of``, for times above ``time``."""
+    return end if time == INFINITY else place_of(s, first, end, time + 1)
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def drop_waiting(d: Any, right: Any) -> None:
+    """Frees the right rows that wait."""
+    line = as_i32(right[LINE], right[ROOM])
+    for k in range(right[READY], right[TAIL]):
+        free_slot(right, line[k])
+    right[HEAD] = right[READY] = right[TAIL]
+
+
+# -- pairs leave -----------------------------------------------------------------------------------
+
+
+@njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def begin_output(d: Any, u: Any, o: Any) -> None:
+    o[SERIAL], o[EPOCH], o[SEQUENCE] = u[SERIAL], u[EPOCH], d[ROWS_OUT]
+
+
+@njit(inline="always")
+def add_pair(d: Any, left: Any, right: Any, n: int, slot: int, partner: int) -> int:
+    """Adds a left row and its partner (-1: none) to the output, which has ``n`` rows; returns how
+    many it has then."""
+    d[LEFT_ROWS] += 1
+    d[UNMATCHED] += partner < 0
+    if partner < 0 and d[PADS] == 0:
+        return n
+    as_i32(left[PLACES], n + 1)[n] = slot
+    as_i32(right[PLACES], n + 1)[n] = partner
+    return n + 1
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def give_pairs(d: Any, o: Any, n: int) -> None:
+    """Copies the ``n`` pairs to the output."""
+    left, right = whole(d[LEFT]), whole(d[RIGHT])
+    places, partners, to = (
+        as_i32(left[PLACES], n),
+        as_i32(right[PLACES], n),
+        as_i32(left[CHOSEN], n),
+    )
+    for i in range(n):
+        to[i] = i
+    for k in range(d[OUTPUTS]):
+        at, out = FIRST + OF_OUTPUT * k, HEADER + 2 * k
+        if d[at + SIDE] == LEFT:
+            column = column_at(left, d[at + COLUMN])
+            move_values(size_of(left, d[at + COLUMN]), left[column + DATA], o[out], places, to, n)
+            if left[column + MASK] != 0:
+                move_values(1, left[column + MASK], o[out + 1], places, to, n)
+            continue
+        mask = right[column_at(right, d[at + COLUMN]) + MASK]
+        if mask != 0 or d[PADS] != 0:
+            given, there = as_u8(o[out + 1], n), as_u8(mask, right[SLOTS] if mask != 0 else 0)
+            for i in range(n):
+                met = partners[i] >= 0
+                given[i] = met and (mask == 0 or there[partners[i]] != 0)
+    for i in range(n):
+        partners[i] = max(partners[i], 0)
+    for k in range(d[OUTPUTS]):
+        at = FIRST + OF_OUTPUT * k
+        if d[at + SIDE] == RIGHT:
+            c, target = d[at + COLUMN], o[HEADER + 2 * k]
+            move_values(
+                size_of(right, c), right[column_at(right, c) + DATA], target, partners, to, n
+            )
+    o[ROWS] = n
+    d[ROWS_OUT] += n
+
+
+@njit(inline="always")
+def time_of(right: Any, slot: int) -> int:
+    """The time of the right row in a slot."""
+    c = right[INSTANT]
+    return int(integer_at(right[column_at(right, c) + DATA], size_of(right, c), slot))
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def punctuate_so_far(d: Any, o: Any, time: int) -> None:
+    """Emits punctuation behind a part of the output: the next left row has ``time``."""
+    o[PUNCTUATIONS] = 0
+    if d[TIME_OUT] >= 0 and d[SENT] < time < INFINITY:
+        leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
+        o[PUNCTUATIONS] = send(leaving, 0, d[TIME_OUT], time)
+        d[SENT] = time
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def punctuate(d: Any, o: Any) -> None:
+    """Emits punctuation behind the output of a morsel."""
+    left, right = whole(d[LEFT]), whole(d[RIGHT])
+    leaving, n = words(o[PUNCTUATION_ADDRESS], 3 * PUNCTUATION_WORDS), 0
+    ended = left[ENDED] != 0 and right[ENDED] != 0
+    if ended:
+        n = send(leaving, n, END_OF_INPUT, INFINITY)
+    elif d[TIME_OUT] >= 0 and d[UNTIL] > d[SENT]:
+        d[SENT] = d[UNTIL]
+        n = send(leaving, n, d[TIME_OUT], d[SENT])
+    resting = d[IDLES + LEFT] != 0 or left[ENDED] != 0
+    idling = int(resting and (d[IDLES + RIGHT] != 0 or right[ENDED] != 0) and not ended)
+    if idling != d[IDLING]:
+        d[IDLING] = idling
+        n = send(leaving, n, IDLE, idling)
+    o[PUNCTUATIONS] = n

@@ -135,9 +135,18 @@ def index_groups(ids: Any, table: Any, keys: Any) -> None:
 @njit("void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])", nogil=True, cache=True)
 def look_up_groups(wanted: Any, table: Any, keys: Any, ids: Any) -> None:
     """Writes to ``ids[i]`` the id of row i of ``wanted``, -1 if the index has no such key."""
-    mask = table.size - 1
-    for i in range(wanted.shape[0]):
-        place = _hash(wanted, i) & mask
+    mask, n = table.size - 1, wanted.shape[0]
+    line, places = 8 * keys.shape[1], np.empty(_AHEAD, np.int64)
+    for i in range(-_AHEAD, n):
+        place = places[i % _AHEAD]
+        if i + _AHEAD < n:
+            places[i % _AHEAD] = _hash(wanted, i + _AHEAD) & mask
+            prefetch(table.ctypes.data + 8 * places[i % _AHEAD])
+        near = i + _AHEAD // 2
+        if 0 <= near < n:
+            prefetch(keys.ctypes.data + line * max(table[places[near % _AHEAD]] - 1, 0))
+        if i < 0:
+            continue
         while table[place] != 0 and not _same(keys, table[place] - 1, wanted, i):
             place = (place + 1) & mask
         ids[i] = table[place] - 1

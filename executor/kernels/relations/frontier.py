@@ -12,7 +12,7 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
-from cql.executor.kernels.lib.memory import as_i32, integer_at, words
+from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
 from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
@@ -21,6 +21,7 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     IDLE,
     INFINITY,
+    NEVER,
     PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -94,27 +95,38 @@ def _move_to_front(d: Any) -> None:
 
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def append_rows(d: Any, u: Any, first: int) -> None:
-    """Stores the rows of a morsel from ``first`` on, and appends them to the line."""
-    n = u[ROWS] - first
-    chosen = as_i32(d[CHOSEN], n)
-    for i in range(n):
-        chosen[i] = first + i
+def append_chosen(d: Any, u: Any, n: int) -> None:
+    """Stores the ``n`` CHOSEN rows of a morsel, and appends them to the line. A row whose time is
+    NULL is sorted before all others."""
     store_rows(d, u, n)
     if d[TAIL] + n > d[ROOM]:
         _move_to_front(d)
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
-    places = as_i32(d[PLACES], n)
+    chosen, places = as_i32(d[CHOSEN], n), as_i32(d[PLACES], n)
     data, size = u[HEADER + 2 * d[INSTANT]], size_of(d, d[INSTANT])
+    masked = d[column_at(d, d[INSTANT]) + MASK] != 0
+    there = as_u8(u[HEADER + 2 * d[INSTANT] + 1], u[ROWS])
     at, in_order = d[TAIL], d[SORTED] == d[TAIL]
     for i in range(n):
-        time = integer_at(data, size, first + i)
+        time = integer_at(data, size, chosen[i])
+        if masked and there[chosen[i]] == 0:
+            time = NEVER
         in_order &= at == d[READY] or times[at - 1] <= time
         times[at], line[at] = time, places[i]
         at += 1
         if in_order:
             d[SORTED] = at
     d[TAIL] = at
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def append_rows(d: Any, u: Any, first: int) -> None:
+    """Stores the rows of a morsel from ``first`` on, and appends them to the line."""
+    n = u[ROWS] - first
+    chosen = as_i32(d[CHOSEN], n)
+    for i in range(n):
+        chosen[i] = first + i
+    append_chosen(d, u, n)
 
 
 @njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
@@ -181,6 +193,21 @@ def note_progress(d: Any, u: Any) -> None:
 
 
 @njit("boolean(int64[::1], int64[::1])", nogil=True, cache=True)
+def sort_waiting(d: Any, u: Any) -> bool:
+    """Sorts the waiting rows. Returns False if room is needed first."""
+    first, end = d[READY], d[TAIL]
+    if d[SORTED] < end:
+        if d[SPARE] < end - first:
+            u[DETAIL], u[DETAIL_ROW] = NEED_SPARE, end - first
+            return False
+        _sort_places(d, d[SORTED], end)
+        if d[SORTED] > first:
+            _merge_places(d, first, d[SORTED], end)
+        d[SORTED] = end
+    return True
+
+
+@njit("boolean(int64[::1], int64[::1])", nogil=True, cache=True)
 def take_in(d: Any, u: Any) -> bool:
     """Takes in a morsel: its rows, then its punctuation. Returns False if room is needed first."""
     if u[PHASE] == 0:
@@ -191,15 +218,8 @@ def take_in(d: Any, u: Any) -> bool:
         append_rows(d, u, 0)
         u[PHASE] = 1
     if u[PHASE] == 1:
-        first, end = d[READY], d[TAIL]
-        if d[SORTED] < end:
-            if d[SPARE] < end - first:
-                u[DETAIL], u[DETAIL_ROW] = NEED_SPARE, end - first
-                return False
-            _sort_places(d, d[SORTED], end)
-            if d[SORTED] > first:
-                _merge_places(d, first, d[SORTED], end)
-            d[SORTED] = end
+        if not sort_waiting(d, u):
+            return False
         note_progress(d, u)
         u[PHASE] = 2
     return True

@@ -9,9 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.key_index import FLAGS, FREE, find_groups, free_groups
+from cql.executor.kernels.lib.key_index import (
+    FLAGS,
+    FREE,
+    find_groups,
+    free_groups,
+    look_up_groups,
+)
 from cql.executor.kernels.lib.memory import as_u8, words
 from cql.executor.kernels.order.sort_keys import (
+    AT,
     COLUMN_WORDS,
     DATA,
     INTEGER,
@@ -55,9 +62,9 @@ def free_ids(d: Any) -> int:
 
 
 @njit("void(int64[::1], int64[::1], int64, int32[::1], int64, int64)", nogil=True, cache=True)
-def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
-    """Writes to IDS the groups of the rows ``numbers[first:end]``, whose columns have their
-    addresses in ``table`` from word ``at`` on. There are as many free ids as rows."""
+def gather_keys(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
+    """Writes to WANTED the key words of the rows ``numbers[first:end]``, whose columns have their
+    addresses in ``table`` from word ``at`` on."""
     n, keys, width = end - first, d[KEYS], width_of(d)
     wanted = words(d[WANTED], n * width)
     for k in range(n):
@@ -80,14 +87,37 @@ def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) ->
                 wanted[k * width + flags] |= bit
             else:
                 wanted[k * width + key] = key_word(d, key, data, row)
+
+
+@njit("void(int64[::1], int64[::1], int64, int32[::1], int64, int64)", nogil=True, cache=True)
+def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) -> None:
+    """Writes to IDS the groups of the rows ``numbers[first:end]``, whose columns have their
+    addresses in ``table`` from word ``at`` on. There are as many free ids as rows."""
+    n, width = end - first, width_of(d)
+    gather_keys(d, table, at, numbers, first, end)
     find_groups(
-        wanted.reshape((n, width)),
+        words(d[WANTED], n * width).reshape((n, width)),
         words(d[TABLE], d[BUCKETS]),
         words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
         words(d[FREE_IDS], d[CAPACITY]),
         words(d[CONTROL], FREE + 1),
         words(d[IDS], n),
         as_u8(d[FRESH], n),
+    )
+
+
+@njit("void(int64[::1], int64[::1], int32[::1], int64, int64)", nogil=True, cache=True)
+def look_up_ids(d: Any, rows: Any, numbers: Any, first: int, end: int) -> None:
+    """Writes to the IDS of ``rows``, the descriptor of another slab, the groups among those of
+    ``d`` of its rows in slots ``numbers[first:end]``; -1 for a row whose group ``d`` does not
+    have."""
+    n, width = end - first, width_of(d)
+    gather_keys(rows, rows, rows[AT], numbers, first, end)
+    look_up_groups(
+        words(rows[WANTED], n * width).reshape((n, width)),
+        words(d[TABLE], d[BUCKETS]),
+        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        words(rows[IDS], n),
     )
 
 

@@ -1,408 +1,193 @@
 """ASOF join: each left row with the nearest right row of its key, earlier or later.
 
 The rows of both sides come in any order. A left row leaves once, by the watermarks of both inputs,
-no later row can change its answer. Left rows leave in the order of time.
+no later row can change its answer. Left rows leave in the order of time
+(``kernels.joins.asof_backward``, ``kernels.joins.asof_forward``).
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cql.base.types import DataType
-from cql.executor.kernels.joins.asof import nearest
-from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
-from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.relations.changelog_operator import Times, Waiting, punctuations_of
-from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.row_batch import (
-    RowsOperator,
-    count,
-    map_texts,
-    nbytes,
-    no_rows,
-    rows_of,
-    take,
-)
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.planner.nodes.physical import Physical, sources
+from cql.base.model import Schema
+from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.kernels.joins import asof as kernel
+from cql.executor.kernels.joins import asof_backward as backward
+from cql.executor.kernels.joins import asof_forward as forward
+from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
+from cql.executor.kernels.order.row_slab import HELD, SLOTS
+from cql.executor.kernels.relations import groups
+from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.relations.frontier import FrontierOperator
+from cql.executor.operators.relations.group_index import key_width
+from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
-Flags = npt.NDArray[np.bool_]
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
-class Side:
-    """An input. ``watermark``: its own or, while the input is ``idle``, that of the other."""
+class _SoughtRows(FrontierOperator):
+    """The rows of a side whose keys are sought among those of the other side."""
 
-    def __init__(self, node: Physical, time: int, keys: list[int]) -> None:
-        self.name = ", ".join(s.name for s in sources(node))
-        self.schema = node.schema
-        self.time = time
-        self.keys = keys
-        self.types: list[DataType] = [node.schema[c].type for c in keys]
-        self.waiting = Waiting(node.schema, time)
-        self.watermark = NEVER
-        self.idle = self.ended = False
-        self.too_late = 0
+    addresses: ClassVar = {
+        **FrontierOperator.addresses,
+        "wanted": groups.WANTED,
+        "ids": groups.IDS,
+    }
+    scratch = FrontierOperator.scratch | {"wanted", "ids"}
 
-    def receive(self, morsel: Morsel) -> None:
-        for attribute, value in punctuations_of(morsel):
-            if attribute == END_OF_INPUT:
-                self.ended, self.watermark = True, INFINITY
-            elif attribute == IDLE:
-                self.idle = value != 0
-            elif attribute == self.time:
-                self.watermark = max(self.watermark, value)
-
-    def without_key(self, rows: State) -> Flags:
-        found = np.zeros(count(rows), bool)
-        for c in (self.time, *self.keys):
-            found |= rows[f"m{c}"] == 0
-        return found
-
-    def words(self, rows: State) -> Times:
-        return key_words(rows, self.keys, self.types, count(rows))
+    def __init__(
+        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+    ) -> None:
+        super().__init__(name, schema, time, time, forward.RIGHT_END, workspace, keys)
+        rows = piece_rows(workspace)
+        self.resize("wanted", rows * key_width(len(keys)), _INT64)
+        self.resize("ids", rows, _INT64)
+        self.descriptor[groups.PIECE] = rows
+        self.bind()
 
 
-class AsofJoinOperator(RowsOperator):
-    """State: the waiting rows of both sides. The counter ``null_keys`` is the number of right rows
-    without a key or time; left rows without a key or time leave without a partner."""
+class _LatestRows(GroupedOperator):
+    """The right rows of a backward join: those that wait, and the latest one of each key."""
+
+    addresses: ClassVar = {**GroupedOperator.addresses, "latest": backward.LATEST}
+
+    def __init__(
+        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+    ) -> None:
+        super().__init__(name, schema, keys, time, time, backward.END, workspace)
+        self.open()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        self.resize("latest", size, _INT32)
+        self.state["latest"][known:] = -1
+
+
+class _WaitingRows(GroupedOperator):
+    """The left rows of a forward join: all of them wait for partners, linked by key."""
+
+    addresses: ClassVar = {
+        **GroupedOperator.addresses,
+        "partner": forward.PARTNER,
+        "link": forward.LINK,
+        "key": forward.KEY,
+        "oldest": forward.OLDEST,
+        "newest": forward.NEWEST,
+        "answered": forward.ANSWERED,
+        "count": forward.COUNT,
+    }
+
+    def __init__(
+        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+    ) -> None:
+        super().__init__(name, schema, keys, time, time, forward.END, workspace)
+        self.open()
+
+    def more_slots(self, wanted: int) -> None:
+        super().more_slots(wanted)
+        for name in ("partner", "link", "key"):
+            self.resize(name, int(self.descriptor[SLOTS]), _INT32)
+        self.bind()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        for name in ("oldest", "newest", "count"):
+            self.resize(name, size, _INT32)
+        self.resize("answered", size, _INT64)
+
+
+class _Partners(_SoughtRows):
+    """The right rows of a forward join: those that wait, and the partners of left rows."""
+
+    addresses: ClassVar = {**_SoughtRows.addresses, "uses": forward.USES}
+
+    def more_slots(self, wanted: int) -> None:
+        before = int(self.descriptor[SLOTS])
+        super().more_slots(wanted)
+        self.resize("uses", int(self.descriptor[SLOTS]), _INT32)
+        self.state["uses"][before:] = 1
+        self.bind()
+
+
+class AsofJoinOperator:
+    """State: the rows of both sides. The counter ``null_keys`` is the number of right rows without
+    a key or time; left rows without a key or time leave without a partner."""
 
     def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
-        super().__init__(name, node.schema, workspace)
+        self.name = name
         self.node = node
-        self.left = Side(node.left, node.times[0], [a for a, _ in node.keys])
-        self.right = Side(node.right, node.times[1], [b for _, b in node.keys])
-        at = node.columns.index(node.times[0]) if node.times[0] in node.columns else None
-        self._time_out = at
-        self._punctuated = NEVER
-        self._idling = False
-        self._null_keys = self._left_rows = self._unmatched = self._taken = 0
-
-    # -- input -------------------------------------------------------------------------------------
-
-    def take_in(self, morsel: Morsel) -> int | None:
-        side = (self.left, self.right)[int(morsel.words[PORT])]
-        if morsel.words[ROWS] > 0:
-            self._take(side, rows_of(morsel, side.schema))
-        before = self.left.watermark, self.right.watermark
-        side.receive(morsel)
-        self._wait_for_no_idle()
-        self.ready = no_rows(self.output)
-        if (self.left.watermark, self.right.watermark) != before:
-            self.ready = self.release()
-            if self.left.ended and not self.left.waiting.rows:
-                self.right.waiting.parts = []  # no left row needs them any more
-                self.forget_all()
-        self._punctuate()
-        return None
-
-    def _take(self, side: Side, rows: State) -> None:
-        if side.watermark > NEVER:
-            late = side.waiting.times(rows) < side.watermark
-            if late.any():  # below the bound that the side got while it was idle
-                side.too_late += int(late.sum())
-                rows = take(rows, ~late)
-        without = side.without_key(rows)
-        if without.any():
-            if side is self.right:
-                self._null_keys += int(without.sum())
-                rows = take(rows, ~without)
-            else:  # a left row without a time is sorted first
-                times = rows[f"c{side.time}"]
-                missing = rows[f"m{side.time}"] == 0
-                times[missing] = np.iinfo(times.dtype).min
-        if side is self.right:
-            self._taken += count(rows)
-            if self.left.ended and not self.left.waiting.rows:
-                return
-        if count(rows):
-            side.waiting.add(rows)
-
-    def _wait_for_no_idle(self) -> None:
-        left, right, shift = self.left, self.right, self.node.shift
-        if left.ended or right.ended or left.idle == right.idle:
-            return
-        if right.idle:
-            right.watermark = max(right.watermark, _moved(left.watermark, shift))
+        (left, right), (a, b) = (node.left.schema, node.right.schema), node.times
+        keys, others = [k for k, _ in node.keys], [k for _, k in node.keys]
+        self.sides: tuple[FrontierOperator, FrontierOperator]
+        if node.backward:
+            found = _LatestRows(name, right, b, others, workspace)
+            self.sides = _SoughtRows(name, left, a, keys, workspace), found
         else:
-            left.watermark = max(left.watermark, _moved(right.watermark, -shift))
-
-    def _punctuate(self) -> None:
-        ended = self.left.ended and self.right.ended
-        released = self.released_until()
-        if self._time_out is not None and released > self._punctuated and not ended:
-            self._punctuated = released
-            self.punctuations.append((self._time_out, released))
-        if ended:
-            self.punctuations.append((END_OF_INPUT, INFINITY))
-        idling = all(s.idle or s.ended for s in (self.left, self.right)) and not ended
-        if idling != self._idling:
-            self._idling = idling
-            self.punctuations.append((IDLE, int(idling)))
-
-    # -- output ------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def release(self) -> State:
-        """The output rows that the bounds of both sides allow now."""
-
-    @abstractmethod
-    def released_until(self) -> int:
-        """The time before which all left rows have left, and none follows."""
-
-    def forget_all(self) -> None:
-        """Drops the stored right rows; called when no left row needs them any more."""
-
-    def pairs(self, left: State, right: State, found: Times) -> State:
-        """The output rows: each left row with the right row number ``found`` (-1: none)."""
-        self._left_rows += count(left)
-        met = found >= 0
-        self._unmatched += count(left) - int(met.sum())
-        if not self.node.pads and not met.all():
-            left, found, met = take(left, met), found[met], met[met]
-        width, rows = len(self.left.schema), no_rows(self.output)
-        for k, c in enumerate(self.node.columns):
-            if c < width:
-                rows[f"c{k}"], rows[f"m{k}"] = left[f"c{c}"], left[f"m{c}"]
-                continue
-            values, valid = right[f"c{c - width}"], right[f"m{c - width}"]
-            if not values.size:
-                values, valid = np.zeros(1, values.dtype), np.zeros(1, np.uint8)
-            place = np.maximum(found, 0)
-            rows[f"c{k}"] = values[place]
-            rows[f"m{k}"] = np.where(met, valid[place], 0).astype(np.uint8)
-        return rows
+            waiting = _WaitingRows(name, left, a, keys, workspace)
+            self.sides = waiting, _Partners(name, right, b, others, workspace)
+        columns = [(c >= len(left), c - len(left) if c >= len(left) else c) for c in node.columns]
+        self.descriptor: Words = np.zeros(kernel.FIRST + kernel.OF_OUTPUT * len(columns), np.int64)
+        d = self.descriptor
+        d[[kernel.LEFT, kernel.RIGHT]] = [s.descriptor.ctypes.data for s in self.sides]
+        d[[kernel.SHIFT, kernel.PADS, kernel.OUTPUTS]] = node.shift, node.pads, len(columns)
+        d[kernel.TOLERANCE] = INFINITY if node.tolerance is None else node.tolerance
+        d[kernel.TIME_OUT] = node.columns.index(a) if a in node.columns else -1
+        d[[kernel.UNTIL, kernel.SENT]] = NEVER
+        d[[kernel.LOOK_AT, kernel.FEWEST]] = _KEYS
+        d[kernel.FIRST :] = np.ravel(columns)
+        function: Any = backward.asof_backward if node.backward else forward.asof_forward
+        self.address = int(function.address)
 
     # -- called by the runtime ---------------------------------------------------------------------
 
-    @property
-    def held_right(self) -> int:
-        return self.right.waiting.rows
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        raise AssertionError("a compiled operator is called by address")
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of state other than the waiting and the ready rows."""
-        return 0
+    def provide(self, morsel: Morsel) -> None:
+        side = self.sides[int(morsel.words[PORT])]
+        if morsel.words[DETAIL] == groups.NEED_GROUPS:
+            side = self.sides[self.node.backward]
+        side.provide(morsel)
+
+    def error(self, morsel: Morsel) -> ErrorSite:
+        raise AssertionError(f"{self.name} fails no row")
+
+    def is_fatal(self, morsel: Morsel) -> bool:
+        return True
 
     @property
     def state_bytes(self) -> int:
-        waiting = [*self.left.waiting.parts, *self.right.waiting.parts]
-        return nbytes([*waiting, self.ready]) + self.held_bytes
+        return sum(side.state_bytes for side in self.sides)
 
     def counters(self) -> dict[str, int]:
-        held = self.held_right
+        d, (left, right) = self.descriptor, self.sides
+        held = int(right.descriptor[HELD])
         return {
-            **super().counters(),
-            "left_rows": self._left_rows,
-            "unmatched": self._unmatched,
-            "held_left": self.left.waiting.rows,
+            "rows_in": int(d[kernel.ROWS_IN]),
+            "rows_out": int(d[kernel.ROWS_OUT]),
+            "left_rows": int(d[kernel.LEFT_ROWS]),
+            "unmatched": int(d[kernel.UNMATCHED]),
+            "held_left": int(left.descriptor[HELD]),
             "held_right": held,
-            "purged": self._taken - held,
-            "null_keys": self._null_keys,
-            "too_late_l": self.left.too_late,
-            "too_late_r": self.right.too_late,
+            "purged": int(d[kernel.TAKEN]) - held,
+            "null_keys": int(d[kernel.NULL_KEYS]),
+            "too_late_l": int(d[kernel.TOO_LATE + kernel.LEFT]),
+            "too_late_r": int(d[kernel.TOO_LATE + kernel.RIGHT]),
         }
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, the number of its rows that arrived below the bound that the port got
         while it was idle."""
-        return [(side.name, side.too_late) for side in (self.left, self.right)]
+        names = [", ".join(s.name for s in sources(n)) for n in (self.node.left, self.node.right)]
+        counts = self.descriptor[kernel.TOO_LATE : kernel.TOO_LATE + 2].tolist()
+        return list(zip(names, counts, strict=True))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.left.waiting.map_codes(change)
-        self.right.waiting.map_codes(change)
-        map_texts([self.ready], self.output, change)
-
-
-class BackwardJoinOperator(AsofJoinOperator):
-    """The nearest right row at the left row's time or before it. Of the right rows before all left
-    rows that can still come, only the latest row of each key stays. State, by key id: this row
-    (``_latest``) and its time (``_latest_times``)."""
-
-    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
-        super().__init__(name, node, workspace)
-        self._index = GroupIndex(self.right.types)
-        self._latest = no_rows(self.right.schema)
-        self._latest_times = np.zeros(0, np.int64)
-        self._there = np.zeros(0, bool)
-        self._last = np.zeros(0, np.int64)
-        self._watermark = NEVER
-        self._look_at = _KEYS
-
-    def released_until(self) -> int:
-        return self._watermark
-
-    def release(self) -> State:
-        shift = self.node.shift
-        released = min(self.left.watermark, _moved(self.right.watermark, -shift))
-        if released <= self._watermark:
-            return no_rows(self.output)
-        self._watermark = released
-        left, right = (
-            self.left.waiting.before(released),
-            self.right.waiting.before(_moved(released, shift)),
-        )
-        left_times, right_times = self.left.waiting.times(left), self.right.waiting.times(right)
-        right_times = right_times - shift
-        right_ids = self._ids(right)
-        left_ids = self._index.found(self.left.words(left))
-        left_ids[self.left.without_key(left)] = -1
-        found = np.empty(left_ids.size, np.int64)
-        nearest(
-            np.ascontiguousarray(left_times), left_ids, np.ascontiguousarray(right_times),
-            right_ids, False, self._last, found,
-        )  # fmt: skip
-        rows = self._paired(left, left_times, left_ids, right, right_times, found)
-        self._keep_latest(right, right_times, right_ids)
-        self._forget()
-        return rows
-
-    def _ids(self, right: State) -> Times:
-        ids, fresh = self._index.ids(self.right.words(right))
-        size = self._index.capacity
-        self._latest = {name: grown(column, size) for name, column in self._latest.items()}
-        self._latest_times = grown(self._latest_times, size)
-        self._there, self._last = grown(self._there, size), grown(self._last, size, -1)
-        self._there[ids[np.flatnonzero(fresh)]] = False
-        return ids
-
-    def _paired(
-        self, left: State, left_times: Times, left_ids: Times, right: State, right_times: Times,
-        found: Times,
-    ) -> State:  # fmt: skip
-        """The output rows. ``found`` numbers the right rows of this release; the latest rows of
-        earlier releases are appended behind them."""
-        new = count(right)
-        earlier = np.flatnonzero((found < 0) & (left_ids >= 0))
-        earlier = earlier[self._there[left_ids[earlier]]]
-        ids = left_ids[earlier]
-        if ids.size:
-            found[earlier] = new + np.arange(ids.size)
-            right = {
-                name: np.concatenate([a, self._latest[name][ids]]) for name, a in right.items()
-            }
-            right_times = np.concatenate([right_times, self._latest_times[ids]])
-        if self.node.tolerance is not None:
-            met = np.flatnonzero(found >= 0)
-            far = left_times[met] - right_times[found[met]] > self.node.tolerance
-            found[met[far]] = -1
-        return self.pairs(left, right, found)
-
-    def _keep_latest(self, right: State, right_times: Times, right_ids: Times) -> None:
-        touched = self._index.once(right_ids)
-        last = self._last[touched]
-        for name, column in self._latest.items():
-            column[touched] = right[name][last]
-        self._latest_times[touched] = right_times[last]
-        self._there[touched] = True
-        self._last[touched] = -1
-
-    def _forget(self) -> None:
-        """Removes keys whose latest row is too old for every left row that can still come."""
-        if self.node.tolerance is None or self._index.capacity < self._look_at:
-            return
-        live = self._index.live
-        if live.size >= self._look_at and self._watermark != INFINITY:
-            old = self._latest_times[live] < self._watermark - self.node.tolerance
-            self._index.give_back(live[old])
-            self._there[live[old]] = False
-            self._look_at = max(_KEYS, 2 * (live.size - int(old.sum())))
-
-    def forget_all(self) -> None:
-        live = self._index.live
-        self._index.give_back(live)
-        self._there[live] = False
-
-    @property
-    def held_right(self) -> int:
-        return super().held_right + int(self._index.live.size)
-
-    @property
-    def held_bytes(self) -> int:
-        beside = self._latest_times.nbytes + self._there.nbytes + self._last.nbytes
-        return self._index.nbytes + nbytes([self._latest]) + beside
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        self._index.map_codes(change)
-        live = self._index.live
-        for i, f in enumerate(self.right.schema):
-            if f.type.is_coded:
-                held = live[self._latest[f"m{i}"][live] != 0]
-                self._latest[f"c{i}"][held] = change(self._latest[f"c{i}"][held])
-
-
-class ForwardJoinOperator(AsofJoinOperator):
-    """The nearest right row at the left row's time or after it. The operator drops right rows
-    before all left rows that wait or can still come."""
-
-    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
-        super().__init__(name, node, workspace)
-        self._until = NEVER
-
-    def released_until(self) -> int:
-        return self._until
-
-    def release(self) -> State:
-        shift = self.node.shift
-        left, right = (
-            self.left.waiting.before(self.left.watermark),
-            self.right.waiting.before(self.right.watermark),
-        )
-        left_times = np.ascontiguousarray(self.left.waiting.times(left))
-        right_times = self.right.waiting.times(right) - shift
-        found = self._found(left, left_times, right, right_times)
-        leave, until = count(left), self.left.watermark
-        final = found >= 0
-        complete = _moved(self.right.watermark, -shift)
-        if complete != INFINITY:
-            final |= self.left.without_key(left)
-            if self.node.tolerance is not None and complete != NEVER:
-                final |= left_times < complete - self.node.tolerance
-            if not final.all():
-                leave = int(np.argmin(final))
-                until = int(left_times[leave])
-        self._until = max(self._until, until)
-        self.left.waiting.put_back(take(left, slice(leave, None)))
-        reached = (
-            int(np.searchsorted(right_times, until)) if until != INFINITY else right_times.size
-        )
-        self.right.waiting.put_back(take(right, slice(reached, None)))
-        found = found[:leave]
-        if self.node.tolerance is not None:
-            met = np.flatnonzero(found >= 0)
-            far = right_times[found[met]] - left_times[met] > self.node.tolerance
-            found[met[far]] = -1
-        return self.pairs(take(left, slice(0, leave)), right, found)
-
-    def _found(self, left: State, left_times: Times, right: State, right_times: Times) -> Times:
-        """Searches backward over reversed rows with negated times. Of right rows with equal times,
-        the last to arrive is then the first."""
-        index = GroupIndex(self.right.types)
-        right_ids, _ = index.ids(self.right.words(right))
-        left_ids = index.found(self.left.words(left))
-        left_ids[self.left.without_key(left)] = -1
-        found = np.empty(left_ids.size, np.int64)
-        last = np.full(index.capacity, -1, np.int64)
-        nearest(
-            -left_times[::-1], np.ascontiguousarray(left_ids[::-1]), -right_times[::-1],
-            np.ascontiguousarray(right_ids[::-1]), True, last, found,
-        )  # fmt: skip
-        found = found[::-1].copy()
-        found[found >= 0] = right_times.size - 1 - found[found >= 0]
-        return found
-
-
-def asof_operator(name: str, node: AsofJoinExec, workspace: Workspace) -> AsofJoinOperator:
-    kind = BackwardJoinOperator if node.backward else ForwardJoinOperator
-    return kind(name, node, workspace)
-
-
-def _moved(time: int, by: int) -> int:
-    return time if time in (NEVER, INFINITY) else time + by
+        for side in self.sides:
+            side.map_codes(change)

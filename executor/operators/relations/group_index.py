@@ -20,7 +20,7 @@ _NAN = np.float64(np.nan).view(np.int64)
 def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n: int) -> Words:
     """A line of words per row: one word per column (0 for NULL), then the columns' NULL flags.
     Shape: (n, words of a key)."""
-    words = np.zeros((n, len(columns) + 1 + len(columns) // _FLAGS), np.int64)
+    words = np.zeros((n, key_width(len(columns))), np.int64)
     for k, (c, t) in enumerate(zip(columns, types, strict=True)):
         values, mask = rows[f"c{c}"], rows[f"m{c}"]
         if t.is_fraction:
@@ -39,14 +39,18 @@ def canonical(values: npt.NDArray[Any]) -> Words:
     return np.where(np.isnan(wide), _NAN, wide.view(np.int64))
 
 
+def key_width(columns: int) -> int:
+    """Words of a key of so many columns."""
+    return columns + 1 + columns // _FLAGS
+
+
 class GroupIndex:
     """Dense ids for lines of key words. An id stays until it is given back. At most ``capacity``
     ids are in use at a time; arrays beside the index grow with ``capacity``."""
 
     def __init__(self, types: Sequence[DataType]) -> None:
         self._texts = [k for k, t in enumerate(types) if t.is_coded]
-        width = len(types) + 1 + len(types) // _FLAGS
-        self._keys: Words = np.zeros((0, width), np.int64)
+        self._keys: Words = np.zeros((0, key_width(len(types))), np.int64)
         self._free: Words = np.zeros(0, np.int64)
         self._control: Words = np.zeros(1, np.int64)
         self._table: Words = np.zeros(16, np.int64)

@@ -25,6 +25,11 @@ _ROWS = ("once", "touched", "times_in")
 _OUT = ("out_owner", "out_time", "out_weight")
 
 
+def piece_rows(workspace: Workspace) -> int:
+    """Rows that are looked up at once."""
+    return min(workspace.morsel_rows, _PIECE)
+
+
 class GroupedOperator(FrontierOperator):
     """``by``: the key columns. State: the rows that wait, and an index of the groups."""
 
@@ -53,7 +58,7 @@ class GroupedOperator(FrontierOperator):
 
     def open(self) -> None:
         """Allocates what the groups need; called once the operator knows its words."""
-        self.room_for_piece(min(self.workspace.morsel_rows, _PIECE))
+        self.room_for_piece(piece_rows(self.workspace))
         self.more_groups(_GROUPS)
 
     def room_for_piece(self, rows: int) -> None:

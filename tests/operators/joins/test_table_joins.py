@@ -207,3 +207,35 @@ def test_texts_of_a_table_outlive_those_of_the_stream(
     text = "SELECT pages.name FROM s JOIN pages ON s.name = pages.name AND pages.name <> 'fresh 9'"
     with blocks_of_eight():
         assert results(session, text) == [("one",)] * (n // 10)
+
+
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole numbers without gaps": (pa.int64(), list(range(-3, 40))),
+    "short whole numbers": (pa.int16(), [k for k in range(-3, 60) if k % 3]),
+    "whole numbers with gaps": (pa.int64(), [k * 1_000_003 for k in range(-20, 20)]),
+    "the least and the greatest": (pa.int64(), [-(2**63), 2**63 - 1, 0]),
+    "texts": (pa.string(), [f"key {k}" for k in range(30)]),
+    "fractions": (pa.float64(), [0.0, 0.5, float("inf"), 1e300]),
+}
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_with_one_row_each(name: str, kind: str) -> None:
+    """Some rows find no key, or have none."""
+    key, held = KEYS[name]
+    rng = random.Random(name)
+    table = {"k": pa.array([*held[1:], None], key), "w": pa.array([*range(1, len(held)), None])}
+    for found in (held[1:], [*held, None]):  # every row has a partner, and not every row
+        drawn = pa.array([rng.choice(found) for _ in range(900)], key)
+        times = pa.array(range(900), pa.timestamp("s"))
+        rows = pa.table({"ts": times, "k": drawn, "v": range(900)})
+        text = f"SELECT v, s.k AS a, c.k AS b, w FROM s {kind} c ON s.k = c.k"
+        connection = duckdb.connect()
+        connection.register("s", rows)
+        connection.register("c", pa.table(table))
+        expected = connection.sql(f"{text} ORDER BY v").fetchall()
+        with cql.connect(spark=False, morsel_rows=100) as session:
+            session.create_stream("s", rows, "ts")
+            session.create_stream("c", pa.table(table))
+            assert results(session, text) == expected
