@@ -33,6 +33,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.order.row_slab import CHOSEN, HELD, PLACES, SLOTS
 from cql.executor.kernels.order.sort_keys import (
+    COLUMN_WORDS,
     DATA,
     KEY_COLUMN,
     KEYS,
@@ -102,12 +103,14 @@ def moved(time: int, by: int) -> int:
 # -- a morsel comes in -----------------------------------------------------------------------------
 
 
-@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def _has_key(s: Any, u: Any, row: int) -> bool:
-    """Whether no key column of a row of a morsel is NULL."""
+@njit("boolean(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def has_key(s: Any, table: Any, first: int, row: int) -> bool:
+    """Whether no key column of a row is NULL. ``table`` holds the addresses of the rows' columns
+    from word ``first`` on: those of a morsel, or of the side's slab."""
     for k in range(s[KEYS]):
         c = s[key_at(s, k) + KEY_COLUMN]
-        if s[column_at(s, c) + MASK] != 0 and as_u8(u[HEADER + 2 * c + 1], row + 1)[row] == 0:
+        mask = table[first + COLUMN_WORDS * c + MASK]
+        if s[column_at(s, c) + MASK] != 0 and as_u8(mask, row + 1)[row] == 0:
             return False
     return True
 
@@ -125,7 +128,7 @@ def _choose(d: Any, s: Any, u: Any) -> int:
             d[TOO_LATE + u[PORT]] += 1
             continue
         if right:
-            if there[i] == 0 or not _has_key(s, u, i):
+            if there[i] == 0 or not has_key(s, u, HEADER, i):
                 d[NULL_KEYS] += 1
                 continue
             d[TAKEN] += 1
@@ -191,8 +194,8 @@ def place_above(s: Any, first: int, end: int, time: int) -> int:
     return end if time == INFINITY else place_of(s, first, end, time + 1)
 
 
-@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
-def drop_waiting(d: Any, right: Any) -> None:
+@njit("void(int64[::1])", nogil=True, cache=True)
+def drop_waiting(right: Any) -> None:
     """Frees the right rows that wait."""
     line = as_i32(right[LINE], right[ROOM])
     for k in range(right[READY], right[TAIL]):

@@ -118,8 +118,8 @@ def _draw(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
     return n, 0
 
 
-@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def _forget(d: Any, right: Any, below: int) -> None:
+@njit("void(int64[::1], int64)", nogil=True, cache=True)
+def _forget(right: Any, below: int) -> None:
     """Removes the keys whose latest row is before ``below``."""
     capacity, gone = right[groups.CAPACITY], 0
     latest, ids = as_i32(right[LATEST], capacity), words(right[groups.IDS], right[groups.PIECE])
@@ -141,13 +141,13 @@ def _purge(d: Any, left: Any, right: Any) -> None:
     those outside the tolerance of every left row that can still come."""
     if d[DROPS] == 0 and left[ENDED] != 0 and left[READY] == left[TAIL]:
         d[DROPS] = 1
-        asof.drop_waiting(d, right)
-        _forget(d, right, INFINITY)
+        asof.drop_waiting(right)
+        _forget(right, INFINITY)
     capacity = right[groups.CAPACITY]
     if d[TOLERANCE] == INFINITY or d[UNTIL] in (NEVER, INFINITY):
         return
     if capacity - groups.free_ids(right) >= d[LOOK_AT]:
-        _forget(d, right, d[UNTIL] + d[SHIFT] - d[TOLERANCE])
+        _forget(right, d[UNTIL] + d[SHIFT] - d[TOLERANCE])
         d[LOOK_AT] = max(d[FEWEST], 2 * (capacity - groups.free_ids(right)))
 
 

@@ -20,6 +20,7 @@ from cql.executor.kernels.joins.asof import (
     TOLERANCE,
     UNTIL,
     add_pair,
+    has_key,
     moved,
     place_above,
     place_of,
@@ -44,11 +45,6 @@ from cql.executor.kernels.order.row_slab import SLOTS
 from cql.executor.kernels.order.sort_keys import (
     AT,
     COLUMNS,
-    KEY_COLUMN,
-    KEYS,
-    MASK,
-    column_at,
-    key_at,
     whole,
 )
 from cql.executor.kernels.relations import groups
@@ -92,15 +88,6 @@ def _advance(d: Any, left: Any, right: Any) -> None:
     d[ENDS + RIGHT] = last if until == INFINITY else place_of(right, right[READY], last, until)
 
 
-@njit("boolean(int64[::1], int64)", nogil=True, cache=True)
-def _has_key(left: Any, slot: int) -> bool:
-    for k in range(left[KEYS]):
-        mask = left[column_at(left, left[key_at(left, k) + KEY_COLUMN]) + MASK]
-        if mask != 0 and as_u8(mask, slot + 1)[slot] == 0:
-            return False
-    return True
-
-
 @njit("void(int64[::1], int64, int64, int64, boolean)", nogil=True, cache=True)
 def _enter(left: Any, slot: int, key: int, time: int, fresh: bool) -> None:
     """A left row joins the rows of its key that have no partner."""
@@ -112,7 +99,7 @@ def _enter(left: Any, slot: int, key: int, time: int, fresh: bool) -> None:
         oldest[key], answered[key], count[key] = -1, NEVER, 0
     count[key] += 1
     as_i32(left[KEY], left[SLOTS])[slot] = key
-    if time == NEVER or not _has_key(left, slot):
+    if time == NEVER or not has_key(left, left, left[AT], slot):
         partner[slot] = KEYLESS
         return
     partner[slot], link[slot] = OPEN, -1
@@ -288,7 +275,7 @@ def asof_forward(desc: Any, morsel: Any) -> Any:
         return OUTPUT_FULL
     if left[ENDED] != 0 and left[HEAD] == left[TAIL] and d[DROPS] == 0:
         d[DROPS] = 1
-        asof.drop_waiting(d, right)
+        asof.drop_waiting(right)
     d[UNTIL] = max(d[UNTIL], _next_time(left))
     asof.punctuate(d, o)
     return DONE
