@@ -13,14 +13,16 @@ from benchmarks.workloads import Column
 
 class Ours:
     """Our engine as a contender. ``streams`` are Arrow tables in order of their column ``ts``. With
-    ``workers`` above 1 the query runs under the ordered runtime. Each run parses, binds, plans and
-    compiles (or finds cached kernels); no result is kept."""
+    ``workers`` above 1 the query runs under ``runtime``. Each run parses, binds, plans and compiles
+    (or finds cached kernels); no result is kept."""
 
-    def __init__(self, query: str, workers: int = 1, **streams: Any) -> None:
+    def __init__(
+        self, query: str, workers: int = 1, runtime: str = "ordered", **streams: Any
+    ) -> None:
         self.session = cql.connect(spark=False)
+        self.session.set("workers", workers)
         if workers > 1:
-            self.session.set("runtime", "ordered")
-            self.session.set("workers", workers)
+            self.session.set("runtime", runtime)
         for name, table in streams.items():
             self.session.create_stream(name, table, ordered_by="ts")
         self._query = query

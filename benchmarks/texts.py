@@ -101,7 +101,7 @@ def texts(name: str, rows: int | None = None, folder: Path | None = None) -> Ben
     if work.where:
         query = f"SELECT ts FROM {{}} WHERE {work.expr}"
     other = query.replace(work.expr, work.duckdb or work.expr)
-    one, two = (Ours(query.format("s"), workers, s=table) for workers in (1, 2))
+    one, two = (Ours(query.format("s"), workers, "auto", s=table) for workers in (1, 2))
     runs = peers.duckdb_runs(other.format("{s}"), s=table)
     return Benchmark(
         f"texts-{name}",
@@ -115,7 +115,7 @@ def texts(name: str, rows: int | None = None, folder: Path | None = None) -> Ben
         ],
         [
             *(Ratio("ours", n, work.goal if n == _DUCKDB else None) for n in runs),
-            Ratio(TWO, "ours"),
+            Ratio(TWO, "ours", 1.6),
         ],
         threads=2,
     )
@@ -125,7 +125,7 @@ def paths(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     """Counts by a part of the text, in windows, over few distinct parts."""
     rows = rows or ROWS
     table = requests(rows, rows)
-    one, two = (Ours(PATHS, workers, s=table) for workers in (1, 2))
+    one, two = (Ours(PATHS, workers, "auto", s=table) for workers in (1, 2))
     contenders = [
         Contender("ours", one.run, _counted, pinned=True),
         Contender(TWO, two.run, _counted),

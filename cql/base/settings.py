@@ -266,7 +266,8 @@ class Settings(Mapping[str, Any]):
         0,
         "Threads that run the operators under the ordered runtime. 0: the number that the cost "
         "model predicts, then as many as raise throughput, up to the cores that the process may "
-        "use.",
+        "use. Under auto and ordered, also the threads that compute functions over texts of "
+        "bounded inputs (0: one for each of these cores).",
         low=0,
         high=64,
     )

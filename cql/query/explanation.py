@@ -34,7 +34,8 @@ def explanation(
     new: Callable[[], Run],
 ) -> str:
     if mode in ("physical", "analyze"):
-        texts = load_module("cql.executor.texts.describe").text_notes(plan.root)
+        describe = load_module("cql.executor.texts.describe")
+        texts = describe.text_notes(plan.root, plan.runtime.text_threads)
         plan = replace(plan, notes=(*plan.notes, *notes.notes(plan.root), *texts))
     match mode:
         case "logical":

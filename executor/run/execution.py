@@ -229,8 +229,7 @@ class Execution:
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
         early = self._read_early()
-        if self._driver == "ordered":
-            self._compute_ahead(early)
+        self._compute_ahead(early)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._scheduler = InputScheduler(
             self.feeds,
@@ -291,10 +290,10 @@ class Execution:
 
     def _compute_ahead(self, early: Collection[int]) -> None:
         """Lets threads compute the columns of several blocks of an input at once."""
-        for k in early:
-            feed = self.feeds[k]
-            if feed.computed is not None and feed.source.refresh is None:
-                feed.ahead = Ahead(feed.reader, feed.computed.columns, self.control.workers)
+        threads = self._chosen.text_threads
+        for feed in (self.feeds[k] for k in early):
+            if threads > 1 and feed.computed is not None and feed.source.refresh is None:
+                feed.ahead = Ahead(feed.reader, feed.computed.columns, threads)
 
     def _build(self, nulls: list[set[int]]) -> Graph:
         """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the

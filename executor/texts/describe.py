@@ -10,15 +10,16 @@ from cql.executor.texts.in_blocks import in_blocks, unwrapped
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.held import held_by
 from cql.planner.nodes.logical import AggregateCall
-from cql.planner.nodes.physical import Physical, ProjectExec, inputs
+from cql.planner.nodes.physical import Physical, ProjectExec, inputs, live
 from cql.planner.nodes.show import show
 
 _BLOCKS, _CODES, _MORSELS = "for blocks of rows", "once per distinct text", "for morsels of rows"
 
 
-def text_notes(root: Physical) -> tuple[str, ...]:
+def text_notes(root: Physical, threads: int) -> tuple[str, ...]:
     """Lines that say of each function over texts, except users' functions, how often it is
-    computed; and a line with the names of those that Python computes."""
+    computed; and a line with the names of those that Python computes. ``threads`` threads share the
+    blocks of bounded sources."""
     (moved,) = in_blocks([root]).roots
     found: dict[str, dict[str, None]] = {_BLOCKS: {}, _CODES: {}, _MORSELS: {}}
     python: set[str] = set()
@@ -29,7 +30,12 @@ def text_notes(root: Physical) -> tuple[str, ...]:
         how = _BLOCKS if in_block else _CODES if table_of(expr) is not None else _MORSELS
         found[how][show(expr)] = None
         python |= {name for name in map(_name, called) if name not in BLOCKS}
-    lines = [f"texts, {how}: {', '.join(texts)}" for how, texts in found.items() if texts]
+    shared = f" on up to {threads} threads" if threads > 1 and not live(root) else ""
+    lines = [
+        f"texts, {how}{shared if how is _BLOCKS else ''}: {', '.join(texts)}"
+        for how, texts in found.items()
+        if texts
+    ]
     if python:
         lines.append(f"texts, in Python, equal ones once: {', '.join(sorted(python))}")
     return tuple(lines)

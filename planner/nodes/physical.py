@@ -597,7 +597,8 @@ class RuntimeChoice:
     """The runtime of a plan, and the reason. Operators with keys are split into ``partitions``
     (0: not split), which ``workers`` workers share. ``split`` has the ids of the nodes to split
     (None: all); PARTITION BY splits its operator in any case. ``how`` is the settings of the
-    scheduler as text."""
+    scheduler as text. ``text_threads`` threads compute the functions over texts of bounded sources,
+    each a block of rows; with 1 it is the thread that drives the query."""
 
     name: str
     why: str
@@ -605,6 +606,7 @@ class RuntimeChoice:
     partitions: int = 0
     split: frozenset[int] | None = None
     how: str = ""
+    text_threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ layout of the texts, runtime and ledger."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import cql
 from cql.executor.run import execution
+from cql.executor.texts.blocks import ComputedColumns
 from cql.executor.texts.in_blocks import BlockColumns
 from cql.planner.nodes.physical import ProjectExec, walk
 
@@ -94,7 +96,8 @@ def by_code() -> Any:
 @pytest.mark.parametrize("distinct", [60, ROWS])
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(
-    ("runtime", "fuse"), [("depth_first", True), ("depth_first", False), ("ordered", True)]
+    ("runtime", "fuse"),
+    [("depth_first", True), ("depth_first", False), ("ordered", True), ("auto", True)],
 )
 def test_blocks_give_what_codes_give(
     by_code: Any, distinct: int, encoded: bool, runtime: str, fuse: bool
@@ -112,6 +115,34 @@ def test_sources_compute_all_of_these() -> None:
         for text in (*QUERIES[:5], *FAILING):
             (root,) = execution.in_blocks([session.sql(text)._plan.root]).roots
             assert any(isinstance(n, ProjectExec) and n.in_blocks for n in walk(root)), text
+
+
+@pytest.mark.auto_runtime
+def test_threads_compute_blocks_of_bounded_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too light for several workers runs depth first behind threads that compute texts."""
+    threads: set[str] = set()
+    columns = ComputedColumns.columns
+
+    def noted(self: ComputedColumns, batch: pa.RecordBatch) -> Any:
+        threads.add(threading.current_thread().name)
+        return columns(self, batch)
+
+    monkeypatch.setattr(ComputedColumns, "columns", noted)
+    table = pa.concat_tables([_table(60, encoded=False)] * 120)
+    table = table.set_column(0, "ts", pa.array(range(len(table))))
+    answers = []
+    for runtime, workers, most in (("auto", 1, 0), ("depth_first", 2, 0), ("auto", 2, 2)):
+        threads.clear()
+        with cql.connect(spark=False, runtime=runtime, workers=workers) as session:
+            session.create_stream("s", table, ordered_by="ts")
+            query = session.sql("SELECT upper(k) AS a FROM s")
+            answers.append(query.to_arrow())
+            explained = str(session.sql("EXPLAIN SELECT upper(k) AS a FROM s"))
+        assert "runtime: depth_first" in explained
+        assert ("texts, for blocks of rows on up to 2 threads: upper(k)" in explained) == (most > 0)
+        assert sum(name.startswith("cql-texts") for name in threads) == most, threads
+    assert answers[0].equals(answers[1])
+    assert answers[0].equals(answers[2])
 
 
 def test_values_with_watermarks_of_their_own() -> None:
