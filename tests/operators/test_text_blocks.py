@@ -140,7 +140,9 @@ def test_threads_compute_blocks_of_bounded_sources(monkeypatch: pytest.MonkeyPat
             explained = str(session.sql("EXPLAIN SELECT upper(k) AS a FROM s"))
         assert "runtime: depth_first" in explained
         assert ("texts, for blocks of rows on up to 2 threads: upper(k)" in explained) == (most > 0)
-        assert sum(name.startswith("cql-texts") for name in threads) == most, threads
+        own = sum(name.startswith("cql-texts") for name in threads)  # a quick thread may do it all
+        assert min(most, 1) <= own <= most, threads
+        assert own == (len(threads) if most else 0), threads
     assert answers[0].equals(answers[1])
     assert answers[0].equals(answers[2])
 
