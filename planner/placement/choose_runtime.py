@@ -76,11 +76,11 @@ def choose_runtime(
     how = _scheduler(settings, workers, splits=any(splits(n, partitions, split) for n in nodes))
     if wanted == "ordered":
         why = f"SET runtime = 'ordered': {many}"
-        return RuntimeChoice(wanted, why, workers, partitions, split, how, workers)
+        return RuntimeChoice(wanted, why, workers, partitions, split, how, text_threads=workers)
     if against := _against(plans, found, requested, workers, cores):
         return RuntimeChoice("depth_first", against, text_threads=requested or cores)
     why = f"{many}: {_about(found)}, {found.row / found.among(workers):.1f} times as fast"
-    return RuntimeChoice("ordered", why, workers, partitions, split, how, workers)
+    return RuntimeChoice("ordered", why, workers, partitions, split, how, text_threads=workers)
 
 
 def splits(node: Physical, partitions: int, split: frozenset[int] | None) -> bool:
