@@ -51,14 +51,14 @@ class BufferPool:
         # All views refer to ``shown``, because its own base is not an array.
         shown = np.frombuffer(block.data[:nbytes], _BYTES)
         weakref.finalize(shown, self.give, block).atexit = False
-        element, inner = dtype.subdtype or (dtype, ())
-        return shown.view(element).reshape(n, *inner)
+        return _shaped(shown, dtype, n)
 
     def zeros(self, dtype: npt.DTypeLike, n: int) -> Array:
-        """``empty`` with zeros."""
-        array = self.empty(dtype, n)
-        array[...] = 0
-        return array
+        """``empty`` with zeros, written as bytes: numpy sets records field by field."""
+        dtype = np.dtype(dtype)
+        block = self.empty(_BYTES, n * dtype.itemsize)
+        block[:] = 0
+        return _shaped(block, dtype, n)
 
     def lend(self, array: Array, n: int) -> Array:
         """A view of the first ``n`` values; ``array`` returns to the pool when the view is
@@ -76,6 +76,12 @@ class BufferPool:
         if array.nbytes <= KEPT_BYTES:
             self.kept += array.nbytes
             self._free.setdefault((array.dtype.str, array.size), []).append(array)
+
+
+def _shaped(block: Array, dtype: np.dtype[Any], n: int) -> Array:
+    """The bytes of ``block`` as ``n`` values."""
+    element, inner = dtype.subdtype or (dtype, ())
+    return block.view(element).reshape(n, *inner)
 
 
 POOL = BufferPool()

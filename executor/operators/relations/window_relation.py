@@ -8,7 +8,7 @@ rows that leave at an instant before the rows that enter; a ROWS window outputs 
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TypeAlias
 
 from cql.base.window import MAX_EVENT_TIME, WindowKind
 from cql.executor.kernels.relations import frontier
@@ -16,27 +16,8 @@ from cql.executor.kernels.relations import window_relation as kernel
 from cql.executor.morsel.morsel import value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
-from cql.executor.operators.stage.operator import Operator, Workspace
+from cql.executor.operators.stage.operator import Workspace
 from cql.planner.nodes.physical import RelationExec
-
-
-@runtime_checkable
-class RelationOperator(Operator, Protocol):
-    """A running window without SLIDE."""
-
-    @property
-    def first(self) -> int | None:
-        """The instant at which the first row entered."""
-
-    @property
-    def last(self) -> int | None:
-        """The latest watermark of the input before its end."""
-
-
-def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> RelationOperator:
-    if node.window.kind is WindowKind.ROWS and node.window.partition_by:
-        return KeyedRowsOperator(name, node, workspace)
-    return WindowRelationOperator(name, node, workspace)
 
 
 class WindowRelationOperator(FrontierOperator):
@@ -67,3 +48,14 @@ class WindowRelationOperator(FrontierOperator):
         waiting = int(d[frontier.TAIL] - d[frontier.READY])
         held = changes["entered"] - changes["left"]
         return {**super().counters(), **changes, "waiting": waiting, "held": held}
+
+
+#: A running window without SLIDE. It has ``first``, the instant at which the first row entered, and
+#: ``last``, the latest watermark of the input before its end.
+RelationOperator: TypeAlias = KeyedRowsOperator | WindowRelationOperator
+
+
+def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> RelationOperator:
+    if node.window.kind is WindowKind.ROWS and node.window.partition_by:
+        return KeyedRowsOperator(name, node, workspace)
+    return WindowRelationOperator(name, node, workspace)
