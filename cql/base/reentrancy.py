@@ -9,9 +9,8 @@ the outer one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import ParamSpec, TypeVar
 
 from cql.base.waiting import acquire
@@ -85,15 +84,21 @@ def is_inside(run: object) -> bool:
     return run in _thread.runs
 
 
-@contextlib.contextmanager
-def inside(*runs: object) -> Iterator[None]:
-    """In the ``with`` block, this thread also computes for ``runs``."""
-    before = _thread.runs
-    _thread.runs = before.union(runs)
-    try:
-        yield
-    finally:
-        _thread.runs = before
+class inside:  # noqa: N801 (a context manager is called like a function)
+    """In the ``with`` block, this thread also computes for ``runs``. Every result passes through
+    one, so it is no generator."""
+
+    __slots__ = ("_before", "_runs")
+
+    def __init__(self, *runs: object) -> None:
+        self._runs = runs
+
+    def __enter__(self) -> None:
+        self._before: frozenset[object] = _thread.runs
+        _thread.runs = self._before.union(self._runs)
+
+    def __exit__(self, *_: object) -> None:
+        _thread.runs = self._before
 
 
 def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, None]:
