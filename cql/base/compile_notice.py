@@ -24,11 +24,15 @@ class CompileWatch:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.notify: Callable[[str], None] = lambda message: None
-        self.quiet = os.environ.get("CQL_COMPILE_NOTICE") == "off"
         self._clock = clock
         self._spent = 0.0
         self._since: float | None = None
         self._notified = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the environment switches the notice off."""
+        return os.environ.get("CQL_COMPILE_NOTICE") == "off"
 
     def report_to(self, notify: Callable[[str], None]) -> None:
         """``notify``, a bound method, receives the notice from now on, while its object lives."""

@@ -593,6 +593,10 @@ class Settings(Mapping[str, Any]):
             settings = settings.with_(name, value)
         return settings
 
+    def changed(self) -> frozenset[str]:
+        """The names of the settings that differ from their defaults."""
+        return frozenset([n for n, s in SETTINGS.items() if getattr(self, n) != s.default])
+
     def __getitem__(self, name: str) -> Any:
         if name not in SETTINGS:
             raise KeyError(name)

@@ -412,15 +412,15 @@ def not_applied(
         if name in hinted:
             raise _cannot_obey(hinted[name], "a query by itself has no part in it", remedy)
     lines = []
-    for name in (n for n in RULES if n in names):
-        hint, value = hinted.get(name), planned.settings[name]
-        if hint is None and value == SETTINGS[name].default:
-            continue
+    said = planned.settings.changed() | hinted.keys()
+    for name in (n for n in RULES if n in said and n in names):
         why = reason(name, planned)
-        if why is not None and hint is not None:
-            raise _cannot_obey(hint, why, "leave the hint out; EXPLAIN shows what was planned")
+        if why is not None and name in hinted:
+            remedy = "leave the hint out; EXPLAIN shows what was planned"
+            raise _cannot_obey(hinted[name], why, remedy)
         if why is not None:
-            lines.append(f"not applied here: {name} = {SETTINGS[name].format(value)}: {why}")
+            value = SETTINGS[name].format(planned.settings[name])
+            lines.append(f"not applied here: {name} = {value}: {why}")
     return tuple(lines)
 
 

@@ -43,6 +43,7 @@ class InputScheduler:
         self.words: Words = np.zeros(
             input_scheduler.HEADER + input_scheduler.INPUT * len(feeds), np.int64
         )
+        self.address = int(self.words.ctypes.data)
         self.words[input_scheduler.INPUTS] = len(feeds)
         self.words[input_scheduler.CURRENT] = -1
         self.words[input_scheduler.UNTIL] = INFINITY
@@ -129,11 +130,11 @@ class InputScheduler:
 
     def next_turn(self) -> int:
         """The input whose turn it is; -1 if none."""
-        return int(input_scheduler.next_turn(self.words.ctypes.data))
+        return int(input_scheduler.next_turn(self.address))
 
     def take(self) -> bool:
         """Cuts the next morsel; False if the input whose turn it is has no block (any more)."""
-        return bool(input_scheduler.take(self.words.ctypes.data))
+        return bool(input_scheduler.take(self.address))
 
     @property
     def is_over(self) -> bool:

@@ -58,6 +58,10 @@ class DepthFirst(Alone):
         self._gather = np.zeros(n, np.int64)
         self._collectors = np.zeros(n, np.int64)
         self._collected: dict[int, tuple[Morsel, Words]] = {}
+        own = self._on_stack, self._ran, self._gather, self._collectors, self._stack, self._control
+        arrays = (*self._wiring.tables, *own)
+        self._addresses = np.array([a.ctypes.data for a in arrays], np.int64)
+        self._tables = int(self._addresses.ctypes.data)
         for operator, rows in (gather or {}).items():
             if fills(graph.operators[operator]):
                 self._gather[operator] = rows
@@ -112,7 +116,7 @@ class DepthFirst(Alone):
         call."""
         waiting = 0
         while waiting < _WAITING:
-            event = int(depth_first.cut_and_drive(scheduler.words.ctypes.data, *self._tables()))
+            event = int(depth_first.cut_and_drive(scheduler.address, self._tables))
             if event in (depth_first.IDLE, depth_first.USED_UP):
                 self._take_queued()
                 if event == depth_first.USED_UP:
@@ -154,26 +158,15 @@ class DepthFirst(Alone):
     def _enter(self, morsel: Morsel, edge: Edge) -> None:
         self._input = morsel
         operator = edge.target
-        depth_first.enter(morsel.address, operator, edge.port, *self._tables())
+        depth_first.enter(morsel.address, operator, edge.port, self._tables)
 
     def _until_sink(self) -> bool:
         """Runs the current morsel until a result is delivered (True), or to its end (False)."""
-        while (event := int(depth_first.drive(*self._tables()))) != depth_first.IDLE:
+        while (event := int(depth_first.drive(self._tables))) != depth_first.IDLE:
             self._answer(event)
             if event in (depth_first.SINK, depth_first.COLLECTED):
                 return True
         return False
-
-    def _tables(self) -> tuple[Words, ...]:
-        return (
-            *self._wiring.tables,
-            self._on_stack,
-            self._ran,
-            self._gather,
-            self._collectors,
-            self._stack,
-            self._control,
-        )
 
     def _answer(self, event: int) -> None:
         frame = depth_first.FRAME * (int(self._control[depth_first.TOP]) - 1)

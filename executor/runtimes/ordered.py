@@ -173,7 +173,7 @@ class Ordered:
 
     def admit_next(self, scheduler: InputScheduler) -> bool:
         while True:
-            event = self._run_worker_zero(scheduler.words.ctypes.data)
+            event = self._run_worker_zero(scheduler.address)
             if event == workers.USED_UP:
                 return False
             if event == workers.READ_AHEAD:

@@ -63,10 +63,12 @@ class BlockColumns:
 def in_blocks(roots: Sequence[Physical]) -> BlockColumns:
     """Moves functions over texts into the sources. A source that several operators read computes
     none; functions of texts that have codes anyway stay (tables by code)."""
-    readers: dict[int, int] = {}
-    seen: set[int] = set()
+    found = _Nodes()
     for root in roots:
-        _count(root, readers, seen)
+        found.add(root)
+    if not found.reads_texts():
+        return BlockColumns(tuple(roots), {})
+    readers = found.readers
     first = _Rewriter(readers)
     made = tuple(map(first.node, roots))
     if not first.replaced:
@@ -80,13 +82,46 @@ def in_blocks(roots: Sequence[Physical]) -> BlockColumns:
     return BlockColumns(tuple(map(second.node, roots)), second.replaced)
 
 
-def _count(node: Physical, readers: dict[int, int], seen: set[int]) -> None:
-    """Counts how often each node is read."""
-    for child in inputs(node):
-        readers[id(child)] = readers.get(id(child), 0) + 1
-        if id(child) not in seen:
-            seen.add(id(child))
-            _count(child, readers, seen)
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes of plans, by id, and how often each is read."""
+
+    nodes: dict[int, Physical] = field(default_factory=dict)
+    readers: dict[int, int] = field(default_factory=dict)
+
+    def add(self, node: Physical) -> None:
+        """Adds a node and those below it."""
+        self.nodes[id(node)] = node
+        for child in inputs(node):
+            self.readers[id(child)] = self.readers.get(id(child), 0) + 1
+            if id(child) not in self.nodes:
+                self.add(child)
+
+    def reads_texts(self) -> bool:
+        """Whether a node that ``_Rewriter`` can change has a function over texts."""
+        return any(is_text_node(e) for node in self.nodes.values() for e in _computed(node))
+
+
+def _computed(node: Physical) -> list[Expr]:
+    """What a filter, a projection or an aggregate computes, with all expressions in it, except
+    columns and literals. (A list of its own: most plans have no texts, and only ask this.)"""
+    waiting: list[Expr] = []
+    match node:
+        case FilterExec():
+            waiting = [node.condition]
+        case ProjectExec():
+            waiting = [*node.exprs]
+        case WidAggregateExec():
+            waiting = [*node.keys]
+            for call in node.calls:
+                waiting += call.args if call.where is None else (*call.args, call.where)
+    found: list[Expr] = []
+    while waiting:
+        expr = waiting.pop()
+        if not isinstance(expr, Column | Literal):
+            found.append(expr)
+            waiting += children(expr)
+    return found
 
 
 @dataclass(slots=True)

@@ -57,9 +57,9 @@ from cql.planner.optimize.join_condition import NO_BOUND
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None
 #: Boundaries by output column of a node.
 Wanted: TypeAlias = dict[int, Boundaries]
-#: A join purges rows this many times within the width of its band, and so keeps at most an eighth
-#: more rows than the band needs.
-_PURGES = 8
+#: A join purges rows this many times within the width of its band, and so keeps at most 1/32 more
+#: rows than the band needs.
+_PURGES = 32
 
 
 def describe(node: Physical, wanted: Wanted | None = None) -> Physical:

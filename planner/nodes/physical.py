@@ -7,7 +7,7 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.nodes.rewrite import replace
 
 
 @dataclass(frozen=True, slots=True)
