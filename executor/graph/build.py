@@ -36,9 +36,10 @@ from cql.executor.operators.relations.stream_of_relation import stream_operator
 from cql.executor.operators.relations.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.relations.top_n import TopOperator
 from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
-from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
+from cql.executor.state.store import BUFFERS
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.native_relations import keeps_one_row, runs_natively

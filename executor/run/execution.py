@@ -29,7 +29,7 @@ from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.order.row_slab import SlabOperator
-from cql.executor.operators.stage.operator import BUFFERS, StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.protocols import Reader, Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
@@ -43,6 +43,7 @@ from cql.executor.run.values_source import morsels_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
+from cql.executor.state.store import BUFFERS
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary

@@ -11,11 +11,11 @@ from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.stage.operator import BUFFERS
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
+from cql.executor.state.store import BUFFERS
 
 POLICIES = {
     "fifo": queued.FIFO,

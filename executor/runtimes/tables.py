@@ -29,10 +29,11 @@ from cql.executor.operators.flow.replicas import (
     first_of,
     is_shared,
 )
-from cql.executor.operators.stage.operator import BUFFERS, StageOperator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.worker_scaling import cores
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
+from cql.executor.state.store import BUFFERS
 from cql.planner.placement.choose_runtime import depth, power_of_two
 
 #: Morsels that collect small results, for each gathered sink.

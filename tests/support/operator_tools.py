@@ -196,7 +196,7 @@ def _column(morsel: Morsel, i: int, schema: Schema, n: int, dictionary: Dictiona
     kind = schema[i].type
     data = column_data(morsel, i, schema)
     values: list[Any]
-    if kind.is_text:
+    if kind.is_coded:
         values = [dictionary.value(code) for code in data.tolist()]
     else:
         values = data.view(f"i{data.itemsize}" if kind.is_fraction else data.dtype).tolist()

@@ -31,7 +31,8 @@ from cql.executor.operators.aggregates.holistic import (
 from cql.executor.operators.aggregates.value_log import ordering
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import canonical, grown
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
 

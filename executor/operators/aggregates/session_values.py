@@ -160,7 +160,7 @@ class SessionLogs:
         log, operator = self.logs[number], self.operator
         name = f"chain{log.suffix}"
         held = operator.state[name].size // width(log) if name in operator.state else 0
-        operator._resize(name, width(log) * max(entries, 2 * held), np.dtype(np.int64))
+        operator.store.resize(name, width(log) * max(entries, 2 * held), np.int64)
 
     def bind(self) -> None:
         state = self.operator.state

@@ -125,7 +125,8 @@ def append(log: Log, owner: str, words: list[str]) -> list[str]:
 class Windows(Protocol):
     """The part of a running aggregate's state that its logs need."""
 
-    state: dict[str, Array]
+    @property
+    def state(self) -> dict[str, Array]: ...
 
     def column(self, name: str, suffix: str = "") -> Array: ...
 

@@ -15,9 +15,15 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEV
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.relations.group_index import GroupIndex
-from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import BUFFERS, Snapshot, State, plain_words, take_plain_words
 from cql.planner.nodes.physical import DupelimExec
 
+#: The descriptor's addresses, and the sizes of what they lead to.
+_BOUND = (
+    *(kernel.LINES, kernel.IDS, kernel.FRESH, kernel.CHOSEN, kernel.TARGETS, kernel.MOST),
+    *(kernel.TABLE, kernel.KEYS, kernel.FREE_IDS, kernel.CONTROL, kernel.PLACES, kernel.ROOM),
+)
 #: The smallest number of keys at which a sweep starts.
 _LEAST = 256
 
@@ -96,6 +102,19 @@ class DupelimOperator:
             "held": self._index.capacity - self._index.free,
             "purged": self._purged,
         }
+
+    def snapshot(self) -> Snapshot:
+        """The keys and the descriptor; the runtime has no morsel inside."""
+        words = np.append(plain_words(self.descriptor, _BOUND), self._purged)
+        return Snapshot({}, words, {"keys": self._index.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        take_plain_words(saved.words[:-1], self.descriptor, _BOUND, self.name)
+        self._purged = int(saved.words[-1])
+        self._index.restore(saved.parts["keys"])
+        self._bind()
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._index.map_codes(change)

@@ -32,6 +32,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, not_saved
 from cql.planner.nodes.expr import Expr
 
 #: Columns behind those of the input: row numbers grouped by partition, the offset at which each
@@ -82,6 +83,9 @@ class SplitOperator(GeneratedOperator):
 
     def provide(self, morsel: Morsel) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
+
+    def snapshot(self) -> Snapshot:
+        raise not_saved(self.name)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self.map_constants(change)

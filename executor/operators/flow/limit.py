@@ -12,6 +12,7 @@ from cql.executor.kernels.flow import limit as kernel
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
 
@@ -53,6 +54,14 @@ class LimitOperator:
     def has_ended(self) -> bool:
         """Whether the operator has emitted the end of its output, or its input has ended."""
         return bool(self.descriptor[kernel.ENDED])
+
+    def snapshot(self) -> Snapshot:
+        """The descriptor; the runtime has no morsel inside."""
+        return Snapshot({}, plain_words(self.descriptor, (kernel.STOPS,)))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan."""
+        take_plain_words(saved.words, self.descriptor, (kernel.STOPS,), self.name)
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")

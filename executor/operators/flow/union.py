@@ -4,6 +4,7 @@ of values."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +15,12 @@ from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
 
+#: Addresses in the descriptor, and in the words of the values.
+_BOUND = (kernel.RECORDS, kernel.VALUES)
+_BOUND_OF_VALUES = (union_values.ENTRIES, union_values.INDEX)
 #: Initial capacity of the table, in values.
 _FEWEST = 256
 
@@ -97,6 +102,30 @@ class UnionOperator:
     @property
     def state_bytes(self) -> int:
         return sum(a.nbytes for a in list(self.state.values()))
+
+    def snapshot(self) -> Snapshot:
+        """The descriptor and the values; the runtime has no morsel inside."""
+        made = Snapshot({}, plain_words(self.descriptor, _BOUND))
+        if not self.knows_values:
+            return made
+        used = (union_values.OWN + len(self.names)) * int(self._values[union_values.COUNT])
+        entries = {"entries": self.state["entries"][:used].copy()}
+        values = Snapshot(entries, plain_words(self._values, _BOUND_OF_VALUES))
+        return replace(made, parts={"values": values})
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
+        if self.knows_values:
+            values = saved.parts["values"]
+            entries = values.arrays["entries"]
+            take_plain_words(values.words, self._values, _BOUND_OF_VALUES, self.name)
+            self._values[union_values.COUNT] = 0  # until the entries have come
+            self._more_values(int(values.words[union_values.ROOM]))
+            self.state["entries"][: entries.size] = entries
+            self._values[union_values.COUNT] = values.words[union_values.COUNT]
+            union_values.renumber(self._values.ctypes.data)
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")

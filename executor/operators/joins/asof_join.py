@@ -25,12 +25,12 @@ from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class _SoughtRows(FrontierOperator):
@@ -48,9 +48,9 @@ class _SoughtRows(FrontierOperator):
     ) -> None:
         super().__init__(name, schema, time, time, forward.RIGHT_END, workspace, keys)
         rows = piece_rows(workspace)
-        self.resize("wanted", rows * key_width(len(keys)), _INT64)
-        self.resize("ids", rows, _INT64)
-        self.descriptor[groups.PIECE] = rows
+        self.resize("wanted", rows * key_width(len(keys)), np.int64)
+        self.resize("ids", rows, np.int64)
+        self.bound(groups.PIECE, rows)
         self.bind()
 
 
@@ -66,7 +66,7 @@ class _LatestRows(GroupedOperator):
         self.open()
 
     def grow_groups(self, known: int, size: int) -> None:
-        self.resize("latest", size, _INT32)
+        self.resize("latest", size, np.int32)
         self.state["latest"][known:] = -1
 
 
@@ -93,13 +93,13 @@ class _WaitingRows(GroupedOperator):
     def more_slots(self, wanted: int) -> None:
         super().more_slots(wanted)
         for name in ("partner", "link", "key"):
-            self.resize(name, int(self.descriptor[SLOTS]), _INT32)
+            self.resize(name, int(self.descriptor[SLOTS]), np.int32)
         self.bind()
 
     def grow_groups(self, known: int, size: int) -> None:
         for name in ("oldest", "newest", "count"):
-            self.resize(name, size, _INT32)
-        self.resize("answered", size, _INT64)
+            self.resize(name, size, np.int32)
+        self.resize("answered", size, np.int64)
 
 
 class _Partners(_SoughtRows):
@@ -110,7 +110,7 @@ class _Partners(_SoughtRows):
     def more_slots(self, wanted: int) -> None:
         before = int(self.descriptor[SLOTS])
         super().more_slots(wanted)
-        self.resize("uses", int(self.descriptor[SLOTS]), _INT32)
+        self.resize("uses", int(self.descriptor[SLOTS]), np.int32)
         self.state["uses"][before:] = 1
         self.bind()
 
@@ -143,6 +143,24 @@ class AsofJoinOperator:
         d[kernel.FIRST :] = np.ravel(columns)
         function: Any = backward.asof_backward if node.backward else forward.asof_forward
         self.address = int(function.address)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state of both sides; the runtime has no morsel inside."""
+        left, right = self.sides
+        words = self.descriptor.copy()
+        words[[kernel.LEFT, kernel.RIGHT]] = 0
+        return Snapshot({}, words, {"left": left.snapshot(), "right": right.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        addresses = self.descriptor[[kernel.LEFT, kernel.RIGHT]]
+        self.descriptor[:] = saved.words
+        self.descriptor[[kernel.LEFT, kernel.RIGHT]] = addresses
+        for side, name in zip(self.sides, ("left", "right"), strict=True):
+            side.restore(saved.parts[name])
 
     # -- called by the runtime ---------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, 
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Role
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND
@@ -107,7 +108,7 @@ class WindowJoinOperator(GeneratedOperator):
         numbers = self._numbers(one)
         for name, dtype in self._of_rows(one).items():
             old = self.fresh(name, room, dtype)
-            if old is not None:
+            if old.size:
                 self.state[name][numbers & (room - 1)] = old[numbers & (before - 1)]
         self.set(f"room{p}", room)
 
@@ -120,14 +121,14 @@ class WindowJoinOperator(GeneratedOperator):
         for name, dtype in self._of_keys(made).items():
             self.resize(name, room, dtype)
         self.set(f"keys{k}", room)
-        self.fresh(f"index{k}", _PLACES * room, np.dtype(np.int64))
+        self.fresh(f"index{k}", _PLACES * room, np.int64, Role.DERIVED)
         self.set(f"imask{k}", _PLACES * room - 1)
         self._index(made)
 
     def _take_results(self, room: int) -> None:
-        self.resize("following", room, np.dtype(np.int32))
+        self.resize("following", room, np.int32)
         for one in self.inputs:
-            self.resize(f"member{one.port}", room, np.dtype(np.int64))
+            self.resize(f"member{one.port}", room, np.int64)
         self.set("pool", room)
 
     def _index(self, made: Directory) -> None:
@@ -135,6 +136,10 @@ class WindowJoinOperator(GeneratedOperator):
         index[:] = 0
         words = [self.state[f"key{made.number}_{w}"] for w in range(made.words)]
         index_keys(np.ascontiguousarray(words), self.get(f"count{made.number}"), index)
+
+    def rebuild(self) -> None:
+        for made in self.directories:
+            self._take_keys(made, self.get(f"keys{made.number}"))
 
     def _forget_keys(self, made: Directory) -> int:
         """Removes the keys without rows; returns the number of keys that stay."""

@@ -25,7 +25,8 @@ from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, State, not_saved
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import TableJoinExec
 
@@ -122,14 +123,17 @@ class TableJoinOperator(GeneratedOperator):
             state = {f"key{w}": np.zeros(0, np.int64) for w in range(self._words)}
             state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int64)}
         self._account(nbytes([self.state]), nbytes([state]))
-        self.state = state
+        self.store.put(state)
         self.set("rows", rows)
         if self.node.keys:
             self.set("entries", state["starts"].size - 1)
             self.set("index mask", state["index"].size - 1)
             self._index()
         for name, array in state.items():
-            self.set(name, array.ctypes.data)
+            self.bind(name, array.ctypes.data)
+
+    def snapshot(self) -> Snapshot:
+        raise not_saved(self.name)
 
     def _index(self) -> None:
         self.state["index"][:] = 0

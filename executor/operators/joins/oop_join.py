@@ -16,6 +16,7 @@ from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Role
 from cql.planner.nodes.physical import inputs, sources
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND
@@ -53,8 +54,8 @@ class OopJoinOperator(GeneratedOperator):
         self.set("part", part)
         self.set("parts", parts)
         if rows is Rows.OWN:
-            self.fresh("chosen", workspace.morsel_rows, np.dtype(np.int32))
-            self.fresh("hashes", workspace.morsel_rows, np.dtype(np.int64))
+            self.fresh("chosen", workspace.morsel_rows, np.int32, Role.SCRATCH)
+            self.fresh("hashes", workspace.morsel_rows, np.int64, Role.SCRATCH)
         for side in self.sides:
             self._take(side, _ROWS)
             for word in (
@@ -82,7 +83,7 @@ class OopJoinOperator(GeneratedOperator):
         s, held = side.name, self._rows(side)
         first = self.get(f"{s}head") - self.get(f"{s}base")
         old = self.fresh(f"{s}rows", room, side.record.dtype)
-        if old is not None:
+        if old.size:
             rows, first = self.state[f"{s}rows"], first % old.size
             to_end = min(held, old.size - first)
             rows[:to_end] = old[first : first + to_end]
@@ -157,7 +158,7 @@ class OopJoinOperator(GeneratedOperator):
         return 1 << (max(wanted, min(8 * rows, _NEAR // 8)) - 1).bit_length()
 
     def _take_buckets(self, count: int) -> None:
-        self.fresh("buckets", count, np.dtype((np.int32, len(SIDES))))
+        self.fresh("buckets", count, np.dtype((np.int32, len(SIDES))), Role.DERIVED)
         self.set("bucket mask", count - 1)
         for side in self.sides:
             self._link(side)
@@ -182,6 +183,9 @@ class OopJoinOperator(GeneratedOperator):
             ),
             self.state["buckets"],
         )  # fmt: skip
+
+    def rebuild(self) -> None:
+        self._take_buckets(self._wanted)
 
     # -- called by the runtime ---------------------------------------------------------------------
 

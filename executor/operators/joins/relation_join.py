@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +28,12 @@ from cql.executor.operators.relations.row_batch import (
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import (
     CodeColumn,
-    State,
     Workspace,
     bind_constants,
     map_constants,
 )
+from cql.executor.state.declared import Declared
+from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
 from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import RelationJoinExec
 
@@ -42,8 +44,12 @@ _OF_RIGHT = {"right": kernel.WITHOUT, "full": kernel.WITHOUT}
 _ROOM = 1 << 14
 
 
-class _Side:
+class _Side(Declared):
     """An input: its distinct rows, its waiting rows, and its ``watermark``."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = ("watermark", "ended", "idle", "too_late")
+    saved_arrays: ClassVar[tuple[str, ...]] = ("states",)
+    saved_parts: ClassVar[tuple[str, ...]] = ("waiting", "rows")
 
     def __init__(self, node: Physical, keys: tuple[int, ...]) -> None:
         self.schema = node.schema
@@ -88,11 +94,19 @@ class RelationJoinOperator(RowsOperator):
     partners, and the number of its copies output without a partner (mark joins: with the
     answer)."""
 
+    saved_numbers: ClassVar[tuple[str, ...]] = (
+        *(*RowsOperator.saved_numbers, "watermark", "null_keys"),
+        *("_idle", "_finished", "_gone_to", "_punctuated"),
+    )
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_control", "_heads")
+    saved_parts: ClassVar[tuple[str, ...]] = ("_left", "_right", "_keys")
+
     def __init__(self, name: str, node: RelationJoinExec, workspace: Workspace) -> None:
         super().__init__(name, node.schema, workspace)
         self.node = node
         lefts, rights = (tuple(key[k] for key in node.keys) for k in (0, 1))
-        self.sides = (_Side(node.left, lefts), _Side(node.right, rights))
+        self._left, self._right = _Side(node.left, lefts), _Side(node.right, rights)
+        self.sides = self._left, self._right
         self._types = [node.left.schema[a].type for a in lefts]
         self._keys = GroupIndex(self._types)
         self.watermark = NEVER
@@ -112,6 +126,30 @@ class RelationJoinOperator(RowsOperator):
             self._address = int(self._module.op.address)
             self._words = np.zeros(len(written.slots), np.int64)
             bind_constants(written, self._module, self._words, workspace.dictionary)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state; the runtime has no morsel inside. The condition's constants are codes of the
+        snapshot, too."""
+        condition = Snapshot({}, plain_words(self._words, self._bound))
+        made = super().snapshot()
+        return replace(made, parts={**made.parts, "condition": condition})
+
+    def restore(self, saved: Snapshot) -> None:
+        super().restore(saved)
+        words = saved.parts["condition"].words
+        take_plain_words(words, self._words, self._bound, self.name)
+
+    @property
+    def _bound(self) -> list[int]:
+        """The words of the condition that ``_bind`` or the loader sets."""
+        if self._condition is None:
+            return []
+        kernel = self._condition.kernel
+        names = ["rank", "rank length", "rows 0", "rows 1", *self._condition.places]
+        names += [f"part {k}" for k in range(kernel.parts)]
+        return [kernel.slots[name] for name in names if name in kernel.slots]
 
     # -- called by the runtime ---------------------------------------------------------------------
 

@@ -38,7 +38,8 @@ from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.physical_join import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]

@@ -23,6 +23,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Role
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import RESULTS
 from cql.planner.nodes.expr import Expr
@@ -115,9 +116,9 @@ class UnnestOperator(GeneratedOperator):
             self._encode(morsel)
         else:
             self._held = dictionary.starts, dictionary.arena
-            self.set("dictionary", len(dictionary))
-            self.set("starts", dictionary.starts.ctypes.data)
-            self.set("arena", dictionary.arena.ctypes.data)
+            self.bind("dictionary", len(dictionary))
+            self.bind("starts", dictionary.starts.ctypes.data)
+            self.bind("arena", dictionary.arena.ctypes.data)
         morsel.words[PHASE] = 1
 
     def _encode(self, morsel: Morsel) -> None:
@@ -134,7 +135,7 @@ class UnnestOperator(GeneratedOperator):
         self._keep("firsts", np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
 
     def _keep(self, name: str, values: npt.NDArray[Any]) -> None:
-        self.fresh(name, values.size, values.dtype)
+        self.fresh(name, values.size, values.dtype, Role.SCRATCH)
         self.state[name][:] = values
 
     def counters(self) -> dict[str, int]:
@@ -144,4 +145,4 @@ class UnnestOperator(GeneratedOperator):
         """Only while no morsel is inside: what the last one had goes."""
         self._held = ()
         for name, array in self.state.items():
-            self.fresh(name, 0, array.dtype)
+            self.fresh(name, 0, array.dtype, Role.SCRATCH)

@@ -14,7 +14,11 @@ from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import SlackExec
+
+#: The descriptor's addresses.
+_BOUND = (kernel.HEAP, kernel.BEHIND)
 
 
 class SlackOperator:
@@ -56,6 +60,16 @@ class SlackOperator:
     @property
     def rows(self) -> int:
         return int(self.descriptor[kernel.ROWS_SEEN])
+
+    def snapshot(self) -> Snapshot:
+        """The heap, the histogram and the descriptor; the runtime has no morsel inside."""
+        arrays = {"heap": self._heap.copy(), "behind": self.behind.copy()}
+        return Snapshot(arrays, plain_words(self.descriptor, _BOUND))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan."""
+        take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
+        self._heap[:], self.behind[:] = saved.arrays["heap"], saved.arrays["behind"]
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")

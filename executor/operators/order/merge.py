@@ -65,7 +65,7 @@ class MergeOperator(SlabOperator):
     def more_slots(self, wanted: int) -> None:
         super().more_slots(wanted)
         if self.schema[self._order].type.storage != "int64":
-            self.resize("times", int(self.descriptor[SLOTS]), np.dtype(np.int64))
+            self.resize("times", int(self.descriptor[SLOTS]), np.int64)
             self.bind()
 
     def _more_runs(self, room: int) -> None:
@@ -73,8 +73,8 @@ class MergeOperator(SlabOperator):
         d, before = self.descriptor, int(self.descriptor[kernel.RUNS])
         lists = self.state.get("lists", np.zeros(0, np.int64)).reshape(self._ports, before)
         for name in ("heap", "heads", "tails", "ages", "spares"):
-            self.resize(name, room, np.dtype(np.int64))
-        self.resize("lists", self._ports * room, np.dtype(np.int64))
+            self.resize(name, room, np.int64)
+        self.resize("lists", self._ports * room, np.int64)
         self.state["lists"].reshape(self._ports, room)[:, :before] = lists
         self.state["spares"][: room - before] = np.arange(before, room)
         d[kernel.RUNS] = room
@@ -83,7 +83,7 @@ class MergeOperator(SlabOperator):
     def bind(self) -> None:
         super().bind()
         times = self.state.get("times", self.state.get(f"c{self._order}"))
-        self.descriptor[kernel.TIMES] = 0 if times is None else times.ctypes.data
+        self.point(kernel.TIMES, times)
 
     # -- called by the runtime -------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
 #: Slots are added in multiples of this number. The slab grows by a quarter, not by doubling, so
@@ -44,7 +45,7 @@ class SlabOperator:
         self.name = name
         self.schema = schema
         self.workspace = workspace
-        self.state: State = {}
+        self.store = StateStore(name, workspace)
         self.descriptor = order_words(schema, keys, kernel.OWN + own, ranked=ranked)
         d = self.descriptor
         d[kernel.FREE] = -1
@@ -55,48 +56,69 @@ class SlabOperator:
     def use_scratch(self, scratch: npt.NDArray[np.int32]) -> None:
         """Takes two lists of row numbers."""
         self._scratch = scratch
-        places = scratch[0].ctypes.data, scratch[1].ctypes.data
-        self.descriptor[[kernel.CHOSEN, kernel.PLACES]] = places
+        self.point(kernel.CHOSEN, scratch[0])
+        self.point(kernel.PLACES, scratch[1])
 
     def _column(self, i: int) -> int:
         return int(self.descriptor[sort_keys.AT]) + sort_keys.COLUMN_WORDS * i
 
     # -- state -----------------------------------------------------------------------------------
 
-    def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        old = self.state.get(name, np.zeros(0, dtype))
-        what = BUFFERS if name in self.scratch else self.name
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, what)
-        new = np.empty(size, dtype)
-        kept = min(size, old.size)
-        new[:kept] = old[:kept]
-        self.state[name] = new
+    @property
+    def state(self) -> State:
+        """The arrays of the state, by name."""
+        return self.store.arrays
+
+    def resize(self, name: str, size: int, dtype: npt.DTypeLike) -> None:
+        """Resizes an array; what is behind the old entries is up to the caller."""
+        role = Role.SCRATCH if name in self.scratch else Role.STATE
+        self.store.resize(name, size, dtype, role, clears=False)
 
     def more_slots(self, wanted: int) -> None:
         """Grows the slab to at least ``wanted`` slots; the new slots are free."""
         d, before = self.descriptor, int(self.descriptor[kernel.SLOTS])
         slots = -(-max(wanted, before + before // 4) // STEP) * STEP
-        self.resize("next", slots, np.dtype(np.int32))
+        self.resize("next", slots, np.int32)
         links = self.state["next"]
         links[before:] = np.arange(before + 1, slots + 1)
         links[-1] = d[kernel.FREE]
         for i, f in enumerate(self.schema):
             self.resize(f"c{i}", slots, stored_dtype(f.type.storage))
             if f.nullable:
-                self.resize(f"m{i}", slots, np.dtype(np.uint8))
+                self.resize(f"m{i}", slots, np.uint8)
         d[[kernel.SLOTS, kernel.FREE]] = slots, before
         self.bind()
 
     def bind(self) -> None:
         """Writes the addresses of the arrays into the descriptor."""
-        d, state = self.descriptor, self.state
+        state = self.state
         for name, word in {"next": kernel.NEXT, **self.addresses}.items():
-            d[word] = state[name].ctypes.data if name in state else 0
+            self.point(word, state.get(name))
         for i in range(len(self.schema)):
-            if f"c{i}" in state:
-                d[self._column(i) + sort_keys.DATA] = state[f"c{i}"].ctypes.data
-            if f"m{i}" in state:
-                d[self._column(i) + sort_keys.MASK] = state[f"m{i}"].ctypes.data
+            self.point(self._column(i) + sort_keys.DATA, state.get(f"c{i}"))
+            self.point(self._column(i) + sort_keys.MASK, state.get(f"m{i}"))
+
+    def point(self, word: int, array: npt.NDArray[Any] | None) -> None:
+        """Writes the address of an array into the descriptor: a bound word. None: 0."""
+        self.bound(word, 0 if array is None else array.ctypes.data)
+
+    def bound(self, word: int, value: int) -> None:
+        """Sets a word to an address, or to a size of this process: a word that no snapshot has."""
+        self.descriptor[word] = value
+        self.store.bound.add(word)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state; the runtime has no morsel inside."""
+        return self.store.snapshot(self.descriptor)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        self.more_slots(int(saved.words[kernel.SLOTS]))  # scratch beside them, too
+        self.store.restore(saved, self.descriptor)
+        self.bind()
 
     @property
     def needs_refresh(self) -> bool:
@@ -106,15 +128,15 @@ class SlabOperator:
         """Gives the kernel the current order of texts; called before a morsel if a sort key is a
         text."""
         self._rank = self.workspace.dictionary.rank().astype(np.int32, copy=False)
-        self.descriptor[[sort_keys.RANK, sort_keys.RANKS]] = self._rank.ctypes.data, self._rank.size
+        self.point(sort_keys.RANK, self._rank)
+        self.bound(sort_keys.RANKS, self._rank.size)
 
     @property
     def state_bytes(self) -> int:
-        held = [a for name, a in list(self.state.items()) if name not in self.scratch]
-        return self._scratch.nbytes + sum(a.nbytes for a in held)
+        return self._scratch.nbytes + self.store.nbytes
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.descriptor[sort_keys.RANKS] = 0
+        self.bound(sort_keys.RANKS, 0)
         texts = [i for i, f in enumerate(self.schema) if f.type.is_coded]
         if not texts or "next" not in self.state:
             return

@@ -29,6 +29,7 @@ class SortOperator(SlabOperator):
     window."""
 
     addresses: ClassVar = {"windows": kernel.WINDOWS, "leads": kernel.LEADS, "order": kernel.ORDER}
+    scratch = frozenset(("leads", "order"))
 
     def __init__(self, name: str, node: SortExec, workspace: Workspace) -> None:
         schema = node.input.schema
@@ -55,15 +56,15 @@ class SortOperator(SlabOperator):
         self.more_slots(STEP)
 
     def _more_windows(self, room: int) -> None:
-        self.resize("windows", kernel.WINDOW_WORDS * room, np.dtype(np.int64))
+        self.resize("windows", kernel.WINDOW_WORDS * room, np.int64)
         self.descriptor[kernel.ROOM] = room
         self.bind()
 
     def _room_to_sort(self, rows: int) -> None:
         room = 1 << (rows - 1).bit_length()
-        self.resize("leads", 2 * room, np.dtype(np.int64))
-        self.resize("order", 2 * room, np.dtype(np.int32))
-        self.descriptor[kernel.SORTED] = room
+        self.resize("leads", 2 * room, np.int64)
+        self.resize("order", 2 * room, np.int32)
+        self.bound(kernel.SORTED, room)
         self.bind()
 
     # -- called by the runtime -------------------------------------------------------------------

@@ -29,7 +29,8 @@ from cql.executor.operators.relations.group_index import GroupIndex, grown, key_
 from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes, no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, State, not_saved
 from cql.executor.udf.errors import explained, function_codes
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
@@ -114,6 +115,9 @@ class ChangeAggregateOperator(ChangelogOperator):
                 self._change(self._logged[f"logged{k}"], change)
         for values in self._values:
             values.map_codes(change)
+
+    def snapshot(self) -> Snapshot:
+        raise not_saved(self.name)
 
     @staticmethod
     def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,8 @@ from cql.executor.operators.relations.row_batch import (
     rows_of,
     take,
 )
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot, State
 
 Times = npt.NDArray[np.int64]
 
@@ -91,6 +93,16 @@ class Waiting:
         if count(rows):
             self.parts.insert(0, rows)
 
+    def snapshot(self) -> Snapshot:
+        """All rows as one part."""
+        rows = self._in_order(self.parts) if self.parts else no_rows(self.schema)
+        return Snapshot({n: a.copy() for n, a in rows.items()}, np.zeros(0, np.int64))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Takes the rows of a snapshot."""
+        rows = {n: a.copy() for n, a in saved.arrays.items()}
+        self.parts = [rows] if count(rows) else []
+
     def _in_order(self, parts: Sequence[State]) -> State:
         """The rows of ``parts``, ordered by time, ties by arrival."""
         rows = joined(parts)
@@ -106,6 +118,9 @@ class Waiting:
 class ChangelogOperator(RowsOperator):
     """State: rows of instants that are not over. ``time``: the input column with the instants.
     ``time_out``: the output column on which the operator emits punctuation."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = (*RowsOperator.saved_numbers, "watermark")
+    saved_parts: ClassVar[tuple[str, ...]] = ("_waiting",)
 
     def __init__(
         self, name: str, schema: Schema, time: int, output: Schema, time_out: int,

@@ -63,16 +63,16 @@ class FrontierOperator(SlabOperator):
         # A morsel's rows fit behind the line, at the latest after a move to the front; the line
         # moves when a third of its room has been used up.
         room = int(self.descriptor[SLOTS]) * 3 // 2
-        self.resize("times", room, np.dtype(np.int64))
-        self.resize("line", room, np.dtype(np.int32))
+        self.resize("times", room, np.int64)
+        self.resize("line", room, np.int32)
         self.descriptor[kernel.ROOM] = room
         self.bind()
 
     def _room_to_sort(self, rows: int) -> None:
         room = 1 << (rows - 1).bit_length()
-        self.resize("spare_times", room, np.dtype(np.int64))
-        self.resize("spare_line", room, np.dtype(np.int32))
-        self.descriptor[kernel.SPARE] = room
+        self.resize("spare_times", room, np.int64)
+        self.resize("spare_line", room, np.int32)
+        self.bound(kernel.SPARE, room)
         self.bind()
 
     @property

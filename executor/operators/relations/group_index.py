@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from cql.base.types import DataType
 from cql.executor.kernels.lib import key_index as kernel
-from cql.executor.operators.stage.operator import CodeColumn, State
+from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.state.store import Snapshot, State
 
 Words = npt.NDArray[np.int64]
 _FLAGS = kernel.FLAGS
@@ -118,6 +119,18 @@ class GroupIndex:
             column = self._keys[:, k]
             column[live] = change(column[live].astype(np.int32))
         self._index_again(self._table.size)
+
+    def snapshot(self) -> Snapshot:
+        """The keys and the free ids; the table follows from them."""
+        return Snapshot(
+            {"keys": self._keys.copy(), "free": self._free.copy()}, self._control.copy()
+        )
+
+    def restore(self, saved: Snapshot) -> None:
+        """Takes over the ids and keys of a snapshot."""
+        self._keys, self._free = saved.arrays["keys"].copy(), saved.arrays["free"].copy()
+        self._control = saved.words.copy()
+        self._index_again(1 << max(4, (2 * self.capacity - 1).bit_length()))
 
     def make_room(self, n: int) -> None:
         """Grows the index to at least ``n`` free ids."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot
 
 _GROUPS = 64
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
@@ -63,10 +65,10 @@ class GroupedOperator(FrontierOperator):
 
     def room_for_piece(self, rows: int) -> None:
         """Makes room to look up so many rows at once."""
-        self.resize("wanted", rows * self._index.width, np.dtype(np.int64))
-        self.resize("ids", rows, np.dtype(np.int64))
-        self.resize("fresh", rows, np.dtype(np.uint8))
-        self.descriptor[groups.PIECE] = rows
+        self.resize("wanted", rows * self._index.width, np.int64)
+        self.resize("ids", rows, np.int64)
+        self.resize("fresh", rows, np.uint8)
+        self.bound(groups.PIECE, rows)
         self.bind()
 
     def more_groups(self, wanted: int) -> None:
@@ -84,11 +86,16 @@ class GroupedOperator(FrontierOperator):
 
     def bind(self) -> None:
         super().bind()
-        d = self.descriptor
         table, keys, free, control = self._index.arrays
-        d[[groups.BUCKETS, groups.CAPACITY]] = table.size, self._index.capacity
-        d[groups.TABLE], d[groups.KEY_WORDS] = table.ctypes.data, keys.ctypes.data
-        d[groups.FREE_IDS], d[groups.CONTROL] = free.ctypes.data, control.ctypes.data
+        self.bound(groups.BUCKETS, table.size)
+        self.bound(groups.CAPACITY, self._index.capacity)
+        for word, array in (
+            (groups.TABLE, table),
+            (groups.KEY_WORDS, keys),
+            (groups.FREE_IDS, free),
+            (groups.CONTROL, control),
+        ):
+            self.point(word, array)
 
     @property
     def state_bytes(self) -> int:
@@ -98,6 +105,23 @@ class GroupedOperator(FrontierOperator):
         super().map_codes(change)
         self._index.map_codes(change)
         self.bind()
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        return replace(super().snapshot(), parts={"groups": self._index.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        self.restore_groups(saved.parts["groups"])
+        super().restore(saved)
+
+    def restore_groups(self, saved: Snapshot) -> None:
+        """Takes over the groups of a snapshot, before the arrays beside them."""
+        before = self._index.nbytes
+        self._index.restore(saved)
+        self.workspace.resize(before, self._index.nbytes, self.name)
+        self._known = self._index.capacity
+        self.grow_groups(0, self._known)  # scratch beside them, too
 
     # -- called by the runtime -------------------------------------------------------------------
 
@@ -158,7 +182,7 @@ class GroupChangesOperator(GroupedOperator):
         time = len(schema) - 2
         super().__init__(name, schema, range(keys), time, len(output) - 2, changes.END, workspace)
         d = self.descriptor
-        d[changes.FUNCTION] = function
+        self.bound(changes.FUNCTION, function)
         for word, array in (
             (changes.OWN_WORDS, words),
             (changes.COPY, self._copy),
@@ -166,10 +190,13 @@ class GroupChangesOperator(GroupedOperator):
             (changes.RESULTS, self._given),
             (changes.READ, self._read),
         ):
-            d[word] = array.ctypes.data
+            self.point(word, array)
         d[[changes.CALLS, changes.READS]] = len(results), len(reads)
-        d[[changes.ENDS, changes.NEXT_END, changes.RANKED]] = -1, INFINITY, 2
+        d[[changes.ENDS, changes.NEXT_END]] = -1, INFINITY
+        self.bound(changes.RANKED, 2)
         d[changes.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
+        #: The words of the function that it remembers.
+        self._kept = [slots["free top"]] if "free top" in slots else []
         d[changes.FREE_TOP] = slots.get("free top", -1)
         d[[changes.ROWS_AT, changes.TIMES_AT]] = slots["n"], slots["times"]
         d[[changes.WEIGHTS_AT, changes.MADE_AT]] = slots["weights"], slots["out"]
@@ -180,17 +207,17 @@ class GroupChangesOperator(GroupedOperator):
 
     def room_for_piece(self, rows: int) -> None:
         for name in _ROWS:
-            self.resize(name, rows, np.dtype(np.int64))
-        self.resize("numbers", rows, np.dtype(np.int32))
+            self.resize(name, rows, np.int64)
+        self.resize("numbers", rows, np.int32)
         self.state["numbers"][:] = np.arange(rows)
         for name in _OUT:
-            self.resize(name, 2 * rows, np.dtype(np.int64))
+            self.resize(name, 2 * rows, np.int64)
         for k, (storage, _) in enumerate(self._results):
             self.resize(f"out_r{k}", 2 * rows, stored_dtype(storage))
-            self.resize(f"out_v{k}", 2 * rows, np.dtype(np.uint8))
+            self.resize(f"out_v{k}", 2 * rows, np.uint8)
         for c, f in enumerate(self.schema):
             self.resize(f"copy c{c}", rows, stored_dtype(f.type.storage))
-            self.resize(f"copy m{c}", rows, np.dtype(np.uint8))
+            self.resize(f"copy m{c}", rows, np.uint8)
             self.state[f"copy m{c}"][:] = 1
         if rows > self.workspace.morsel_rows:  # the slots of a piece are listed, too
             scratch = np.zeros((2, rows), np.int32)
@@ -226,6 +253,16 @@ class GroupChangesOperator(GroupedOperator):
                 words = self._given[changes.RESULT_WORDS * k : changes.RESULT_WORDS * (k + 1)]
                 words[:2] = values.ctypes.data, valid.ctypes.data
                 words[2:] = values.itemsize, nullable
+
+    def snapshot(self) -> Snapshot:
+        made = super().snapshot()
+        return replace(
+            made, parts={**made.parts, "function": Snapshot({}, self._words[self._kept])}
+        )
+
+    def restore(self, saved: Snapshot) -> None:
+        self._words[self._kept] = saved.parts["function"].words
+        super().restore(saved)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)

@@ -48,8 +48,8 @@ class KeyedRowsOperator(GroupedOperator):
 
     def grow_groups(self, known: int, size: int) -> None:
         for name in ("oldest", "newest", "held"):
-            self.resize(name, size, np.dtype(np.int32))
-        self.resize("latest", size, np.dtype(np.int64))
+            self.resize(name, size, np.int32)
+        self.resize("latest", size, np.int64)
         self.state["held"][known:] = 0
 
     @property

@@ -54,7 +54,7 @@ class NativeAggregateOperator(GroupChangesOperator):
             [(call.type.storage, call.nullable) for call in node.calls],
         )
         d = self.descriptor
-        d[kernel.RANKED] = 0 if self.code.uses_rank else 2
+        self.bound(kernel.RANKED, 0 if self.code.uses_rank else 2)
         d[kernel.ENDS] = -1 if node.ends is None else node.ends
         self.open()
         self._more_entries(_ENTRIES)
@@ -114,7 +114,7 @@ class NativeAggregateOperator(GroupChangesOperator):
                 self._more_entries(int(morsel.words[DETAIL_ROW]))
             case kernel.NEED_RANK:
                 self.refresh()
-                self.descriptor[kernel.RANKED] = 1
+                self.bound(kernel.RANKED, 1)
             case _:
                 super().provide(morsel)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, MutableSequence, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
+from cql.executor.state.declared import Declared
+from cql.executor.state.store import Snapshot, State
 
 Array = npt.NDArray[Any]
 Join: TypeAlias = Callable[[Sequence[State]], State]
@@ -103,9 +105,11 @@ def map_texts(
                 part[f"c{i}"] = change(codes)
 
 
-class RowsOperator(PythonOperator):
+class RowsOperator(Declared, PythonOperator):
     """Takes in a morsel, then sends the ``ready`` rows, one output morsel at a time, and behind
     them the ``punctuations`` as (attribute, value)."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = ("rows_in", "rows_out")
 
     def __init__(self, name: str, output: Schema, workspace: Workspace) -> None:
         super().__init__(name)
@@ -147,6 +151,11 @@ class RowsOperator(PythonOperator):
         """Punctuation (attribute, value) behind the ready rows that holds although ``more`` rows
         follow."""
         return []
+
+    def restore(self, saved: Snapshot) -> None:
+        before = self.state_bytes
+        super().restore(saved)
+        self.workspace.resize(before, self.state_bytes, self.name)
 
     @property
     def state_bytes(self) -> int:

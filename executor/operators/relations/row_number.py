@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from cql.executor.operators.relations.group_index import GroupIndex, grown, key_
 from cql.executor.operators.relations.row_batch import no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.top_n import SortedRows
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.physical import RowNumberExec
 
 #: Numbers that the kernel keeps per row, in this order.
@@ -24,6 +26,14 @@ _OF_ROW = ("held", "arrival", "following", "shown", "shown_many", "now", "now_ma
 class RowNumberOperator(ChangelogOperator):
     """State: the rows of the relation, per partition in the order of their sort keys, and the row
     numbers output last. Of rows with equal keys, the row held longest comes first."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_numbers, "_come")
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_nodes", "_control", "_roots", "_heads", "_of_row")
+    saved_parts: ClassVar[tuple[str, ...]] = (
+        *ChangelogOperator.saved_parts,
+        "_rows",
+        "_partitions",
+    )
 
     def __init__(self, name: str, node: RowNumberExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.grouped import GroupChangesOperator
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.declared import Declared
+from cql.executor.state.store import State
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
 _KINDS = {
@@ -41,9 +44,12 @@ _ARRAYS = {
 }
 
 
-class RowIndex:
+class RowIndex(Declared):
     """The distinct rows of a relation: per row an id, its columns, and one number in each array of
     ``counts``."""
+
+    saved_tables: ClassVar[tuple[str, ...]] = ("rows", "counts")
+    saved_parts: ClassVar[tuple[str, ...]] = ("index",)
 
     def __init__(self, schema: Schema, *counts: str) -> None:
         self.schema = schema

@@ -16,7 +16,8 @@ from cql.executor.operators.relations.changelog_operator import ChangelogOperato
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
-from cql.executor.operators.stage.operator import CodeColumn, Operator, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.physical import StreamExec
 
 _KINDS = {"istream": kernel.ENTERING, "dstream": kernel.LEAVING, "net": kernel.CHANGES}
@@ -51,17 +52,17 @@ class NetOperator(FrontierOperator):
         super().more_slots(wanted)
         rows = self.workspace.morsel_rows
         places = max(rows, self.state["times"].size)
-        self.resize("net", places, np.dtype(np.int64))
-        self.resize("hashes", places, np.dtype(np.int64))
-        self.resize("numbers", rows, np.dtype(np.int32))
+        self.resize("net", places, np.int64)
+        self.resize("hashes", places, np.int64)
+        self.resize("numbers", rows, np.int32)
         self.state["numbers"][:] = np.arange(rows)
         self.bind()
 
     def provide(self, morsel: Morsel) -> None:
         if morsel.words[DETAIL] == kernel.NEED_BUCKETS:
             buckets = int(morsel.words[DETAIL_ROW])
-            self.resize("table", buckets, np.dtype(np.int32))
-            self.descriptor[kernel.BUCKETS] = buckets
+            self.resize("table", buckets, np.int32)
+            self.bound(kernel.BUCKETS, buckets)
             self.bind()
         else:
             super().provide(morsel)
@@ -70,6 +71,9 @@ class NetOperator(FrontierOperator):
 class WholeOperator(ChangelogOperator):
     """RSTREAM: at each instant with changes, all rows of the relation, in the order in which they
     entered it. State: these rows."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_control",)
+    saved_parts: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_parts, "_rows")
 
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,8 @@ from cql.executor.operators.relations.changelog_operator import ChangelogOperato
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.physical_join import SubqueryJoinExec
 
 _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}
@@ -27,6 +29,15 @@ _ROOM = 4096
 class SubqueryJoinOperator(ChangelogOperator):
     """State: the rows of the left input with the answer last output for each, the multiplicity of
     each key in the subquery, and (scalar) the subquery's value."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_control",)
+    saved_tables: ClassVar[tuple[str, ...]] = ("_counts",)
+    saved_parts: ClassVar[tuple[str, ...]] = (
+        *ChangelogOperator.saved_parts,
+        "_rows",
+        "_keys",
+        "_values",
+    )
 
     def __init__(self, name: str, node: SubqueryJoinExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema

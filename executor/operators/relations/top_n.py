@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,8 @@ from cql.base.model import Schema
 from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import State
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import TopExec
@@ -23,6 +24,8 @@ _AS_IT_IS, _BY_RANK, _BY_RANK_DOWN = 0, 1, 2
 class SortedRows(RowIndex):
     """Rows with their sort keys as ``words``, which ``kernel.order_of`` compares; ``texts`` says
     for each word whether it is a text code, and whether that key is descending."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("words",)
 
     def __init__(
         self, schema: Schema, keys: Sequence[SortKey], workspace: Workspace, *counts: str
@@ -64,6 +67,9 @@ class SortedRows(RowIndex):
 
 class TopOperator(ChangelogOperator):
     """State: the rows of the relation, their sort keys as words, and their order."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_control",)
+    saved_parts: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_parts, "_rows")
 
     def __init__(self, name: str, node: TopExec, workspace: Workspace) -> None:
         schema = node.schema

@@ -12,15 +12,14 @@ import numpy.typing as npt
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
-from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.stage.operator import (
     CodeColumn,
-    State,
     Workspace,
     bind_constants,
     map_constants,
 )
+from cql.executor.state.store import Role, Snapshot, State, StateStore
 
 
 class GeneratedOperator:
@@ -30,20 +29,27 @@ class GeneratedOperator:
     def __init__(self, name: str, workspace: Workspace, kernel: Kernel) -> None:
         self.name = name
         self.workspace = workspace
-        self.state: State = {}
+        self.store = StateStore(name, workspace)
         self._kernel = kernel
         self._slots = kernel.slots
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
         self._module = workspace.load(kernel.text)
         self.address = int(self._module.op.address)
-        self.set("ones", workspace.ones.ctypes.data)
-        self.set(TEXT_HASHES, workspace.dictionary.hashes_at.ctypes.data)
+        self.bind("ones", workspace.ones.ctypes.data)
+        self.bind(TEXT_HASHES, workspace.dictionary.hashes_at.ctypes.data)
         bind_constants(kernel, self._module, self.descriptor, workspace.dictionary)
+        self.store.bound |= {kernel.slots[f"part {k}"] for k in range(kernel.parts)}
 
     def set(self, name: str, value: int) -> None:
         """Sets the descriptor's word ``name``, if the kernel has one."""
         if name in self._slots:
             self.descriptor[self._slots[name]] = value
+
+    def bind(self, name: str, value: int) -> None:
+        """``set``, for an address, or a size of this process: a word that no snapshot has."""
+        self.set(name, value)
+        if name in self._slots:
+            self.store.bound.add(self._slots[name])
 
     def get(self, name: str) -> int:
         return int(self.descriptor[self._slots[name]])
@@ -52,22 +58,46 @@ class GeneratedOperator:
         """The index of the descriptor's word ``name``."""
         return self._slots[name]
 
-    def fresh(self, name: str, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-        """Replaces an array by ``size`` zeros; returns the old array, None if there was none.
+    @property
+    def state(self) -> State:
+        """The arrays of the state, by name."""
+        return self.store.arrays
+
+    def fresh(
+        self, name: str, size: int, dtype: npt.DTypeLike, role: Role = Role.STATE
+    ) -> npt.NDArray[Any]:
+        """Replaces an array by ``size`` zeros; returns the old array, empty if there was none.
         Raises RunError if the state would grow over ``max_state``."""
-        old = self.state.get(name)
-        before = 0 if old is None else old.nbytes
-        self.workspace.resize(before, size * dtype.itemsize, self.name)
-        new = self.state[name] = POOL.zeros(dtype, size)
-        self.set(name, new.ctypes.data)
+        return self.resize(name, size, dtype, role, keeps=False)
+
+    def resize(
+        self,
+        name: str,
+        size: int,
+        dtype: npt.DTypeLike,
+        role: Role = Role.STATE,
+        *,
+        keeps: bool = True,
+    ) -> npt.NDArray[Any]:
+        """``StateStore.resize``, for an array that the kernel may read."""
+        old = self.store.resize(name, size, dtype, role, keeps=keeps)
+        self.bind(name, self.state[name].ctypes.data)
         return old
 
-    def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        """Resizes an array to ``size`` entries; the old entries that fit stay."""
-        old = self.fresh(name, size, dtype)
-        if old is not None:
-            kept = min(len(old), size)
-            self.state[name][:kept] = old[:kept]
+    def snapshot(self) -> Snapshot:
+        """The state; the runtime has no morsel inside."""
+        return self.store.snapshot(self.descriptor)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        self.store.restore(saved, self.descriptor)
+        for name, array in self.state.items():
+            self.bind(name, array.ctypes.data)
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Rebuilds what follows from the state."""
 
     def counted(self) -> dict[str, int]:
         """The kernel's counters by name."""
@@ -75,7 +105,7 @@ class GeneratedOperator:
 
     @property
     def state_bytes(self) -> int:
-        return sum(a.nbytes for a in list(self.state.values()))
+        return self.store.nbytes
 
     def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self._kernel, self.descriptor, change)

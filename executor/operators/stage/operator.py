@@ -36,13 +36,13 @@ from cql.executor.codegen.kernel_builder import (
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS
 from cql.executor.kernels.windows import region_table
-from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
+from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.executor.udf.errors import explained, function_codes, raise_interrupt
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from cql.executor.udf.compile import UserCode
 
-State = dict[str, npt.NDArray[Any]]
 #: Codes of the query's dictionary, -1 for none.
 CodeColumn: TypeAlias = npt.NDArray[np.int32]
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
@@ -63,7 +62,6 @@ _ONES.flags.writeable = False  # every query reads it
 NAN_BITS = 0x7FF8000000000000
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
-BUFFERS = "the rows between its operators"
 
 
 @dataclass(slots=True)
@@ -142,7 +140,7 @@ class StageOperator:
         self.name = name
         self.spec = spec
         self.workspace = workspace
-        self.state: State = {}
+        self.store = StateStore(name, workspace)
         self._functions: Sequence[UserCode] = ()
         self._zones: dict[int, Words] = {}  # kept alive for the kernel
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
@@ -190,6 +188,7 @@ class StageOperator:
         self.spec = replace(self.spec, assume_valid=assume_valid)
         self.code = write_stage(self.spec) if like is None else like.code
         self._slots = self.code.kernel.slots
+        self.store.bound.clear()
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
         if like is None:
@@ -221,26 +220,27 @@ class StageOperator:
         self._first = order  # kept alive for the kernel, as is ``_scratch``
         self._scratch = [examined, values, chosen]
         self._set("most", 2 * most)  # among fewer rows, selecting the first ones does not pay
-        self._set("row_order", order.ctypes.data)
-        self._set("first_rows", kernel.first_rows.address)
+        self._bind("row_order", order.ctypes.data)
+        self._bind("first_rows", kernel.first_rows.address)
 
     # -- constants, tables, host columns ---------------------------------------------------------
 
     def _bind_constants(self) -> None:
         kernel = self.code.kernel
-        self._set("ones", self.workspace.ones.ctypes.data)
+        self._bind("ones", self.workspace.ones.ctypes.data)
+        self.store.bound |= {self._slots[f"part {k}"] for k in range(kernel.parts)}
         bind_constants(kernel, self._module, self.descriptor, self.workspace.dictionary)
         for k, (zone, shift) in enumerate(kernel.zones):
             days = days_of(zone, shift)
             table = np.array([days.instants, days.offsets, days.firsts], np.int64)
             self._zones[k] = table
-            self._set(f"zone {k}", table.ctypes.data)
-            self._set(f"zone {k} length", table.shape[1])
+            self._bind(f"zone {k}", table.ctypes.data)
+            self._bind(f"zone {k} length", table.shape[1])
         if kernel.functions:
             self._functions = function_codes(kernel.functions)
             for k, code in enumerate(self._functions):
-                self._set(f"function {k}", code.made.address)
-                self._set(f"function {k} own", code.own)
+                self._bind(f"function {k}", code.made.address)
+                self._bind(f"function {k} own", code.own)
 
     @property
     def python_functions(self) -> list[Called]:
@@ -256,8 +256,8 @@ class StageOperator:
             self._bind_tables()
         if self.code.kernel.uses_rank:
             self._rank = self.workspace.dictionary.rank()
-            self._set("rank", self._rank.ctypes.data)
-            self._set("rank length", self._rank.size)
+            self._bind("rank", self._rank.ctypes.data)
+            self._bind("rank length", self._rank.size)
 
     @property
     def needs_refresh(self) -> bool:
@@ -272,22 +272,33 @@ class StageOperator:
                     self._own_status = [status.copy() for _, status in bound]
                 bound = [(v, s) for (v, _), s in zip(bound, self._own_status, strict=True)]
         for k, (values, status) in enumerate(bound):
-            self._set(f"table {k} values", values.ctypes.data)
-            self._set(f"table {k} status", status.ctypes.data)
-            self._set(f"table {k} length", values.size)
+            self._bind(f"table {k} values", values.ctypes.data)
+            self._bind(f"table {k} status", status.ctypes.data)
+            self._bind(f"table {k} length", values.size)
 
     def _set(self, slot: str, value: int) -> None:
         if slot in self._slots:
             self.descriptor[self._slots[slot]] = value
 
+    def _bind(self, slot: str, value: int) -> None:
+        """``_set``, for an address, or a size of this process: a word that no snapshot has."""
+        self._set(slot, value)
+        if slot in self._slots:
+            self.store.bound.add(self._slots[slot])
+
     # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The arrays of the state, by name."""
+        return self.store.arrays
 
     def _allocate_windows(self) -> None:
         for table in self.code.tables:
             suffix = table.suffix
             self._resize_entries(table, INITIAL_ENTRIES)
-            self._resize("heads" + suffix, region_table.CLASSES, np.dtype(np.int64))
-            self._resize("top" + suffix, 1, np.dtype(np.int64))
+            self.store.resize("heads" + suffix, region_table.CLASSES, np.int64)
+            self.store.resize("top" + suffix, 1, np.int64)
             self._set("direct" + suffix, int(table.direct))
         self._slots_open(INITIAL_SLOTS)
         following = [name for name in self._slots if name.startswith("next_window")]
@@ -304,43 +315,34 @@ class StageOperator:
     def _resize_entries(self, table: Table, entries: int) -> None:
         suffix, aggregate = table.suffix, self.spec.aggregate
         if table.hashed:
-            self._resize_slab("index" + suffix, region_table.PLACES * entries, np.dtype(np.int32))
-        self._resize_slab("records" + suffix, len(table.columns) * entries, np.dtype(np.int64))
+            self._resize_slab(
+                "index" + suffix, region_table.PLACES * entries, np.int32, Role.DERIVED
+            )
+        self._resize_slab("records" + suffix, len(table.columns) * entries, np.int64)
         if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
-            self._resize_slab("nulls", entries, np.dtype(np.int64))
+            self._resize_slab("nulls", entries, np.int64)
         self._entries[suffix] = entries
 
-    def _resize_slab(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+    def _resize_slab(
+        self, name: str, size: int, dtype: npt.DTypeLike, role: Role = Role.STATE
+    ) -> None:
         """Resizes a slab to ``size`` entries. The room behind the old content is not cleared: a
         region is cleared when it is taken, an entry is set when it is made."""
-        old = self.state.get(name, np.zeros(0, dtype))
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
-        new = POOL.take(dtype, size)
-        new[: old.size] = old
-        self.state[name] = new
-        POOL.give(old)
-
-    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        old = self.state.get(name, np.zeros(0, dtype))
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
-        new = np.zeros(size, dtype)
-        new[: old.size] = old
-        self.state[name] = new
+        self.store.resize(name, size, dtype, role, clears=False)
 
     def release(self) -> None:
-        """Gives the memory of the windows back to the pool, when the query has ended."""
-        for suffix in self._entries:
-            for name in ("index", "records", "nulls"):
-                if (slab := self.state.pop(name + suffix, None)) is not None:
-                    POOL.give(slab)
+        """Lets the memory of the windows go, when the query has ended."""
+        self.store.release(
+            name + s for s in self._entries for name in ("index", "records", "nulls")
+        )
 
     def _slots_open(self, slots: int) -> None:
         before = self.state["window_ids"].size if "window_ids" in self.state else 0
         names = ["window_ids", "heap", "spares"]
         names += [n + t.suffix for t in self.code.tables for n in ("bases", "classes", "counts")]
         for name in names:
-            self._resize(name, slots, np.dtype(np.int64))
-        self._resize("places", 2 * slots, np.dtype(np.int64))
+            self.store.resize(name, slots, np.int64)
+        self.store.resize("places", 2 * slots, np.int64)
         ids, opened, places = self.state["window_ids"], before, self.state["places"]
         places[:] = 0
         for slot in range(opened):  # the directory was full: every old slot has an open window
@@ -351,7 +353,7 @@ class StageOperator:
 
     def _bind_arrays(self) -> None:
         for name, array in self.state.items():
-            self._set(name, array.ctypes.data)
+            self._bind(name, array.ctypes.data)
         for table in self.code.tables:
             self._set("entries" + table.suffix, self._entries[table.suffix])
             self._set("width" + table.suffix, len(table.columns))
@@ -360,7 +362,7 @@ class StageOperator:
             self._set("slots", self.state["window_ids"].size)
             self._set("tables", len(self.code.tables))
             for name in region_table.CALLED:
-                self._set(name, getattr(region_table, name).address)
+                self._bind(name, getattr(region_table, name).address)
         self._bind_tables()
 
     def _table(self, suffix: str) -> Table:
@@ -377,8 +379,7 @@ class StageOperator:
         map_constants(self.code.kernel, self.descriptor, change)
         if not self.code.codes:
             return
-        free = self.state["spares"][: self.scalars()["spare"]]
-        slots = np.setdiff1d(np.arange(self.state["window_ids"].size), free)
+        slots = self._slots_in_use()
         for number, suffix in enumerate(self._entries):
             entries = self._entries_of(slots, suffix)
             changed = False
@@ -391,8 +392,17 @@ class StageOperator:
                     changed |= new is not old
                     column[entries] = words + ((new.astype(np.int64) - old) << shift)
             if changed and self.code.tables[number].hashed:
-                block = region_table.FIRST_TABLE + number * region_table.BLOCK
-                region_table.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+                self._index_again(number, slots)
+
+    def _slots_in_use(self) -> Words:
+        """The slots of the open windows."""
+        free = self.state["spares"][: self.scalars()["spare"]]
+        return np.setdiff1d(np.arange(self.state["window_ids"].size), free)
+
+    def _index_again(self, number: int, slots: Words) -> None:
+        """Rebuilds the indexes that the windows in ``slots`` have in a table."""
+        block = region_table.FIRST_TABLE + number * region_table.BLOCK
+        region_table.index_again(self.descriptor.ctypes.data + 8 * block, slots)
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
         """The numbers of the entries that the windows in ``slots`` have in a table."""
@@ -403,6 +413,34 @@ class StageOperator:
     def scalars(self) -> dict[str, int]:
         """All words of the descriptor by name: state, counters, constants and addresses."""
         return {name: int(self.descriptor[slot]) for name, slot in self._slots.items()}
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state; the runtime has no morsel inside."""
+        used = {}
+        for table in self.code.tables:
+            top = int(self.state["top" + table.suffix][0])
+            used["records" + table.suffix] = len(table.columns) * top
+            if not table.suffix:
+                used["nulls"] = top
+        return self.store.snapshot(self.descriptor, used)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+        sizes = {}
+        for table in self.code.tables:
+            entries = int(saved.words[self._slots["entries" + table.suffix]])
+            self._resize_entries(table, entries)
+            sizes["records" + table.suffix] = len(table.columns) * entries
+            if not table.suffix:
+                sizes["nulls"] = entries
+        self.store.restore(saved, self.descriptor, sizes)
+        self._bind_arrays()
+        for number, table in enumerate(self.code.tables):
+            if table.hashed:
+                self._index_again(number, self._slots_in_use())
 
     # -- requests of a runtime -------------------------------------------------------------------
 
@@ -465,12 +503,15 @@ class StageOperator:
         rows = self.workspace.morsel_rows
         for k, site in enumerate(self.code.kernel.hosts):
             for a, arg in enumerate(site.args):
-                self._resize(f"host {k} argument {a}", rows, stored_dtype(arg.type.storage))
-                self._resize(f"host {k} mask {a}", rows, np.dtype(np.uint8))
-            self._resize(f"host {k} values", rows, stored_dtype(site.type.storage))
-            self._resize(f"host {k} status", rows, np.dtype(np.uint8))
-        self._set("host rows", rows)
+                self._host(f"{k} argument {a}", stored_dtype(arg.type.storage))
+                self._host(f"{k} mask {a}", np.uint8)
+            self._host(f"{k} values", stored_dtype(site.type.storage))
+            self._host(f"{k} status", np.uint8)
+        self._bind("host rows", rows)
         self._bind_arrays()
+
+    def _host(self, name: str, dtype: npt.DTypeLike) -> None:
+        self.store.resize(f"host {name}", self.workspace.morsel_rows, dtype, Role.SCRATCH)
 
     def error(self, morsel: Morsel) -> ErrorSite:
         site = self.code.kernel.sites[int(morsel.words[DETAIL])]
@@ -485,7 +526,7 @@ class StageOperator:
 
     @property
     def state_bytes(self) -> int:
-        return sum(a.nbytes for a in [*self.state.values(), *self._scratch])
+        return self.store.nbytes + sum(a.nbytes for a in self._scratch)
 
 
 def bind_constants(

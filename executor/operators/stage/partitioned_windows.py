@@ -18,12 +18,12 @@ class PartitionedWatermarkOperator(StageOperator):
     def _bind_arrays(self) -> None:
         StageOperator._bind_arrays(self)
         for name in partitioned_watermark.CALLED:
-            self._set(name, getattr(partitioned_watermark, name).address)
+            self._bind(name, getattr(partitioned_watermark, name).address)
 
     def _slots_open(self, slots: int) -> None:
         StageOperator._slots_open(self, slots)
         for table in self.code.tables[1:-1]:
-            self._resize(MARKED + table.suffix, slots, np.dtype(np.int64))
+            self.store.resize(MARKED + table.suffix, slots, np.int64)
 
     def _finish(self, slot: int) -> None:
         """Computes holistic results for all groups of the window in ``slot``; given ``~slot``, for

@@ -17,6 +17,7 @@ from cql.executor.operators.stage.operator import (
     StageOperator,
     map_constants,
 )
+from cql.executor.state.store import Role, Snapshot
 
 
 class SessionOperator(StageOperator):
@@ -34,16 +35,16 @@ class SessionOperator(StageOperator):
 
     def _resize_records(self, entries: int) -> None:
         width = len(self._table("").columns)
-        self._resize_slab("records", width * entries, np.dtype(np.int64))
-        self._resize("heap", 2 * entries, np.dtype(np.int64))
-        self._resize("index", sessions.PLACES * entries, np.dtype(np.int32))
+        self._resize_slab("records", width * entries, np.int64)
+        self.store.resize("heap", 2 * entries, np.int64)
+        self.store.resize("index", sessions.PLACES * entries, np.int32, Role.DERIVED)
         self._entries[""] = entries
 
     def _bind_arrays(self) -> None:
         super()._bind_arrays()
         self._logs.bind()
         for name in ("open_session", "next_session", "close_session"):
-            self._set(name, getattr(sessions, name).address)
+            self._bind(name, getattr(sessions, name).address)
         names = [name for name, _ in self._table("").columns]
         self._set("null_word", names.index("nulls") if "nulls" in names else 0)
 
@@ -72,6 +73,15 @@ class SessionOperator(StageOperator):
         self._bind_arrays()
         if self.needs_refresh:  # results may be new codes
             self.refresh()
+
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot(self.descriptor)
+
+    def restore(self, saved: Snapshot) -> None:
+        self._resize_records(int(saved.words[self._slots["entries"]]))
+        self.store.restore(saved, self.descriptor)
+        self._bind_arrays()
+        sessions.index_again(self.descriptor.ctypes.data)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self.code.kernel, self.descriptor, change)

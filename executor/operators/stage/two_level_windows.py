@@ -27,7 +27,7 @@ class TwoLevelOperator(StageOperator):
         (table,) = self.code.tables
         self._resize_entries(table, 2 * max(size, self._entries[""]))
         self.state["top"][0] = size
-        self._resize("low", PLACE * size, np.dtype(np.int64))
+        self.store.resize("low", PLACE * size, np.int64)
         self.state["low"][::PLACE] = NEVER
         for name in ("closed_below", "due", "newest", "urgent"):
             self._set(name, NEVER)

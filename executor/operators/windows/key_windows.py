@@ -4,6 +4,7 @@ together when the window's last row has come (``kernels.windows.key_windows``)."
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,8 @@ from cql.executor.operators.relations.row_batch import (
     rows_of,
     take,
 )
-from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import BUFFERS, State
 from cql.planner.nodes.physical import KeyWindowsExec
 
 Words = npt.NDArray[np.int64]
@@ -32,6 +34,11 @@ class KeyWindowsOperator(RowsOperator):
     """State of each key: the rows that a later window needs, as a list of slots; the number of its
     rows so far; when its first row came. A key stays to the end: its next row has the next number.
     """
+
+    saved_numbers: ClassVar[tuple[str, ...]] = (*RowsOperator.saved_numbers, "_ended")
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_keys", "_since", "_following", "_free", "_place")
+    saved_tables: ClassVar[tuple[str, ...]] = ("_slots",)
+    saved_parts: ClassVar[tuple[str, ...]] = ("_index",)
 
     def __init__(self, name: str, node: KeyWindowsExec, workspace: Workspace) -> None:
         super().__init__(name, node.schema, workspace)

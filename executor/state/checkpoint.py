@@ -1,0 +1,186 @@
+"""The state of all operators of a query between two morsels, and its form in a file.
+
+A checkpoint has the snapshots of the operators and the texts that their codes refer to. It can be
+restored by another process, whose dictionary numbers texts otherwise: ``restore`` translates the
+codes. The file is an Arrow IPC stream of one record batch with one row. Each array is a column, a
+large list of numbers; the schema's metadata holds, as JSON, what belongs to whom.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.errors import RunError
+from cql.executor.operators.stage.operator import CodeColumn, Operator
+from cql.executor.state.store import Snapshot, not_saved
+from cql.executor.strings.dictionary import Dictionary
+
+#: The version of the form; a reader refuses another one.
+VERSION = 1
+_LAYOUT = b"cql checkpoint"
+#: Columns that belong to no array.
+_WORDS, _TEXTS, _CODES, _DEPTHS = "=words", "=texts", "=codes", "=depths"
+
+
+class _Saves(Protocol):
+    def snapshot(self) -> Snapshot: ...
+
+    def restore(self, saved: Snapshot) -> None: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``operators``: the snapshots in the order of the graph, by name and number. ``texts``: the
+    texts of ``codes``, which are the codes in the snapshots; ``depths``: ``Dictionary.depths`` of
+    them."""
+
+    operators: Mapping[str, Snapshot]
+    codes: CodeColumn
+    texts: pa.LargeBinaryArray
+    depths: npt.NDArray[np.uint8]
+
+
+def checkpoint(operators: Sequence[Operator], dictionary: Dictionary) -> Checkpoint:
+    """The state of ``operators``, all of a query's; no morsel is inside.
+
+    Raises NotSupportedError for an operator whose state cannot be saved."""
+    found = {
+        key: _of(operator).snapshot()
+        for key, operator in zip(_keys(operators), operators, strict=True)
+    }
+    live = np.zeros(len(dictionary), np.bool_)
+
+    def keep(codes: CodeColumn) -> CodeColumn:
+        live[codes[codes > 0]] = True
+        return codes
+
+    for operator in operators:
+        operator.map_codes(keep)
+    codes = np.flatnonzero(live).astype(np.int32)
+    texts = dictionary.decode(codes, None, pa.large_binary())
+    return Checkpoint(found, codes, texts, dictionary.depths[codes].copy())
+
+
+def restore(saved: Checkpoint, operators: Sequence[Operator], dictionary: Dictionary) -> None:
+    """Continues with a checkpoint: ``operators`` are new ones of the same plan.
+
+    Raises RunError if the checkpoint is of another plan."""
+    keys = _keys(operators)
+    if keys != list(saved.operators):
+        raise RunError(
+            f"the checkpoint is of a plan with {', '.join(saved.operators)}, and this plan has"
+            f" {', '.join(keys)}",
+            hint="restore it with the query and the settings that it was taken with",
+        )
+    now = np.zeros(int(saved.codes.max(initial=0)) + 1, np.int32)
+    for depth in np.unique(saved.depths):
+        at = np.flatnonzero(saved.depths == depth)
+        now[saved.codes[at]] = dictionary.encode_results(saved.texts.take(pa.array(at)), int(depth))
+
+    def translate(codes: CodeColumn) -> CodeColumn:
+        new: CodeColumn = np.where(codes > 0, now[np.maximum(codes, 0)], codes).astype(np.int32)
+        return new
+
+    for operator, snapshot in zip(operators, saved.operators.values(), strict=True):
+        _of(operator).restore(snapshot)
+        operator.map_codes(translate)
+
+
+def _keys(operators: Sequence[Operator]) -> list[str]:
+    return [f"{number} {operator.name}" for number, operator in enumerate(operators)]
+
+
+def _of(operator: Any) -> _Saves:
+    if not hasattr(operator, "snapshot"):
+        raise not_saved(operator.name)
+    saves: _Saves = operator
+    return saves
+
+
+# -- the form in a file ----------------------------------------------------------------------------
+
+
+def to_ipc(saved: Checkpoint) -> pa.Buffer:
+    """The checkpoint as an Arrow IPC stream."""
+    columns: dict[str, pa.Array] = {}
+    owners: dict[str, Any] = {}
+    for key, snapshot in saved.operators.items():
+        owners[key] = _put(snapshot, f"{key}/", columns)
+    columns[_CODES], columns[_DEPTHS] = _one_row(saved.codes), _one_row(saved.depths)
+    offsets = pa.array([0, len(saved.texts)], pa.int64())
+    columns[_TEXTS] = pa.LargeListArray.from_arrays(offsets, saved.texts)
+    layout = json.dumps({"version": VERSION, "operators": owners})
+    batch = pa.record_batch(columns).replace_schema_metadata({_LAYOUT: layout})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_ipc(data: Any) -> Checkpoint:
+    """Reads ``to_ipc``'s form; raises RunError for another form."""
+    with pa.ipc.open_stream(data) as reader:
+        batch = reader.read_next_batch()
+    layout = json.loads((batch.schema.metadata or {}).get(_LAYOUT, b"{}"))
+    if layout.get("version") != VERSION:
+        raise RunError(
+            f"this is no checkpoint of version {VERSION}", hint="take it with this version of cql"
+        )
+    read = {key: _taken(owner, f"{key}/", batch) for key, owner in layout["operators"].items()}
+    codes, depths = (batch.column(name)[0].values for name in (_CODES, _DEPTHS))
+    return Checkpoint(read, codes.to_numpy(), batch.column(_TEXTS)[0].values, depths.to_numpy())
+
+
+def _put(snapshot: Snapshot, prefix: str, columns: dict[str, pa.Array]) -> dict[str, Any]:
+    """Adds a snapshot's arrays to ``columns``; returns its part of the layout."""
+    columns[prefix + _WORDS] = _one_row(snapshot.words)
+    arrays = {}
+    for name, array in snapshot.arrays.items():
+        columns[f"{prefix}{name}"] = _one_row(array)
+        arrays[name] = {"dtype": _described(array.dtype), "shape": list(array.shape)}
+    parts = {name: _put(p, f"{prefix}{name}/", columns) for name, p in snapshot.parts.items()}
+    return {"arrays": arrays, "parts": parts}
+
+
+def _taken(owner: Any, prefix: str, batch: pa.RecordBatch) -> Snapshot:
+    arrays = {
+        name: np.frombuffer(_bytes(batch, prefix + name), np.dtype(form["dtype"])).reshape(
+            form["shape"]
+        )
+        for name, form in owner["arrays"].items()
+    }
+    parts = {name: _taken(part, f"{prefix}{name}/", batch) for name, part in owner["parts"].items()}
+    return Snapshot(arrays, np.frombuffer(_bytes(batch, prefix + _WORDS), np.int64), parts)
+
+
+def _one_row(array: npt.NDArray[Any]) -> pa.Array:
+    """One large list of the array's numbers; records are lists of words."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.fields is not None:
+        flat = flat.view(np.int64)
+    return pa.LargeListArray.from_arrays(pa.array([0, flat.size], pa.int64()), pa.array(flat))
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = batch.column(name)[0].values.to_numpy()
+    return values
+
+
+def _described(dtype: np.dtype[Any]) -> Any:
+    """A dtype in JSON: the fields of a record with their offsets, else its name."""
+    if dtype.fields is None:
+        return dtype.str
+    parts = dtype.fields.items()
+    return {
+        "names": [name for name, _ in parts],
+        "formats": [part[0].str for _, part in parts],
+        "offsets": [part[1] for _, part in parts],
+        "itemsize": dtype.itemsize,
+    }
