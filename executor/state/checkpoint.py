@@ -51,10 +51,6 @@ def checkpoint(operators: Sequence[Operator], dictionary: Dictionary) -> Checkpo
     """The state of ``operators``, all of a query's; no morsel is inside.
 
     Raises NotSupportedError for an operator whose state cannot be saved."""
-    found = {
-        key: _of(operator).snapshot()
-        for key, operator in zip(_keys(operators), operators, strict=True)
-    }
     live = np.zeros(len(dictionary), np.bool_)
 
     def keep(codes: CodeColumn) -> CodeColumn:
@@ -62,9 +58,11 @@ def checkpoint(operators: Sequence[Operator], dictionary: Dictionary) -> Checkpo
         return codes
 
     for operator in operators:
-        operator.map_codes(keep)
+        operator.map_codes(keep)  # and drops what holds texts of rows that have left
+    snapshots = [_of(operator).snapshot() for operator in operators]
     codes = np.flatnonzero(live).astype(np.int32)
     texts = dictionary.decode(codes, None, pa.large_binary())
+    found = dict(zip(_keys(operators), snapshots, strict=True))
     return Checkpoint(found, codes, texts, dictionary.depths[codes].copy())
 
 

@@ -25,10 +25,12 @@ from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import Snapshot
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
+#: The addresses in the descriptor.
+_BOUND = (kernel.LEFT, kernel.RIGHT)
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
 
@@ -149,16 +151,13 @@ class AsofJoinOperator:
     def snapshot(self) -> Snapshot:
         """The state of both sides; the runtime has no morsel inside."""
         left, right = self.sides
-        words = self.descriptor.copy()
-        words[[kernel.LEFT, kernel.RIGHT]] = 0
-        return Snapshot({}, words, {"left": left.snapshot(), "right": right.snapshot()})
+        parts = {"left": left.snapshot(), "right": right.snapshot()}
+        return Snapshot({}, plain_words(self.descriptor, _BOUND), parts)
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan. The codes are those of the
         snapshot: ``map_codes`` follows."""
-        addresses = self.descriptor[[kernel.LEFT, kernel.RIGHT]]
-        self.descriptor[:] = saved.words
-        self.descriptor[[kernel.LEFT, kernel.RIGHT]] = addresses
+        take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
         for side, name in zip(self.sides, ("left", "right"), strict=True):
             side.restore(saved.parts[name])
 

@@ -112,16 +112,12 @@ class GroupedOperator(FrontierOperator):
         return replace(super().snapshot(), parts={"groups": self._index.snapshot()})
 
     def restore(self, saved: Snapshot) -> None:
-        self.restore_groups(saved.parts["groups"])
-        super().restore(saved)
-
-    def restore_groups(self, saved: Snapshot) -> None:
-        """Takes over the groups of a snapshot, before the arrays beside them."""
         before = self._index.nbytes
-        self._index.restore(saved)
+        self._index.restore(saved.parts["groups"])
         self.workspace.resize(before, self._index.nbytes, self.name)
         self._known = self._index.capacity
         self.grow_groups(0, self._known)  # scratch beside them, too
+        super().restore(saved)
 
     # -- called by the runtime -------------------------------------------------------------------
 
