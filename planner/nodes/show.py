@@ -135,6 +135,7 @@ _UNITS = {
     "HOUR": 3_600_000_000,
     "MINUTE": 60_000_000,
     "SECOND": 1_000_000,
+    "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
 

@@ -457,7 +457,7 @@ def test_integers_below_zero(session: Session) -> None:
         ),
         (
             "SELECT * FROM s AS a, s AS b WHERE b.ts BETWEEN a.ts - INTERVAL 30 SECONDS AND a.ts",
-            "punctuation on ts every 2 seconds",
+            "punctuation on ts every 500 milliseconds",
         ),
         (
             "SELECT * FROM s AS a LEFT JOIN s AS b ON b.ts BETWEEN a.ts AND a.ts + INTERVAL 2"
@@ -500,11 +500,11 @@ def test_joins_await_what_the_windows_above_them_do(
         session.create_stream(name, pa.table({"ts": [at(1)], "v": [1]}), ordered_by="ts")
     pairs = (
         f"SELECT {time} AS t, a.v FROM a, b WHERE"
-        " b.ts BETWEEN a.ts - INTERVAL 11 SECONDS AND a.ts + INTERVAL 7 SECONDS"
+        " b.ts BETWEEN a.ts - INTERVAL 3611 SECONDS AND a.ts + INTERVAL 3607 SECONDS"
     )
     window = "[RANGE 15 SECONDS SLIDE 15 SECONDS WA t]"
     told = _awaited(session.sql(f"SELECT count(v) AS n FROM ({pairs}) AS j {window}"))
-    assert told == [f"punctuation on ts every 2 seconds and {side}" for side in (left, right)]
+    assert told == [f"punctuation on ts {side} and every 200 seconds" for side in (left, right)]
 
 
 def test_a_join_of_a_join_awaits_no_more(session: Session) -> None:
