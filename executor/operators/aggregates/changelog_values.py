@@ -20,14 +20,11 @@ import numpy.typing as npt
 from cql.executor.kernels.lib import treap as kernel
 from cql.executor.operators.aggregates.holistic import (
     Entries,
-    disc_place,
-    fraction,
     one_or_array,
-    percentile_place,
-    places_of,
     results,
     stored,
 )
+from cql.executor.operators.aggregates.percentiles import between, fraction, places_of
 from cql.executor.operators.aggregates.value_log import ordering
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import canonical, grown
@@ -261,20 +258,18 @@ class CountedValues(HeldValues):
             out[some] = values[:, 0, 0]
             return {f"res{k}": out, f"res{k}_ok": some}
         counts = totals[some]
+        low, share = places_of(call, counts)
         lines = np.arange(counts.size)
         columns = np.empty((counts.size, len(call.constants)), values.dtype)
         for c, p in enumerate(map(fraction, call.constants)):
-            place = percentile_place(p) if call.fn == "percentile" else disc_place(p)
-            low, share = places_of(counts, place)
             about = np.trunc(float(p) * (counts - 1)).astype(np.int64) - 1
             if call.fn != "percentile":
                 about = np.trunc(float(p) * counts).astype(np.int64) - 2
-            columns[:, c] = a = values[lines, c, low - about]
+            at = low[c] - about
+            columns[:, c] = a = values[lines, c, at]
             if call.fn == "percentile":
-                b = values[lines, c, low - about + (share > 0)]
-                with np.errstate(invalid="ignore"):
-                    between = (1 - share) * a + share * b
-                columns[:, c] = np.where((a == b) | (share == 0), a, between)
+                b = values[lines, c, at + (share[c] > 0)]
+                columns[:, c] = between(a, b, share[c])
         out, valid = one_or_array(call, columns, some, self.workspace.dictionary)
         return {f"res{k}": out, f"res{k}_ok": valid}
 

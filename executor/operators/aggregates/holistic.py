@@ -8,11 +8,9 @@ pane", design §5).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +19,9 @@ import pyarrow.compute as pc
 
 from cql.base.types import DataType, Kind
 from cql.base.uninterruptible import load_module
+from cql.executor.operators.aggregates.percentiles import percentiles
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import ARRAYS, RESULTS, Dictionary
-from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall
 
 Array = npt.NDArray[Any]
@@ -64,10 +62,8 @@ def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
     if call.distinct:
         entries = first_of_each_value(entries)
     match call.fn:
-        case "percentile":
-            return _percentile(call, _sorted(call, entries, dictionary), dictionary)
-        case "percentile_disc":
-            return _element(call, _sorted(call, entries, dictionary), dictionary)
+        case "percentile" | "percentile_disc":
+            return _percentiles(call, entries, dictionary)
         case "mode":
             return _mode(call, _sorted(call, entries, dictionary))
         case "array_agg":
@@ -142,66 +138,12 @@ def _begins(entries: Entries) -> Array:
 # -- results -------------------------------------------------------------------------------------
 
 
-def _percentile(
+def _percentiles(
     call: AggregateCall, entries: Entries, dictionary: Dictionary
 ) -> tuple[Array, Array]:
-    """Spark's percentile: interpolates between the two values around place p * (n - 1)."""
-    counts, values = entries.counts, entries.words[0].view(np.float64)
-    some = counts > 0
-    first = (np.cumsum(counts) - counts)[some]
-    wanted = [fraction(p) for p in call.constants]
-    columns = np.empty((int(some.sum()), len(wanted)))
-    for column, p in enumerate(wanted):
-        low, share = places_of(counts[some], percentile_place(p))
-        a, b = values[first + low], values[first + low + (share > 0)]
-        with np.errstate(invalid="ignore"):
-            between = (1 - share) * a + share * b
-        columns[:, column] = np.where((a == b) | (share == 0), a, between)
-    return one_or_array(call, columns, some, dictionary)
-
-
-def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
-    """percentile_disc: the first value up to which at least the share p of the values lie."""
-    counts = entries.counts
-    some = counts > 0
-    first = (np.cumsum(counts) - counts)[some]
-    kind = call.type.element or call.type
-    values = stored(entries.words[0], kind)
-    wanted = [fraction(p) for p in call.constants]
-    columns = np.empty((int(some.sum()), len(wanted)), values.dtype)
-    for column, p in enumerate(wanted):
-        place, _ = places_of(counts[some], disc_place(p))
-        columns[:, column] = values[first + place]
-    return one_or_array(call, columns, some, dictionary)
-
-
-def fraction(literal: Literal) -> Fraction:
-    """A percentage exactly as it is written."""
-    if literal.type.kind is Kind.DECIMAL:
-        return Fraction(int(literal.value or 0), 10**literal.type.scale)
-    return Fraction(str(literal.value))
-
-
-Place: TypeAlias = Callable[[int], Fraction]
-
-
-def percentile_place(p: Fraction) -> Place:
-    """The place of the percentile among n sorted values, as a fraction."""
-    return lambda n: p * (n - 1)
-
-
-def disc_place(p: Fraction) -> Place:
-    """The place of the first of n sorted values up to which at least the share p of them lie."""
-    return lambda n: Fraction(max(0, math.ceil(p * n) - 1))
-
-
-def places_of(counts: Array, place: Place) -> tuple[Array, Array]:
-    """The integer and the fractional part of ``place(n)`` for each count n, computed exactly."""
-    different, which = np.unique(counts, return_inverse=True)
-    exact = [place(int(n)) for n in different]
-    low = np.array([math.floor(x) for x in exact], np.int64)
-    share = np.array([float(x - math.floor(x)) for x in exact])
-    return low[which], share[which]
+    words, some = percentiles(call, entries.groups, entries.group, entries.words[0])
+    values = stored(np.ascontiguousarray(words), call.type.element or call.type)
+    return one_or_array(call, values, some, dictionary)
 
 
 def one_or_array(
