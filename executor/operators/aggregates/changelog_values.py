@@ -260,16 +260,16 @@ class CountedValues(HeldValues):
         counts = totals[some]
         low, share = places_of(call, counts)
         lines = np.arange(counts.size)
-        columns = np.empty((counts.size, len(call.constants)), values.dtype)
+        columns = np.zeros((some.size, len(call.constants)), values.dtype)
         for c, p in enumerate(map(fraction, call.constants)):
             about = np.trunc(float(p) * (counts - 1)).astype(np.int64) - 1
             if call.fn != "percentile":
                 about = np.trunc(float(p) * counts).astype(np.int64) - 2
             at = low[c] - about
-            columns[:, c] = a = values[lines, c, at]
+            near = values[lines, c, at]
             if call.fn == "percentile":
-                b = values[lines, c, at + (share[c] > 0)]
-                columns[:, c] = between(a, b, share[c])
+                near = between(near, values[lines, c, at + (share[c] > 0)], share[c])
+            columns[some, c] = near
         out, valid = one_or_array(call, columns, some, self.workspace.dictionary)
         return {f"res{k}": out, f"res{k}_ok": valid}
 

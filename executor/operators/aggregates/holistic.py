@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.base.types import DataType, Kind
+from cql.base.types import DataType
 from cql.base.uninterruptible import load_module
 from cql.executor.operators.aggregates.percentiles import percentiles
 from cql.executor.strings import arrays
@@ -122,7 +122,7 @@ def _order(entries: Entries, keys: Sequence[Array]) -> Array:
     if whole and group.size <= _SMALL * entries.groups and np.all(group[1:] >= group[:-1]):
         words = np.array(keys, np.int64).reshape(len(keys), group.size)
         kernel = load_module("cql.executor.kernels.relations.segment_sort")
-        places: Array = kernel.sort_in_groups(group.astype(np.int64, copy=False), words)
+        places: Array = kernel.sort_in_groups(np.ascontiguousarray(group), words)
         return places
     return np.lexsort((*reversed(keys), group))
 
@@ -142,25 +142,21 @@ def _percentiles(
     call: AggregateCall, entries: Entries, dictionary: Dictionary
 ) -> tuple[Array, Array]:
     words, some = percentiles(call, entries.groups, entries.group, entries.words[0])
-    values = stored(np.ascontiguousarray(words), call.type.element or call.type)
-    return one_or_array(call, values, some, dictionary)
+    columns = stored(np.ascontiguousarray(words), call.type.element or call.type)
+    return one_or_array(call, columns, some, dictionary)
 
 
 def one_or_array(
     call: AggregateCall, columns: Array, some: Array, dictionary: Dictionary
 ) -> tuple[Array, Array]:
     """The result of each group: one value, or an array of several. ``columns`` has a row for each
-    group with values (``some``)."""
-    if call.type.kind is not Kind.ARRAY:
-        out = np.zeros(some.size, columns.dtype)
-        out[some] = columns[:, 0]
-        return out, some
+    group; ``some``: which groups have values."""
     element = call.type.element
-    assert element is not None
-    counts = np.full(columns.shape[0], columns.shape[1])
-    codes = dictionary.encode_results(
-        arrays.entries_of(columns.reshape(-1), counts, element), ARRAYS
-    )
+    if element is None:
+        return columns[:, 0], some
+    made = columns[some]
+    counts = np.full(made.shape[0], made.shape[1])
+    codes = dictionary.encode_results(arrays.entries_of(made.reshape(-1), counts, element), ARRAYS)
     out = np.full(some.size, -1, np.int32)
     out[some] = codes
     return out, some

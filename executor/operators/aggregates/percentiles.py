@@ -27,53 +27,48 @@ def fraction(literal: Literal) -> Fraction:
 
 def places_of(call: AggregateCall, counts: Array) -> tuple[Array, Array]:
     """For each percentage of the call (a line each) and each count of sorted values, the place of
-    the percentile among them: its integer and its fractional part, computed exactly.
-
-    Spark's percentile p of n values is at p * (n - 1); percentile_disc is the first value up to
-    which at least the share p of the values lie."""
-    low = np.empty((len(call.constants), counts.size), np.int64)
-    share = np.zeros(low.shape)
-    most = int(counts.max(initial=0))
-    for line, p in enumerate(map(fraction, call.constants)):
-        above, below = p.numerator, p.denominator
-        exact = below <= 1 << 53 and below * (most + 1) < 1 << 63
-        n = counts if exact else counts.astype(object)
-        if call.fn == "percentile":
-            scaled = above * (n - 1)
-            low[line] = whole = scaled // below
-            share[line] = (scaled - whole * below) / below
-        else:
-            low[line] = np.maximum((above * n - 1) // below, 0)
+    the percentile among them: its integer and its fractional part, computed exactly."""
+    shares = [fraction(p) for p in call.constants]
+    above, below = [p.numerator for p in shares], [p.denominator for p in shares]
+    low = np.empty((len(shares), counts.size), np.int64)
+    share = np.empty(low.shape)
+    places, interpolates = _kernel().places, call.fn == "percentile"
+    if max(below) <= 1 << 53 and max(below) * int(counts.max(initial=0)) < 1 << 63:
+        places(counts, np.array(above), np.array(below), interpolates, low, share)
+    else:  # in Python's integers
+        places.py_func(counts.tolist(), above, below, interpolates, low, share)
     return low, share
-
-
-def between(a: Array, b: Array, share: Array) -> Array:
-    """The doubles that lie the share ``share`` of the way from ``a`` to ``b``."""
-    with np.errstate(invalid="ignore"):
-        return np.where((a == b) | (share == 0), a, (1 - share) * a + share * b)
 
 
 def percentiles(
     call: AggregateCall, groups: int, group: Array, words: Array
 ) -> tuple[Array, Array]:
-    """The words of the results, a line for each group with values and a column for each percentage;
-    and which groups have values. ``group``: the group, below ``groups``, of each of the ``words``,
-    of which equal values have equal ones."""
-    kernel = load_module("cql.executor.kernels.windows.order_statistics")
-    doubles, (descending, _) = call.args[0].type.is_fraction, call.order[0]
+    """The words of the results, a line for each group and a column for each percentage; and which
+    groups have values. ``group``: the group, below ``groups``, of each of the ``words``, of which
+    equal values have equal ones."""
+    kernel, kind, descending = _kernel(), call.args[0].type, call.order[0][0]
     keys, first = POOL.empty(np.int64, words.size), POOL.empty(np.int64, groups + 1)
-    kernel.keys_by_group(group, words, doubles, descending, keys, first)
+    kernel.keys_by_group(group, words, kind.is_fraction, descending, keys, first)
     counts = first[1:] - first[:-1]
-    some = counts > 0
-    counts, first = counts[some], first[:-1][some]
     low, share = places_of(call, counts)
     found = np.empty((2, *low.shape), np.int64)
     order = _ascending(call.constants)
-    kernel.words_at(keys, first, counts, low, share, order, doubles, descending, found)
+    kernel.words_at(keys, first, low, share, order, kind.is_fraction, descending, found)
+    made = found[0]
     if call.fn == "percentile":
-        a, b = found.view(np.float64)
-        return between(a, b, share).view(np.int64).T, some
-    return found[0].T, some
+        a, b = found.view(np.float64).reshape(2, -1)
+        made = kernel.between(a, b, share.reshape(-1)).view(np.int64).reshape(low.shape)
+    return made.T, counts > 0
+
+
+def between(a: Array, b: Array, share: Array) -> Array:
+    """The doubles that lie the share ``share`` of the way from ``a`` to ``b``."""
+    found: Array = _kernel().between(a, b, share)
+    return found
+
+
+def _kernel() -> Any:
+    return load_module("cql.executor.kernels.windows.percentiles")
 
 
 def _ascending(constants: Sequence[Literal]) -> Array:

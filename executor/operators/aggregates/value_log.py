@@ -16,6 +16,7 @@ import numpy as np
 from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import Code
 from cql.executor.kernels.windows.region_table import find_slot
+from cql.executor.morsel.buffers import POOL
 from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.stage.spec import Table
@@ -56,6 +57,11 @@ class Log:
     @property
     def owner(self) -> str:
         return f"owner{self.suffix}"
+
+    @property
+    def width(self) -> int:
+        """The number of columns of an entry."""
+        return 1 + len(self.args) + len(self.with_null) + 2 * self.by_time
 
     @property
     def table(self) -> Table:
@@ -143,14 +149,13 @@ def finish(
     """Computes the results of the holistic calls for all groups of the window in ``slot``. Raises
     RunError if the values of the window do not fit into ``max_state``."""
     state = windows.state
-    groups = slice(int(state["bases"][slot]), int((state["bases"] + state["counts"])[slot]))
+    base, n = int(state["bases"][slot]), int(state["counts"][slot])
     for log in logs:
         parts = _parts(windows, node, log, slot)
         owners = windows.column(log.owner, log.suffix)
         group = [owners[at] if into is None else into[owners[at]] for at, into in parts]
-        places = [at for at, _ in parts]
-        n = groups.stop - groups.start
-        write(windows, node, log, n, np.concatenate(group), places, groups, workspace)
+        places, to = [at for at, _ in parts], slice(base, base + n)
+        write(windows, node, log, n, _joined(group), places, to, workspace)
 
 
 def write(
@@ -167,7 +172,7 @@ def write(
     entries ``to`` of the group table. ``places``: the numbers of the groups' entries in the log.
     ``group``: the group of each of these entries, below ``groups``."""
     # the most bytes at a time: the gathered columns, their sorted copies and the sort keys
-    size = 8 * group.size * (2 * len(log.table.columns) + 4)
+    size = 8 * group.size * (2 * log.width + 4)
     workspace.resize(0, size, "the values of one window")
     entries = _entries(windows, log, groups, group, places)
     for k in log.calls:
@@ -196,12 +201,12 @@ def _parts(
     stop = first + panes
     if node.window.kind is WindowKind.CUMULATE:  # a gathered region's id has its last pane
         first, stop = first - panes + 1, windows.scalars()["next_window"] + 1
+    into = windows.column("into")
     for pane in range(first, stop):
         at = int(find_slot(places, ids, places.size - 1, 2 * pane))
         if at >= 0:
             base = int(state["bases"][at])
-            groups = slice(base, base + int(state["counts"][at]))
-            parts.append((region(at), windows.column("into")[groups]))
+            parts.append((region(at), into[base : base + int(state["counts"][at])]))
     return parts
 
 
@@ -212,7 +217,7 @@ def _entries(
 
     def gathered(name: str) -> Array:
         column = windows.column(name, s)
-        return np.concatenate([column[at] for at in places])
+        return _joined([column[at] for at in places])
 
     arguments = range(len(log.args))
     return Entries(
@@ -223,3 +228,11 @@ def _entries(
         gathered(f"time{s}") if log.by_time else None,
         gathered(f"sequence{s}") if log.by_time else None,
     )
+
+
+def _joined(parts: list[Array]) -> Array:
+    """The parts, one after the other; a single part is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = POOL.empty(np.int64, sum(part.size for part in parts))
+    return np.concatenate(parts, out=joined)

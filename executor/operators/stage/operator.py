@@ -463,6 +463,7 @@ class StageOperator:
                 self.refresh()
             case kind if kind == NEED_RESULTS:
                 self._finish(amount)
+                return  # the arrays are the same
             case kind if kind == NEED_WINDOWS:
                 self._slots_open(2 * self.state["window_ids"].size)
             case _:

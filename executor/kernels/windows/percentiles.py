@@ -1,4 +1,4 @@
-"""The values at given places among the sorted values of each group, without sorting all of them: a
+"""Percentiles of groups: their exact places, and the values there without sorting all values: a
 counting sort by group, then a selection in each group.
 
 A value becomes a sort key, an int64 that compares as the value does. Equal values have equal keys,
@@ -8,6 +8,8 @@ so their order among each other does not matter.
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from cql.executor.jit.decorators import njit
 
@@ -153,36 +155,70 @@ def _select(keys: Any, first: int, end: int, place: int) -> None:
 
 
 @njit(
-    "void(int64[::1], int64[::1], int64[::1], int64[:, ::1], float64[:, ::1], int64[::1], boolean,"
-    " boolean, int64[:, :, ::1])",
+    "void(int64[::1], int64[::1], int64[::1], boolean, int64[:, ::1], float64[:, ::1])",
+    nogil=True,
+    cache=True,
+)
+def places(counts: Any, above: Any, below: Any, interpolates: bool, low: Any, share: Any) -> None:
+    """For each percentage ``above[p] / below[p]`` and each count n of sorted values, the place of
+    the percentile among them: its integer part ``low[p]`` and its fractional part ``share[p]``.
+
+    With ``interpolates``, the place is percentage * (n - 1) (Spark's percentile). Else it is the
+    first place up to which at least that share of the values lie (percentile_disc)."""
+    for p in range(len(above)):
+        for g in range(len(counts)):
+            scaled = above[p] * max(counts[g] - 1, 0)
+            if not interpolates:
+                scaled = max(above[p] * counts[g] - 1, 0)
+            low[p, g] = whole = scaled // below[p]
+            share[p, g] = (scaled - whole * below[p]) / below[p] if interpolates else 0.0
+
+
+@njit("float64[::1](float64[:], float64[:], float64[:])", nogil=True, cache=True)
+def between(a: Any, b: Any, share: Any) -> Any:
+    """The doubles that lie the share ``share`` of the way from ``a`` to ``b``."""
+    found = np.empty(a.size)
+    for k in range(a.size):
+        if a[k] == b[k] or share[k] == 0:
+            found[k] = a[k]
+        else:
+            found[k] = (1 - share[k]) * a[k] + share[k] * b[k]
+    return found
+
+
+@njit(
+    "void(int64[::1], int64[::1], int64[:, ::1], float64[:, ::1], int64[::1], boolean, boolean,"
+    " int64[:, :, ::1])",
     nogil=True,
     cache=True,
 )
 def words_at(
-    keys: Any, first: Any, sizes: Any, low: Any, share: Any, ascending: Any, doubles: bool,
-    descending: bool, found: Any,
+    keys: Any, first: Any, low: Any, share: Any, ascending: Any, doubles: bool, descending: bool,
+    found: Any,
 ) -> None:  # fmt: skip
-    """Writes the words at given places of each group to ``found[0]`` and, where ``share`` is
-    positive, those at the places that follow to ``found[1]``; else the same words again.
+    """Writes the words at the places ``low[p, g]`` of each group ``g`` to ``found[0]`` and, where
+    ``share`` is positive, those at the following places to ``found[1]``, else the same words again.
+    The words of an empty group are 0.
 
-    ``first`` and ``sizes``: the first key and the number of keys of each group that has any.
-    ``low[p, g]``: the place of percentage ``p`` in group ``g``, from 0. ``ascending``: the
-    percentages from the least one to the greatest one. Moves the keys of each group."""
+    ``keys`` and ``first``: see ``keys_by_group``; the keys of each group are moved. ``ascending``:
+    the numbers ``p``, from the least percentage to the greatest."""
     turned = -1 if descending else 0
-    for g in range(first.size):
-        start, end = first[g], first[g] + sizes[g]
-        done = start  # the keys before this place are not moved again
+    for g in range(first.size - 1):
+        done, end = first[g], first[g + 1]  # the keys before ``done`` are in order
         for p in ascending:
-            near = start + low[p, g]
-            next_to = near + (share[p, g] > 0)
-            if sizes[g] <= _FEW and next_to >= done:
-                _sort_few(keys, done, end, next_to + 1)
-                done = next_to + 1
+            if first[g] == end:
+                found[0, p, g] = found[1, p, g] = 0
+                continue
+            near = first[g] + low[p, g]
+            following = near + (share[p, g] > 0)
+            if end - done <= _FEW and following >= done:
+                _sort_few(keys, done, end, following + 1)
+                done = following + 1
             if near >= done:
                 _select(keys, done, end, near)
                 done = near + 1
-            if next_to >= done:
-                _select(keys, done, end, next_to)
-                done = next_to + 1
+            if following >= done:
+                _select(keys, done, end, following)
+                done = following + 1
             found[0, p, g] = _ordered(keys[near] ^ turned, doubles)
-            found[1, p, g] = _ordered(keys[next_to] ^ turned, doubles)
+            found[1, p, g] = _ordered(keys[following] ^ turned, doubles)
