@@ -131,8 +131,8 @@ def _least_first(keys: Any, first: int, end: int) -> None:
 def _select(keys: Any, first: int, end: int, place: int) -> None:
     """Moves the keys of a range so that ``keys[place]`` is as if they were sorted, with no greater
     key before it and no smaller key behind it. Quickselect; after many rounds the pivots halve the
-    range of the keys, so that the time is linear in the worst case too."""
-    sampled = 8  # more than twice the binary logarithm of the length
+    range of the keys, so that n keys take time n log n at most."""
+    sampled = 8  # rounds: 8 + about twice the binary logarithm of the length
     length = end - first
     while length > 0:
         sampled, length = sampled + 2, length >> 1
