@@ -22,6 +22,7 @@ from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor.codegen import module
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution
+from cql.executor.state.store import Role
 from cql.query.query import Query
 from cql.session.session import CqlWarning, Session
 from tests.support.paths import ROOT
@@ -328,6 +329,8 @@ def test_max_state(session: Session) -> None:
         "SELECT upper(s) AS u, n FROM w WHERE n > 3",
         "SELECT n, count(*) AS c, window_end FROM (SELECT n, ts FROM w UNION ALL SELECT n, ts FROM"
         " w) AS u [RANGE 9 SLIDE 9 WA ts] GROUP BY n, window_end ORDER BY window_end, n LIMIT 2",
+        "SELECT ISTREAM n, count(*) AS c FROM w [RANGE 9 WA ts] GROUP BY n",
+        "SELECT a.n, b.s FROM w AS a, w AS b WHERE a.n = b.n AND b.ts BETWEEN a.ts AND a.ts + 9",
     ],
 )
 def test_all_memory_is_accounted_for(
@@ -345,6 +348,9 @@ def test_all_memory_is_accounted_for(
         parts += [dictionary.nbytes, dictionary._rank.nbytes]
         parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]
         parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
+        for store in (op.store for op in graph.operators if hasattr(op, "store")):
+            scratch = [n for n, role in store.roles.items() if role is Role.SCRATCH]
+            parts += [store.arrays[name].nbytes for name in scratch]
         assert run.workspace.used == sum(parts)
         seen.append(sum(parts))
 

@@ -55,6 +55,7 @@ class GroupedOperator(FrontierOperator):
         workspace: Workspace,
     ) -> None:
         self._index = GroupIndex([schema[c].type for c in by])
+        workspace.resize(0, self._index.nbytes, name)
         self._known = 0
         super().__init__(name, schema, time, time_out, end, workspace, by)
 
