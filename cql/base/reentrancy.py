@@ -84,7 +84,7 @@ def is_inside(run: object) -> bool:
     return run in _thread.runs
 
 
-class inside:  # noqa: N801 (a context manager is called like a function)
+class Inside:
     """In the ``with`` block, this thread also computes for ``runs``. Every result passes through
     one, so it is no generator."""
 
@@ -105,14 +105,14 @@ def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, 
     """Yields ``items``; each item is computed inside ``run``, its consumer is not inside."""
     try:
         while True:
-            with inside(run):
+            with Inside(run):
                 try:
                     item = next(items)
                 except StopIteration:
                     return
             yield item
     finally:
-        with inside(run):
+        with Inside(run):
             items.close()
 
 
@@ -125,7 +125,7 @@ def inherited(work: Callable[P, None], *, computes: bool = True) -> Callable[P, 
 
     def run(*args: P.args, **named: P.kwargs) -> None:
         _thread.calls = calls
-        with inside(*runs):
+        with Inside(*runs):
             work(*args, **named)
 
     return run

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from cql.base.reentrancy import inside
+from cql.base.reentrancy import Inside
 from cql.errors import RunError
 from cql.query.run import Run
 
@@ -61,7 +61,7 @@ class Publisher:
 
     def _inside(self) -> AbstractContextManager[None]:
         """Marks the calls of the sink, which must not wait for the run that gives its rows."""
-        return inside(self._run.control)
+        return Inside(self._run.control)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._is_forked:
