@@ -19,15 +19,13 @@ from cql.planner.nodes.physical import (
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec() | SetOperationExec():
+        case RelationExec() | SetOperationExec() | RowNumberExec():
             return True
         case StreamExec(kind=kind):
             return kind != "rstream"
         case ChangeAggregateExec(keys=keys, method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
             return method == "weights" or (keys > 0 and plain)
-        case RowNumberExec():
-            return keeps_one_row(node)
         case _:
             return False
 

@@ -75,28 +75,75 @@ def sum_below(nodes: Any, node: int, distinct: bool) -> None:
     nodes[node, TOTAL], nodes[node, MOST] = total, most
 
 
-@njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
-def put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
-    """Puts ``new`` in the place of ``old`` below ``parent`` (-1: ``old`` is the root)."""
-    if parent < 0:
-        root[0] = new
-    elif nodes[parent, LEFT] == old:
-        nodes[parent, LEFT] = new
-    else:
-        nodes[parent, RIGHT] = new
+@njit("int64(int64[::1])", nogil=True, cache=True)
+def next_priority(control: Any) -> int:
+    """The next random number."""
+    x = control[RANDOM]
+    x ^= x << 13
+    x ^= (x >> 7) & ((1 << 57) - 1)
+    x ^= x << 17
+    control[RANDOM] = x
+    return int(x)
 
 
-@njit("void(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
-def rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
-    """Rotates ``child`` above its ``parent``."""
-    if nodes[parent, LEFT] == child:
-        nodes[parent, LEFT] = nodes[child, RIGHT]
-        nodes[child, RIGHT] = parent
+@njit(
+    "int64(int64[:, ::1], int64[::1], int64, boolean, int64[::1], int64, boolean)",
+    nogil=True,
+    cache=True,
+)
+def insert_node(
+    nodes: Any, root: Any, node: int, left: bool, path: Any, depth: int, distinct: bool
+) -> int:
+    """Inserts a node with its value, count and priority, on the ``left`` or right side below the
+    last of the ``depth`` nodes of a path. Returns the number of nodes of the path that are above
+    the node then; the caller updates the sums of these."""
+    below = above = -1  # the subtrees of smaller and of larger values
+    while depth > 0 and nodes[path[depth - 1], PRIORITY] < nodes[node, PRIORITY]:
+        depth -= 1
+        at = path[depth]
+        if left:
+            nodes[at, LEFT], above = above, at
+        else:
+            nodes[at, RIGHT], below = below, at
+        sum_below(nodes, at, distinct)
+        left = depth > 0 and nodes[path[depth - 1], LEFT] == at
+    nodes[node, LEFT], nodes[node, RIGHT] = below, above
+    sum_below(nodes, node, distinct)
+    if depth == 0:
+        root[0] = node
     else:
-        nodes[parent, RIGHT] = nodes[child, LEFT]
-        nodes[child, LEFT] = parent
-    sum_below(nodes, parent, distinct)
-    sum_below(nodes, child, distinct)
+        nodes[path[depth - 1], LEFT if left else RIGHT] = node
+    return depth
+
+
+@njit("void(int64[:, ::1], int64[::1], int64, int64[::1], int64, boolean)", nogil=True, cache=True)
+def remove_node(nodes: Any, root: Any, node: int, path: Any, depth: int, distinct: bool) -> None:
+    """Removes a node below the last of the ``depth`` nodes of a path; the caller updates the sums
+    of these. ``path`` has room for more nodes."""
+    first, parent, side = depth, np.int64(-1), LEFT
+    if depth > 0:
+        parent = path[depth - 1]
+        side = LEFT if nodes[parent, LEFT] == node else RIGHT
+    below, above = nodes[node, LEFT], nodes[node, RIGHT]
+    while True:
+        at = max(below, above)
+        last = below < 0 or above < 0
+        if not last:
+            at = below if nodes[below, PRIORITY] > nodes[above, PRIORITY] else above
+        if parent < 0:
+            root[0] = at
+        else:
+            nodes[parent, side] = at
+        if last:
+            break
+        path[depth] = parent = at
+        depth += 1
+        if at == below:
+            side, below = RIGHT, nodes[at, RIGHT]
+        else:
+            side, above = LEFT, nodes[at, LEFT]
+    for j in range(depth - 1, first - 1, -1):
+        sum_below(nodes, path[j], distinct)
 
 
 @njit(
@@ -122,50 +169,25 @@ def count_change(
     and the value belongs on its ``left`` or right side. Returns 1 if the value is new, -1 if it is
     gone, else 0. With ``distinct``, the totals count each value once."""
     if found:
-        at = path[depth - 1]
-        nodes[at, COUNT] += weight
-        gone = nodes[at, COUNT] <= 0
         depth -= 1
-        while gone and (nodes[at, LEFT] >= 0 or nodes[at, RIGHT] >= 0):
-            below, above = nodes[at, LEFT], nodes[at, RIGHT]
-            child = below if below >= 0 else above
-            if above >= 0 and nodes[above, PRIORITY] > nodes[child, PRIORITY]:
-                child = above
-            rotate(nodes, at, child, distinct)
-            put_below(nodes, path[depth - 1] if depth else -1, at, child, root)
-            path[depth] = child
-            depth += 1
-        if gone:
-            put_below(nodes, path[depth - 1] if depth else -1, at, -1, root)
+        at, change = path[depth], 0
+        nodes[at, COUNT] += weight
+        if nodes[at, COUNT] <= 0:
+            remove_node(nodes, root, at, path, depth, distinct)
             free_node(nodes, control, LEFT, at)
+            change = -1
         else:
             sum_below(nodes, at, distinct)
-        for j in range(depth - 1, -1, -1):
-            sum_below(nodes, path[j], distinct)
-        return -1 if gone else 0
-    if weight <= 0:
+    elif weight <= 0:
         return 0
-    x = control[RANDOM]
-    x ^= x << 13
-    x ^= (x >> 7) & ((1 << 57) - 1)
-    x ^= x << 17
-    control[RANDOM] = x
-    node = take_node(nodes, control, LEFT)
-    nodes[node, VALUE], nodes[node, COUNT], nodes[node, PRIORITY] = value, weight, x
-    nodes[node, LEFT] = nodes[node, RIGHT] = -1
-    sum_below(nodes, node, distinct)
-    if depth == 0:
-        root[0] = node
     else:
-        nodes[path[depth - 1], LEFT if left else RIGHT] = node
-    while depth > 0 and nodes[path[depth - 1], PRIORITY] < x:
-        parent = path[depth - 1]
-        rotate(nodes, parent, node, distinct)
-        put_below(nodes, path[depth - 2] if depth > 1 else -1, parent, node, root)
-        depth -= 1
+        at, change = take_node(nodes, control, LEFT), 1
+        nodes[at, VALUE], nodes[at, COUNT] = value, weight
+        nodes[at, PRIORITY] = next_priority(control)
+        depth = insert_node(nodes, root, at, left, path, depth, distinct)
     for j in range(depth - 1, -1, -1):
         sum_below(nodes, path[j], distinct)
-    return 1
+    return change
 
 
 @njit(

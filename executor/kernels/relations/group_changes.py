@@ -1,11 +1,12 @@
 """The native function of operators over a changing relation that keep a state per group: aggregates
-with keys, DISTINCT, EXCEPT and INTERSECT.
+with keys, DISTINCT, EXCEPT, INTERSECT and ROW_NUMBER().
 
 What becomes of a group is up to another function, with a descriptor of its own, OWN_WORDS: the one
-generated for the aggregates of a query (``operators.relations.change_aggregate_code``), or
-``multiplicities``. This driver gives it the rows of instants that are over, a piece of whole
-instants at a time: their groups, their columns. It sends the changes that the function has made,
-frees the groups without rows, and closes those of windows that have ended.
+generated for the aggregates of a query (``operators.relations.change_aggregate_code``),
+``multiplicities``, or ``ranking``. This driver gives it the rows of instants that are over, a piece
+of whole instants at a time: their groups, their columns. It sends the changes that the function has
+made, frees the groups without rows, and closes those of windows that have ended. A function with
+more changes than the output has room for says so, and is called again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import cfunc, njit
-from cql.executor.kernels.lib.key_index import each_once
+from cql.executor.kernels.lib.key_index import FREE, each_once
 from cql.executor.kernels.lib.memory import (
     as_i32,
     as_u8,
@@ -79,6 +80,7 @@ from cql.executor.kernels.relations.frontier import (
 NEED_ENTRIES = 3  # DETAIL_ROW free entries
 NEED_PIECE = 4  # room for a piece of DETAIL_ROW rows
 NEED_RANK = 5  # the ranks of all texts
+NEED_SECOND = 6  # DETAIL_ROW free ids of the second index
 
 # Descriptor: behind the words of ``groups``.
 FUNCTION = groups.END  # address of the generated function
@@ -117,7 +119,13 @@ SEPARATE = FUNCTION + 31
 SHOWN = FUNCTION + 32  # uint8 per group
 DIRTY = FUNCTION + 33
 FREE_ENTRIES = FUNCTION + 34
-END = FUNCTION + 35
+MORE_AT = FUNCTION + 35  # word of OWN_WORDS: whether more changes of the piece follow; -1: none do
+GONE_AT = (
+    FUNCTION + 36
+)  # word of OWN_WORDS: groups without rows that are not in the piece; -1: none
+GONE = FUNCTION + 37  # address of their ids
+SECOND = FUNCTION + 38  # address of the control of a second index of the function; 0: none
+END = FUNCTION + 39
 
 #: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
@@ -161,6 +169,25 @@ def _keep_keys(d: Any, table: Any, at: int) -> None:
             d[NEXT_END] = min(d[NEXT_END], integer_at(ends, size_of(d, d[ENDS]), ids[k]))
 
 
+@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
+def _call_function(d: Any, u: Any) -> int:
+    """Lets the function make changes of the piece. Returns DONE or ERROR."""
+    g = words(d[OWN_WORDS], 1)
+    d[MADE] = d[SENT_SO_FAR] = 0
+    if call_operator(d[FUNCTION], d[OWN_WORDS], 0) != 0:
+        d[FAILED] = 1
+        u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
+        return ERROR
+    d[MADE] = g[d[MADE_AT]]
+    return DONE
+
+
+@njit(inline="always")
+def _has_more(d: Any) -> bool:
+    """Whether the function has more changes of the piece."""
+    return bool(d[MORE_AT] >= 0 and words(d[OWN_WORDS], d[MORE_AT] + 1)[d[MORE_AT]] != 0)
+
+
 @njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     """Aggregates the PIECE rows whose columns begin at the addresses in ``table`` from word ``at``
@@ -169,6 +196,9 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
     if groups.free_ids(d) < n:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, n
+        return NEED
+    if d[SECOND] != 0 and words(d[SECOND], FREE + 1)[FREE] < n:
+        u[DETAIL], u[DETAIL_ROW] = NEED_SECOND, n
         return NEED
     if d[FREE_TOP] >= 0:
         wanted = _entries_wanted(d, weights)
@@ -194,13 +224,7 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
             g[one[1]] = table[column + DATA]
         if one[2] >= 0:
             g[one[2]] = table[column + MASK]
-    d[MADE] = d[SENT_SO_FAR] = 0
-    if call_operator(d[FUNCTION], d[OWN_WORDS], 0) != 0:
-        d[FAILED] = 1
-        u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
-        return ERROR
-    d[MADE] = g[d[MADE_AT]]
-    return DONE
+    return _call_function(d, u)
 
 
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
@@ -256,7 +280,7 @@ def _forget(d: Any, gone: Any) -> None:
 
 @njit("void(int64[::1])", nogil=True, cache=True)
 def _forget_empty(d: Any) -> None:
-    """Frees those groups of the piece that have no rows."""
+    """Frees the groups that have no rows since the piece."""
     n, capacity = d[PIECE], d[groups.CAPACITY]
     once, live = words(d[ONCE], n), words(d[LIVE], capacity)
     many = each_once(words(d[groups.IDS], n), as_u8(d[SEEN], capacity), once)
@@ -266,6 +290,8 @@ def _forget_empty(d: Any) -> None:
             once[gone] = once[k]
             gone += 1
     _forget(d, once[:gone])
+    if d[GONE_AT] >= 0:
+        _forget(d, words(d[GONE], words(d[OWN_WORDS], d[GONE_AT] + 1)[d[GONE_AT]]))
     d[PIECE] = d[MADE] = d[SENT_SO_FAR] = 0
 
 
@@ -417,10 +443,14 @@ def group_changes(desc: Any, morsel: Any) -> Any:
         if d[SENT_SO_FAR] < d[MADE]:
             _send(d, o)
             last = words(d[TIMES_OUT], d[SENT_SO_FAR])[d[SENT_SO_FAR] - 1]
-            if d[SENT_SO_FAR] == d[MADE]:
+            if d[SENT_SO_FAR] == d[MADE] and not _has_more(d):
                 _forget_empty(d)
             punctuate_so_far(d, o, last)
             return OUTPUT_FULL
+        if _has_more(d):
+            if _call_function(d, u) != DONE:
+                return ERROR
+            continue
         _forget_empty(d)
     if u[PHASE] == _DIRECT:
         append_rows(d, u, u[SUB])

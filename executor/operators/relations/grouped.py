@@ -151,6 +151,8 @@ class GroupChangesOperator(GroupedOperator):
         "once": changes.ONCE,
         "live": changes.LIVE,
     }
+    #: For an array of the state, the word of the function that holds its address.
+    own_addresses: ClassVar[Mapping[str, int]] = {}
 
     def __init__(
         self,
@@ -164,6 +166,7 @@ class GroupChangesOperator(GroupedOperator):
         workspace: Workspace,
         reads: Sequence[tuple[int, int, int]] = (),
         results: Sequence[tuple[str, bool]] = (),
+        keeps: Sequence[int] = (),
     ) -> None:
         self._words, self._results = words, results
         self._keys = Schema(schema.fields[:keys])
@@ -193,8 +196,14 @@ class GroupChangesOperator(GroupedOperator):
         self.bound(changes.RANKED, 2)
         d[changes.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
         #: The words of the function that it remembers.
-        self._kept = [slots["free top"]] if "free top" in slots else []
-        d[changes.FREE_TOP] = slots.get("free top", -1)
+        self._kept = [*keeps, *([slots["free top"]] if "free top" in slots else [])]
+        self._in_parts = "more" in slots
+        for word, slot in (
+            (changes.FREE_TOP, "free top"),
+            (changes.MORE_AT, "more"),
+            (changes.GONE_AT, "gone"),
+        ):
+            d[word] = slots.get(slot, -1)
         d[[changes.ROWS_AT, changes.TIMES_AT]] = slots["n"], slots["times"]
         d[[changes.WEIGHTS_AT, changes.MADE_AT]] = slots["weights"], slots["out"]
         d[changes.DETAIL_AT] = slots["detail"]
@@ -207,11 +216,12 @@ class GroupChangesOperator(GroupedOperator):
             self.resize(name, rows, np.int64)
         self.resize("numbers", rows, np.int32)
         self.state["numbers"][:] = np.arange(rows)
+        room = self.workspace.morsel_rows if self._in_parts else 2 * rows
         for name in _OUT:
-            self.resize(name, 2 * rows, np.int64)
+            self.resize(name, room, np.int64)
         for k, (storage, _) in enumerate(self._results):
-            self.resize(f"out_r{k}", 2 * rows, stored_dtype(storage))
-            self.resize(f"out_v{k}", 2 * rows, np.uint8)
+            self.resize(f"out_r{k}", room, stored_dtype(storage))
+            self.resize(f"out_v{k}", room, np.uint8)
         for c, f in enumerate(self.schema):
             self.resize(f"copy c{c}", rows, stored_dtype(f.type.storage))
             self.resize(f"copy m{c}", rows, np.uint8)
@@ -236,6 +246,9 @@ class GroupChangesOperator(GroupedOperator):
     def bind(self) -> None:
         super().bind()
         state = self.state
+        for name, word in self.own_addresses.items():
+            if name in state:
+                self._words[word] = state[name].ctypes.data
         for part, many, words in (
             ("copy", len(self.schema), self._copy),
             ("key", len(self._keys), self._key_columns),

@@ -3,116 +3,221 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from cql.base.model import Schema
 from cql.executor.kernels.lib import treap as treaps
-from cql.executor.kernels.relations import row_number as kernel
-from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
-from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.row_batch import no_rows, take
-from cql.executor.operators.relations.set_operations import weights_of
-from cql.executor.operators.relations.top_n import SortedRows
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
+from cql.executor.kernels.relations import group_changes as changes
+from cql.executor.kernels.relations import ranking as kernel
+from cql.executor.kernels.relations.frontier import ROWS_IN, ROWS_OUT
+from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations.group_index import GroupIndex
+from cql.executor.operators.relations.grouped import GroupChangesOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import State
+from cql.executor.state.store import Snapshot
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import RowNumberExec
 
-#: Numbers that the kernel keeps per row, in this order.
-_OF_ROW = ("held", "arrival", "following", "shown", "shown_many", "now", "now_many")
+_PARTITIONS = 64
+_SEED = 0x2545F4914F6CDD1D
+_SLOTS = {
+    "n": kernel.CHANGES,
+    "times": kernel.TIMES,
+    "weights": kernel.WEIGHTS,
+    "out": kernel.MADE,
+    "more": kernel.MORE,
+    "gone": kernel.GONE,
+    "detail": kernel.MADE,  # the function fails for no row
+}
+_OF_PIECE = {
+    "partition_wanted": kernel.WANTED,
+    "partition_found": kernel.FOUND,
+    "partition_fresh": kernel.FOUND_FRESH,
+}
+_OF_ROW = {
+    "partition": kernel.PARTITION,
+    "following": kernel.FOLLOWING,
+    "shown": kernel.SHOWN,
+    "shown_many": kernel.SHOWN_MANY,
+    "now": kernel.NOW,
+    "now_many": kernel.NOW_MANY,
+}
+_SCRATCH = {"now", "now_many", "chosen", "dropped", "lowest"}
 
 
-class RowNumberOperator(ChangelogOperator):
-    """State: the rows of the relation, per partition in the order of their sort keys, and the row
-    numbers output last. Of rows with equal keys, the row held longest comes first."""
+class RowNumberOperator(GroupChangesOperator):
+    """State: the rows that wait; each distinct row of the relation, with its copies, its node in
+    the sort order of its partition, and the numbers output last; the partitions."""
 
-    saved_numbers: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_numbers, "_come")
-    saved_arrays: ClassVar[tuple[str, ...]] = ("_nodes", "_control", "_roots", "_heads", "_of_row")
-    saved_parts: ClassVar[tuple[str, ...]] = (
-        *ChangelogOperator.saved_parts,
-        "_rows",
-        "_partitions",
-    )
+    addresses: ClassVar = {**GroupChangesOperator.addresses, "dropped": changes.GONE}
+    own_addresses: ClassVar = {
+        **_OF_PIECE,
+        **_OF_ROW,
+        "ids": kernel.OWNERS,
+        "fresh": kernel.FRESH,
+        "touched": kernel.TOUCHED,
+        "live": kernel.HELD,
+        "nodes": kernel.NODES,
+        "chosen": kernel.CHOSEN,
+        "dropped": kernel.DROPPED,
+        "roots": kernel.ROOTS,
+        "heads": kernel.HEADS,
+        "lowest": kernel.LOWEST,
+        "out_owner": kernel.OUT_OWNER,
+        "out_time": kernel.OUT_TIME,
+        "out_weight": kernel.OUT_WEIGHT,
+        "out_r0": kernel.OUT_NUMBER,
+    }
 
     def __init__(self, name: str, node: RowNumberExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
-        super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
+        keys = len(schema) - 2
         self.node = node
-        self._rows = SortedRows(Schema(schema.fields[:-2]), node.keys, workspace)
+        self._sort = np.array([w for key in node.keys for w in _sort_words(key)], np.int64)
+        self._by = np.array(node.partition, np.int64)
         self._partitions = GroupIndex([schema[c].type for c in node.partition])
-        self._nodes = np.full((0, treaps.PRIORITY + 1), -1, np.int64)
-        self._control = np.array([-1, 0, 0, 0x2545F4914F6CDD1D], np.int64)
-        self._roots: Times = np.zeros(0, np.int64)
-        self._heads: Times = np.zeros(0, np.int64)
-        self._of_row = np.zeros((len(_OF_ROW), 0), np.int64)
-        self._come = 0
+        self._known_partitions = 0
+        workspace.resize(0, self._partitions.nbytes, name)
+        words = np.zeros(kernel.WORDS, np.int64)
+        words[kernel.STOP] = INFINITY if node.limit is None else node.limit
+        words[kernel.FORGETS] = node.forgets
+        words[[kernel.ROW_KEYS, kernel.PARTITION_KEYS]] = keys, len(node.partition)
+        words[[kernel.SORTS, kernel.SORT]] = len(self._sort), self._sort.ctypes.data
+        words[kernel.PARTITION_COLUMNS] = self._by.ctypes.data
+        words[kernel.CONTROL + treaps.RANDOM] = _SEED
+        super().__init__(
+            name,
+            schema,
+            keys,
+            output,
+            int(kernel.ranking.address),
+            words,
+            _SLOTS,
+            workspace,
+            results=[(output[keys].type.storage, False)],
+            keeps=[kernel.COME, *range(kernel.CONTROL, kernel.CONTROL + kernel.CONTROL_WORDS)],
+        )
+        self.scratch |= _SCRATCH | set(_OF_PIECE)
+        self._texts = np.flatnonzero(np.isin(self._sort[:, 1], (kernel.TEXT_UP, kernel.TEXT_DOWN)))
+        self.bound(changes.RANKED, 0 if self._texts.size else 2)
+        self.open()
+        self._more_partitions(_PARTITIONS)
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def room_for_piece(self, rows: int) -> None:
+        self.resize("partition_wanted", rows * self._partitions.width, np.int64)
+        self.resize("partition_found", rows, np.int64)
+        self.resize("partition_fresh", rows, np.uint8)
+        super().room_for_piece(rows)
+
+    def grow_groups(self, known: int, size: int) -> None:
+        super().grow_groups(known, size)
+        for name in ("live", *_OF_ROW):
+            self.grow(name, "int64", known, size)
+        width = kernel.FIRST + len(self._sort)
+        self.resize("nodes", size, np.dtype((np.int64, (width,))))
+        self.state["nodes"][known:] = 0
+        limit = self.node.limit
+        self.resize("chosen", size if limit is None else min(size, limit), np.int64)
+        self.resize("dropped", size if self.node.forgets else 0, np.int64)
+
+    def _more_partitions(self, wanted: int) -> None:
+        before = self._partitions.nbytes
+        self._partitions.make_room(wanted)
+        self.workspace.resize(before, self._partitions.nbytes, self.name)
+        self._grow_partitions(self._known_partitions)
+        self.bind()
+
+    def _grow_partitions(self, known: int) -> None:
+        self._known_partitions = self._partitions.capacity
+        for name in ("roots", "heads", "lowest"):
+            self.grow(name, "int64", known, self._known_partitions, -1)
+
+    def bind(self) -> None:
+        super().bind()
+        words = self._words
+        table, keys, free, control = self._partitions.arrays
+        for word, array in (
+            (kernel.KEYS, self._index.arrays[1]),
+            (kernel.TABLE, table),
+            (kernel.PARTITION_WORDS, keys),
+            (kernel.FREE_IDS, free),
+            (kernel.INDEX_CONTROL, control),
+        ):
+            words[word] = array.ctypes.data
+        words[kernel.ROWS], words[kernel.ROOM] = self._index.capacity, self.workspace.morsel_rows
+        words[[kernel.PARTITIONS, kernel.BUCKETS]] = self._partitions.capacity, table.size
+        self.point(changes.SECOND, control if self.node.partition else None)
 
     @property
-    def held_bytes(self) -> int:
-        own = (self._nodes, self._roots, self._heads, self._of_row)
-        return self._rows.nbytes + self._partitions.nbytes + sum(a.nbytes for a in own)
+    def state_bytes(self) -> int:
+        return super().state_bytes + self._partitions.nbytes
 
-    def counters(self) -> dict[str, int]:
-        held = int(self._control[treaps.LIVE])
-        return {**super().counters(), "held_rows": held}
+    # -- texts -----------------------------------------------------------------------------------
+
+    @property
+    def needs_refresh(self) -> bool:
+        return self._texts.size > 0
+
+    def refresh(self) -> None:
+        """Gives the kernel the current order of texts."""
+        if self._texts.size:
+            self._rank = self.workspace.dictionary.rank()
+            self._words[[kernel.RANK, kernel.RANKS]] = self._rank.ctypes.data, self._rank.size
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
-        self._rows.map_codes(change)
+        live = self._index.live
+        for word in self._texts:
+            column = self.state["nodes"][:, kernel.FIRST + word]
+            column[live] = change(column[live].astype(np.int32))
         self._partitions.map_codes(change)
+        self.bind()
 
-    def advance(self, rows: State, times: Times) -> State:
-        n = times.size
-        if n == 0:
-            return no_rows(self.output)
-        weights = weights_of(rows, self.schema)
-        types = [self.schema[c].type for c in self.node.partition]
-        partitions, _ = self._partitions.ids(key_words(rows, self.node.partition, types, n))
-        ids, _ = self._rows.ids(rows, n)
-        self._make_room(int(weights[weights > 0].size))
-        place = np.zeros(5, np.int64)
-        place[kernel.COME] = self._come
-        groups, entries = self._partitions.capacity, self._rows.index.capacity
-        touched, marked = np.empty(groups, np.int64), np.zeros(groups, np.uint8)
-        chosen, out = np.empty(entries + 1, np.int64), np.empty((4 * n + 16, 4), np.int64)
-        limit = -1 if self.node.limit is None else self.node.limit
-        while wanted := kernel.number_rows(
-            np.ascontiguousarray(times), weights, ids, partitions, limit, self._nodes,
-            self._control, self._roots, self._heads, marked, touched, self._rows.words,
-            self._rows.texts, self._rows.rank, self._of_row, place, chosen, out, self.node.forgets,
-        ):  # fmt: skip
-            more = np.empty((max(2 * out.shape[0], wanted), 4), np.int64)
-            more[: int(place[kernel.MADE])] = out[: int(place[kernel.MADE])]
-            out = more
-        self._come = int(place[kernel.COME])
-        found = self._numbered(out[: int(place[kernel.MADE])])
-        seen = self._rows.index.live if self.node.forgets else self._rows.index.once(ids)
-        self._rows.give_back(seen[self._of_row[0, seen] == 0])
-        seen = self._partitions.once(partitions)
-        self._partitions.give_back(seen[self._roots[seen] < 0])
-        return found
+    # -- snapshots -------------------------------------------------------------------------------
 
-    def _make_room(self, entering: int) -> None:
-        groups, entries = self._partitions.capacity, self._rows.index.capacity
-        self._roots, self._heads = grown(self._roots, groups, -1), grown(self._heads, groups, -1)
-        if self._of_row.shape[1] < entries:
-            of_row = np.zeros((len(_OF_ROW), entries), np.int64)
-            of_row[:, : self._of_row.shape[1]] = self._of_row
-            self._of_row = of_row
-        wanted = int(self._control[treaps.LIVE]) + entering
-        if wanted > self._nodes.shape[0]:
-            size = max(64, 2 * self._nodes.shape[0], wanted)
-            nodes = np.full((size, self._nodes.shape[1]), -1, np.int64)
-            nodes[: self._nodes.shape[0]] = self._nodes
-            self._nodes = nodes
+    def snapshot(self) -> Snapshot:
+        made = super().snapshot()
+        return replace(made, parts={**made.parts, "partitions": self._partitions.snapshot()})
 
-    def _numbered(self, lines: Times) -> State:
-        width = len(self.schema) - 2
-        rows = take(self._rows.rows, lines[:, 0])
-        values = (lines[:, 1], lines[:, 2], lines[:, 3])
-        empty = no_rows(self.output)
-        for c, column in enumerate(values, width):
-            rows[f"c{c}"] = column.astype(empty[f"c{c}"].dtype)
-            rows[f"m{c}"] = np.ones(column.size, np.uint8)
-        return rows
+    def restore(self, saved: Snapshot) -> None:
+        before = self._partitions.nbytes
+        self._partitions.restore(saved.parts["partitions"])
+        self.workspace.resize(before, self._partitions.nbytes, self.name)
+        self._grow_partitions(0)
+        super().restore(saved)
+
+    # -- called by the runtime -------------------------------------------------------------------
+
+    def provide(self, morsel: Morsel) -> None:
+        match int(morsel.words[DETAIL]):
+            case changes.NEED_SECOND:
+                self._more_partitions(int(morsel.words[DETAIL_ROW]))
+            case changes.NEED_RANK:
+                self.refresh()
+                self.bound(changes.RANKED, 1)
+            case _:
+                super().provide(morsel)
+
+    def counters(self) -> dict[str, int]:
+        d = self.descriptor
+        held = int(self._words[kernel.CONTROL + treaps.LIVE])
+        return {"rows_in": int(d[ROWS_IN]), "rows_out": int(d[ROWS_OUT]), "held_rows": held}
+
+
+def _sort_words(key: SortKey) -> list[tuple[int, int]]:
+    """For each sort word of a key: the column, and what the word is (``kernels.ranking``)."""
+    assert isinstance(key.expr, Column)
+    column, made = key.expr.index, []
+    if key.expr.nullable:
+        made.append((column, kernel.NULL_FIRST if key.nulls_first else kernel.NULL_LAST))
+    if key.expr.type.is_text:
+        made.append((column, kernel.TEXT_DOWN if key.descending else kernel.TEXT_UP))
+    else:
+        made.append((column, kernel.DOWN if key.descending else kernel.UP))
+    return made

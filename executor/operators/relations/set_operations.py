@@ -98,6 +98,8 @@ class WeightsOperator(GroupChangesOperator):
     """State: the rows that wait; each distinct row of the inputs, with its multiplicity in the left
     input, in the right input and in the result."""
 
+    own_addresses: ClassVar = _ARRAYS
+
     def __init__(
         self, name: str, node: ChangeAggregateExec | SetOperationExec, workspace: Workspace
     ) -> None:
@@ -131,9 +133,6 @@ class WeightsOperator(GroupChangesOperator):
     def bind(self) -> None:
         super().bind()
         self._words[kernel.GROUPS] = self._index.capacity
-        for name, word in _ARRAYS.items():
-            if name in self.state:
-                self._words[word] = self.state[name].ctypes.data
 
 
 def weights_of(rows: State, schema: Schema) -> Times:
