@@ -30,11 +30,10 @@ from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
 from cql.executor.operators.relations.native_aggregate import NativeAggregateOperator
-from cql.executor.operators.relations.row_number import RowNumberOperator
+from cql.executor.operators.relations.ranking import RankingOperator
 from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
 from cql.executor.operators.relations.subquery_join import SubqueryJoinOperator
-from cql.executor.operators.relations.top_n import TopOperator
 from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
@@ -321,11 +320,10 @@ class _Builder:
                 return ChangeAggregateOperator(name, node, self.workspace, windows)
             case SubqueryJoinExec():
                 return SubqueryJoinOperator(name, node, self.workspace)
-            case TopExec():
-                return TopOperator(name, node, self.workspace)
-            case RowNumberExec():
-                kind = KeyedRowsOperator if keeps_one_row(node) else RowNumberOperator
-                return kind(name, node, self.workspace)
+            case RowNumberExec() if keeps_one_row(node):
+                return KeyedRowsOperator(name, node, self.workspace)
+            case RowNumberExec() | TopExec():
+                return RankingOperator(name, node, self.workspace)
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
 

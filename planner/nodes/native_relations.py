@@ -13,13 +13,14 @@ from cql.planner.nodes.physical import (
     RowNumberExec,
     SetOperationExec,
     StreamExec,
+    TopExec,
 )
 
 
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec() | SetOperationExec() | RowNumberExec():
+        case RelationExec() | SetOperationExec() | TopExec() | RowNumberExec():
             return True
         case StreamExec(kind=kind):
             return kind != "rstream"

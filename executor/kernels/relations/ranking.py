@@ -1,4 +1,5 @@
-"""ROW_NUMBER() over a changing relation: a function for ``kernels.relations.group_changes``.
+"""ROW_NUMBER() and LIMIT over a changing relation: a function for
+``kernels.relations.group_changes``.
 
 Each distinct row is a group. A partition has a treap of its rows in sort order (``lib.treap``), of
 rows with equal keys the one that entered first, and a chain of the rows that the output shows. A
@@ -109,7 +110,7 @@ RANKS = 58
 OUT_OWNER = 59
 OUT_TIME = 60
 OUT_WEIGHT = 61
-OUT_NUMBER = 62
+OUT_NUMBER = 62  # int32: the row number; 0: the output is rows without numbers, LIMIT
 WORDS = 63
 
 #: Steps of a partition.
@@ -284,56 +285,68 @@ def _write_change(d: Any, row: int, place: int, time: int, weight: int) -> None:
     k = d[MADE]
     words(d[OUT_OWNER], k + 1)[k], words(d[OUT_TIME], k + 1)[k] = row, time
     words(d[OUT_WEIGHT], k + 1)[k] = weight
-    as_i32(d[OUT_NUMBER], k + 1)[k] = place + 1
+    if d[OUT_NUMBER] != 0:
+        as_i32(d[OUT_NUMBER], k + 1)[k] = place + 1
     d[MADE] = k + 1
+
+
+@njit("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _write_row(
+    d: Any, row: int, first: int, many: int, other: int, other_many: int, time: int, sign: int
+) -> int:
+    """Writes the places of a row, ``many`` from ``first`` on, that are not among the
+    ``other_many`` from ``other`` on. Returns 0; if the output is full, 1."""
+    if d[OUT_NUMBER] == 0:
+        if many <= other_many:
+            return 0
+        if d[MADE] == d[ROOM]:
+            return 1
+        _write_change(d, row, 0, time, sign * (many - other_many))
+        return 0
+    place = max(d[PLACE], first)
+    while place < first + many:
+        if other <= place < other + other_many:
+            place = other + other_many
+            continue
+        if d[MADE] == d[ROOM]:
+            d[PLACE] = place
+            return 1
+        _write_change(d, row, place, time, sign)
+        place += 1
+    d[PLACE] = 0
+    return 0
 
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
 def _write_leaving(d: Any, time: int) -> bool:
-    """Writes the rows of the chain with the numbers that they no longer have. Returns False if the
+    """Writes the rows of the chain at the places that they no longer have. Returns False if the
     output is full."""
     rows = d[ROWS]
     following, shown = words(d[FOLLOWING], rows), words(d[SHOWN], rows)
     shown_many = words(d[SHOWN_MANY], rows)
     now, now_many = words(d[NOW], rows), words(d[NOW_MANY], rows)
-    row, place = d[AT], d[PLACE]
+    row = d[AT]
     while row >= 0:
-        place = max(place, shown[row])
-        while place < shown[row] + shown_many[row]:
-            if now[row] <= place < now[row] + now_many[row]:
-                place = now[row] + now_many[row]
-                continue
-            if d[MADE] == d[ROOM]:
-                d[AT], d[PLACE] = row, place
-                return False
-            _write_change(d, row, place, time, -1)
-            place += 1
-        row, place = following[row], 0
+        if _write_row(d, row, shown[row], shown_many[row], now[row], now_many[row], time, -1):
+            d[AT] = row
+            return False
+        row = following[row]
     return True
 
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
 def _write_entering(d: Any, time: int) -> bool:
-    """Writes the chosen rows with the numbers that they did not have. Returns False if the output
-    is full."""
+    """Writes the chosen rows at the places that they did not have. Returns False if the output is
+    full."""
     rows, many = d[ROWS], d[CHOSEN_MANY]
     chosen, shown = words(d[CHOSEN], many), words(d[SHOWN], rows)
     shown_many = words(d[SHOWN_MANY], rows)
     now, now_many = words(d[NOW], rows), words(d[NOW_MANY], rows)
-    place = d[PLACE]
     for j in range(d[AT], many):
         row = chosen[j]
-        place = max(place, now[row])
-        while place < now[row] + now_many[row]:
-            if shown[row] <= place < shown[row] + shown_many[row]:
-                place = shown[row] + shown_many[row]
-                continue
-            if d[MADE] == d[ROOM]:
-                d[AT], d[PLACE] = j, place
-                return False
-            _write_change(d, row, place, time, 1)
-            place += 1
-        place = 0
+        if _write_row(d, row, now[row], now_many[row], shown[row], shown_many[row], time, 1):
+            d[AT] = j
+            return False
     return True
 
 

@@ -1,4 +1,4 @@
-"""ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) of a changing relation."""
+"""ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) and ORDER BY … LIMIT over a changing relation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
-from cql.planner.nodes.physical import RowNumberExec
+from cql.planner.nodes.physical import RowNumberExec, TopExec
 
 _PARTITIONS = 64
 _SEED = 0x2545F4914F6CDD1D
@@ -49,9 +49,9 @@ _OF_ROW = {
 _SCRATCH = {"now", "now_many", "chosen", "dropped", "lowest"}
 
 
-class RowNumberOperator(GroupChangesOperator):
+class RankingOperator(GroupChangesOperator):
     """State: the rows that wait; each distinct row of the relation, with its copies, its node in
-    the sort order of its partition, and the numbers output last; the partitions."""
+    the sort order of its partition, and its places output last; the partitions."""
 
     addresses: ClassVar = {**GroupChangesOperator.addresses, "dropped": changes.GONE}
     own_addresses: ClassVar = {
@@ -73,19 +73,25 @@ class RowNumberOperator(GroupChangesOperator):
         "out_r0": kernel.OUT_NUMBER,
     }
 
-    def __init__(self, name: str, node: RowNumberExec, workspace: Workspace) -> None:
+    def __init__(self, name: str, node: RowNumberExec | TopExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
-        keys = len(schema) - 2
-        self.node = node
+        keys, numbered = len(schema) - 2, isinstance(node, RowNumberExec)
+        by = node.partition if isinstance(node, RowNumberExec) else ()
+        first = 0 if isinstance(node, RowNumberExec) else node.offset
+        if node.limit == 0:
+            first = 0
+        self._limit = node.limit
+        self._forgets = isinstance(node, RowNumberExec) and node.forgets
         self._sort = np.array([w for key in node.keys for w in _sort_words(key)], np.int64)
-        self._by = np.array(node.partition, np.int64)
-        self._partitions = GroupIndex([schema[c].type for c in node.partition])
+        self._by = np.array(by, np.int64)
+        self._partitions = GroupIndex([schema[c].type for c in by])
         self._known_partitions = 0
         workspace.resize(0, self._partitions.nbytes, name)
         words = np.zeros(kernel.WORDS, np.int64)
-        words[kernel.STOP] = INFINITY if node.limit is None else node.limit
-        words[kernel.FORGETS] = node.forgets
-        words[[kernel.ROW_KEYS, kernel.PARTITION_KEYS]] = keys, len(node.partition)
+        words[kernel.OFFSET] = first
+        words[kernel.STOP] = INFINITY if node.limit is None else min(first + node.limit, INFINITY)
+        words[kernel.FORGETS] = self._forgets
+        words[[kernel.ROW_KEYS, kernel.PARTITION_KEYS]] = keys, len(by)
         words[[kernel.SORTS, kernel.SORT]] = len(self._sort), self._sort.ctypes.data
         words[kernel.PARTITION_COLUMNS] = self._by.ctypes.data
         words[kernel.CONTROL + treaps.RANDOM] = _SEED
@@ -98,7 +104,7 @@ class RowNumberOperator(GroupChangesOperator):
             words,
             _SLOTS,
             workspace,
-            results=[(output[keys].type.storage, False)],
+            results=[(output[keys].type.storage, False)] if numbered else [],
             keeps=[kernel.COME, *range(kernel.CONTROL, kernel.CONTROL + kernel.CONTROL_WORDS)],
         )
         self.scratch |= _SCRATCH | set(_OF_PIECE)
@@ -122,9 +128,8 @@ class RowNumberOperator(GroupChangesOperator):
         width = kernel.FIRST + len(self._sort)
         self.resize("nodes", size, np.dtype((np.int64, (width,))))
         self.state["nodes"][known:] = 0
-        limit = self.node.limit
-        self.resize("chosen", size if limit is None else min(size, limit), np.int64)
-        self.resize("dropped", size if self.node.forgets else 0, np.int64)
+        self.resize("chosen", size if self._limit is None else min(size, self._limit), np.int64)
+        self.resize("dropped", size if self._forgets else 0, np.int64)
 
     def _more_partitions(self, wanted: int) -> None:
         before = self._partitions.nbytes
@@ -152,7 +157,7 @@ class RowNumberOperator(GroupChangesOperator):
             words[word] = array.ctypes.data
         words[kernel.ROWS], words[kernel.ROOM] = self._index.capacity, self.workspace.morsel_rows
         words[[kernel.PARTITIONS, kernel.BUCKETS]] = self._partitions.capacity, table.size
-        self.point(changes.SECOND, control if self.node.partition else None)
+        self.point(changes.SECOND, control if self._by.size else None)
 
     @property
     def state_bytes(self) -> int:
