@@ -20,10 +20,8 @@ from cql.planner.nodes.physical import (
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec() | SetOperationExec() | TopExec() | RowNumberExec():
+        case RelationExec() | SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
             return True
-        case StreamExec(kind=kind):
-            return kind != "rstream"
         case ChangeAggregateExec(keys=keys, method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
             return method == "weights" or (keys > 0 and plain)

@@ -1,12 +1,12 @@
 """The native function of operators over a changing relation that keep a state per group: aggregates
-with keys, DISTINCT, EXCEPT, INTERSECT and ROW_NUMBER().
+with keys, DISTINCT, EXCEPT, INTERSECT, ROW_NUMBER(), LIMIT and RSTREAM.
 
 What becomes of a group is up to another function, with a descriptor of its own, OWN_WORDS: the one
 generated for the aggregates of a query (``operators.relations.change_aggregate_code``),
-``multiplicities``, or ``ranking``. This driver gives it the rows of instants that are over, a piece
-of whole instants at a time: their groups, their columns. It sends the changes that the function has
-made, frees the groups without rows, and closes those of windows that have ended. A function with
-more changes than the output has room for says so, and is called again.
+``multiplicities``, ``ranking`` or ``whole_relation``. This driver gives it the rows of instants
+that are over, a piece of whole instants at a time: their groups, their columns. It sends the
+changes that the function has made, frees the groups without rows, and closes those of windows that
+have ended. A function that has more changes of the piece sets a word, and is called again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ KEY_COLUMNS = FUNCTION + 20  # per key, the addresses of data and mask per group
 RESULTS = FUNCTION + 21  # per call, the addresses of its results per change, and two sizes
 OWNERS_OUT = FUNCTION + 22  # int64 per change
 TIMES_OUT = FUNCTION + 23
-WEIGHTS_OUT = FUNCTION + 24
+WEIGHTS_OUT = FUNCTION + 24  # 0: the output has no weights
 TIMES_IN = FUNCTION + 25  # int64 per row of the piece
 NUMBERS = FUNCTION + 26  # int32 per row of the piece: 0, 1, 2, …
 SEEN = FUNCTION + 27  # uint8 per group: 0
@@ -251,7 +251,8 @@ def _send(d: Any, o: Any) -> None:
     times = words(d[TIMES_OUT] + 8 * first, n)
     for k in range(n):
         put_integer(o[at], d[TIME_BYTES], k, times[k])
-    copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
+    if d[WEIGHTS_OUT] != 0:
+        copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
     o[ROWS] = n
     d[ROWS_OUT] += n
     d[SENT_SO_FAR] += n

@@ -24,7 +24,7 @@ _GROUPS = 64
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
 _PIECE = 8192
 _ROWS = ("once", "touched", "times_in")
-_OUT = ("out_owner", "out_time", "out_weight")
+_OUT = ("out_owner", "out_time", "out_weight")  # RSTREAM has no weights
 
 
 def piece_rows(workspace: Workspace) -> int:
@@ -179,8 +179,9 @@ class GroupChangesOperator(GroupedOperator):
             *(f"out_{part}{k}" for k in range(len(results)) for part in "rv"),
             *(f"copy {part}{c}" for c in range(len(schema)) for part in "cm"),
         }
-        time = len(schema) - 2
-        super().__init__(name, schema, range(keys), time, len(output) - 2, changes.END, workspace)
+        time, time_out = len(schema) - 2, keys + len(results)
+        self._outputs = _OUT[: len(output) + 1 - time_out]
+        super().__init__(name, schema, range(keys), time, time_out, changes.END, workspace)
         d = self.descriptor
         self.bound(changes.FUNCTION, function)
         for word, array in (
@@ -194,7 +195,7 @@ class GroupChangesOperator(GroupedOperator):
         d[[changes.CALLS, changes.READS]] = len(results), len(reads)
         d[[changes.ENDS, changes.NEXT_END]] = -1, INFINITY
         self.bound(changes.RANKED, 2)
-        d[changes.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
+        d[changes.TIME_BYTES] = value_bytes(output[time_out].type)
         #: The words of the function that it remembers.
         self._kept = [*keeps, *([slots["free top"]] if "free top" in slots else [])]
         self._in_parts = "more" in slots
@@ -217,7 +218,7 @@ class GroupChangesOperator(GroupedOperator):
         self.resize("numbers", rows, np.int32)
         self.state["numbers"][:] = np.arange(rows)
         room = self.workspace.morsel_rows if self._in_parts else 2 * rows
-        for name in _OUT:
+        for name in self._outputs:
             self.resize(name, room, np.int64)
         for k, (storage, _) in enumerate(self._results):
             self.resize(f"out_r{k}", room, stored_dtype(storage))

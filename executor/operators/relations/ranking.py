@@ -12,8 +12,8 @@ from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import ranking as kernel
-from cql.executor.kernels.relations.frontier import ROWS_IN, ROWS_OUT
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.relations.grouped import GroupChangesOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -210,9 +210,8 @@ class RankingOperator(GroupChangesOperator):
                 super().provide(morsel)
 
     def counters(self) -> dict[str, int]:
-        d = self.descriptor
         held = int(self._words[kernel.CONTROL + treaps.LIVE])
-        return {"rows_in": int(d[ROWS_IN]), "rows_out": int(d[ROWS_OUT]), "held_rows": held}
+        return {**FrontierOperator.counters(self), "held_rows": held}
 
 
 def _sort_words(key: SortKey) -> list[tuple[int, int]]:

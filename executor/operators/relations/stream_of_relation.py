@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
-from cql.base.model import Schema
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW
-from cql.executor.kernels.relations import changelog
 from cql.executor.kernels.relations import net_changes as kernel
+from cql.executor.kernels.relations import whole_relation as whole
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.frontier import FrontierOperator
-from cql.executor.operators.relations.row_batch import take
-from cql.executor.operators.relations.set_operations import RowIndex, weights_of
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
-from cql.executor.state.store import State
+from cql.executor.operators.relations.grouped import GroupChangesOperator
+from cql.executor.operators.stage.operator import Operator, Workspace
 from cql.planner.nodes.physical import StreamExec
 
 _KINDS = {"istream": kernel.ENTERING, "dstream": kernel.LEAVING, "net": kernel.CHANGES}
+_SLOTS = {
+    "n": whole.CHANGES,
+    "times": whole.TIMES,
+    "weights": whole.WEIGHTS,
+    "out": whole.MADE,
+    "more": whole.MORE,
+    "detail": whole.MADE,  # the function fails for no row
+}
 
 
 def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> Operator:
@@ -68,40 +71,45 @@ class NetOperator(FrontierOperator):
             super().provide(morsel)
 
 
-class WholeOperator(ChangelogOperator):
+class WholeOperator(GroupChangesOperator):
     """RSTREAM: at each instant with changes, all rows of the relation, in the order in which they
-    entered it. State: these rows."""
+    entered it. State: the rows that wait; each distinct row of the relation, with its copies and
+    its neighbours in that order."""
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("_control",)
-    saved_parts: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_parts, "_rows")
+    own_addresses: ClassVar = {
+        "ids": whole.OWNERS,
+        "live": whole.HELD,
+        "before": whole.BEFORE,
+        "after": whole.AFTER,
+        "out_owner": whole.OUT_OWNER,
+        "out_time": whole.OUT_TIME,
+    }
 
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
-        schema, output = node.input.schema, node.schema
-        super().__init__(name, schema, len(schema) - 2, output, len(schema) - 2, workspace)
-        self._rows = RowIndex(Schema(self.output.fields[:-1]), "held", "before", "after")
-        self._control = np.array([-1, -1, 0], np.int64)  # of ``changelog.whole_relations``
-
-    @property
-    def held_bytes(self) -> int:
-        return self._rows.nbytes
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        self._rows.map_codes(change)
-
-    def advance(self, rows: State, times: Times) -> State:
-        ids, _ = self._rows.ids(rows, times.size)
-        c, weights = self._rows.counts, weights_of(rows, self.schema)
-        held, times = c["held"], np.ascontiguousarray(times)
-        size = changelog.count_relations(times, weights, ids, held, self._control[2])
-        out_ids, out_times = np.empty(size, np.int64), np.empty(size, np.int64)
-        changelog.whole_relations(
-            times, weights, ids, held, c["before"], c["after"], self._control, out_ids, out_times
+        schema, words = node.input.schema, np.zeros(whole.WORDS, np.int64)
+        words[[whole.OLDEST, whole.NEWEST]] = -1
+        super().__init__(
+            name,
+            schema,
+            len(schema) - 2,
+            node.schema,
+            int(whole.whole_relation.address),
+            words,
+            _SLOTS,
+            workspace,
+            keeps=(whole.OLDEST, whole.NEWEST),
         )
-        width = len(self.output) - 1
-        made = take(self._rows.rows, out_ids)
-        made[f"c{width}"] = out_times.astype(self.ready[f"c{width}"].dtype, copy=False)
-        made[f"m{width}"] = np.ones(size, np.uint8)
-        seen = self._rows.index.once(ids)
-        self._rows.give_back(seen[held[seen] == 0])
-        return made
+        self.open()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        super().grow_groups(known, size)
+        for row in ("live", "before", "after"):
+            self.grow(row, "int64", known, size)
+
+    def bind(self) -> None:
+        super().bind()
+        self._words[whole.ROWS] = self._index.capacity
+        self._words[whole.ROOM] = self.workspace.morsel_rows
+
+    def counters(self) -> dict[str, int]:
+        return FrontierOperator.counters(self)
