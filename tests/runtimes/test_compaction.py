@@ -89,6 +89,9 @@ QUERIES = {
     "rows of relations by number": """
         ISTREAM(SELECT * FROM (SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS p
             FROM a [RANGE 15]) AS n WHERE p <= 2)""",
+    "first rows of a relation": """
+        ISTREAM(SELECT k, x FROM a [RANGE 15] ORDER BY x DESC, k LIMIT 3 OFFSET 1)""",
+    "whole relations": "SELECT RSTREAM(x) FROM a [RANGE 2]",
     "values of relations": """
         ISTREAM(SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs,
             string_agg(DISTINCT upper(x), ',') AS u, max(x) AS high

@@ -277,10 +277,12 @@ class GroupChangesOperator(GroupedOperator):
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
+        used = np.zeros(self._index.capacity, bool)
+        used[self._index.live] = True
         for c, f in enumerate(self._keys):
             if f.type.is_coded:
                 codes, there = self.state[f"key c{c}"], self.state[f"key m{c}"]
-                self.state[f"key c{c}"] = change(np.where(there != 0, codes, 0))
+                self.state[f"key c{c}"] = change(np.where(used & (there != 0), codes, 0))
         self.bind()
 
     # -- called by the runtime -------------------------------------------------------------------

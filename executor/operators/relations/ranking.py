@@ -75,21 +75,23 @@ class RankingOperator(GroupChangesOperator):
 
     def __init__(self, name: str, node: RowNumberExec | TopExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
-        keys, numbered = len(schema) - 2, isinstance(node, RowNumberExec)
-        by = node.partition if isinstance(node, RowNumberExec) else ()
-        first = 0 if isinstance(node, RowNumberExec) else node.offset
-        if node.limit == 0:
-            first = 0
-        self._limit = node.limit
-        self._forgets = isinstance(node, RowNumberExec) and node.forgets
-        self._sort = np.array([w for key in node.keys for w in _sort_words(key)], np.int64)
+        keys, by, offset = len(schema) - 2, tuple[int, ...](), 0
+        results = []
+        self._limit, self._forgets = node.limit, False
+        if isinstance(node, RowNumberExec):
+            by, self._forgets = node.partition, node.forgets
+            results.append((output[keys].type.storage, False))
+        elif node.limit != 0:
+            offset = node.offset
+        sort = [words for key in node.keys for words in _sort_words(key)]
+        self._sort = np.array(sort, np.int64).reshape(-1, kernel.SORT_WORDS)
         self._by = np.array(by, np.int64)
         self._partitions = GroupIndex([schema[c].type for c in by])
         self._known_partitions = 0
         workspace.resize(0, self._partitions.nbytes, name)
         words = np.zeros(kernel.WORDS, np.int64)
-        words[kernel.OFFSET] = first
-        words[kernel.STOP] = INFINITY if node.limit is None else min(first + node.limit, INFINITY)
+        words[kernel.OFFSET] = offset
+        words[kernel.STOP] = INFINITY if node.limit is None else min(offset + node.limit, INFINITY)
         words[kernel.FORGETS] = self._forgets
         words[[kernel.ROW_KEYS, kernel.PARTITION_KEYS]] = keys, len(by)
         words[[kernel.SORTS, kernel.SORT]] = len(self._sort), self._sort.ctypes.data
@@ -104,7 +106,7 @@ class RankingOperator(GroupChangesOperator):
             words,
             _SLOTS,
             workspace,
-            results=[(output[keys].type.storage, False)] if numbered else [],
+            results=results,
             keeps=[kernel.COME, *range(kernel.CONTROL, kernel.CONTROL + kernel.CONTROL_WORDS)],
         )
         self.scratch |= _SCRATCH | set(_OF_PIECE)
