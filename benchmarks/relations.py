@@ -54,6 +54,17 @@ WORK: Mapping[str, Work] = {
         "SELECT k, v FROM {s} QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts) = 1",
         rate=20e6,
     ),
+    "numbers": Work(
+        "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS n"
+        " FROM s [RANGE 1 SECOND]) WHERE n <= 3",
+        ("k", "v"),
+        rate=0.7e6,
+    ),
+    "top": Work(
+        "SELECT ISTREAM(k, v) FROM s [RANGE 1 SECOND] ORDER BY v DESC LIMIT 10",
+        ("k", "v"),
+        rate=1e6,
+    ),
     "range": Work(
         "SELECT ISTREAM(k, count(*) AS n) FROM s [RANGE 1 SECOND] GROUP BY k",
         ("k", "n"),

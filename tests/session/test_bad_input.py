@@ -330,6 +330,10 @@ def test_max_state(session: Session) -> None:
         "SELECT n, count(*) AS c, window_end FROM (SELECT n, ts FROM w UNION ALL SELECT n, ts FROM"
         " w) AS u [RANGE 9 SLIDE 9 WA ts] GROUP BY n, window_end ORDER BY window_end, n LIMIT 2",
         "SELECT ISTREAM n, count(*) AS c FROM w [RANGE 9 WA ts] GROUP BY n",
+        "SELECT n, ts, row_number() OVER (PARTITION BY s, n ORDER BY ts) AS p"
+        " FROM w [RANGE 9 WA ts] EMIT CHANGES",
+        "SELECT ISTREAM n, s FROM w [RANGE 900 WA ts] ORDER BY s, n LIMIT 3",
+        "SELECT RSTREAM n, s FROM w [RANGE 9 WA ts]",
         "SELECT a.n, b.s FROM w AS a, w AS b WHERE a.n = b.n AND b.ts BETWEEN a.ts AND a.ts + 9",
     ],
 )
