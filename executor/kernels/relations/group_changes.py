@@ -248,9 +248,12 @@ def _send(d: Any, o: Any) -> None:
         if one[3] != 0:
             copy_bytes(one[1] + first, o[at + 1], n)
     at = HEADER + 2 * d[OUT_TIME]
-    times = words(d[TIMES_OUT] + 8 * first, n)
-    for k in range(n):
-        put_integer(o[at], d[TIME_BYTES], k, times[k])
+    if d[TIME_BYTES] == 8:
+        copy_bytes(d[TIMES_OUT] + 8 * first, o[at], 8 * n)
+    else:
+        times = words(d[TIMES_OUT] + 8 * first, n)
+        for k in range(n):
+            put_integer(o[at], d[TIME_BYTES], k, times[k])
     if d[WEIGHTS_OUT] != 0:
         copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
     o[ROWS] = n
