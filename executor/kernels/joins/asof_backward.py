@@ -14,9 +14,7 @@ from cql.executor.kernels.joins.asof import (
     DROPS,
     ENDS,
     FEWEST,
-    LEFT,
     LOOK_AT,
-    RIGHT,
     SHIFT,
     TOLERANCE,
     UNTIL,
@@ -26,6 +24,7 @@ from cql.executor.kernels.joins.asof import (
     place_of,
     time_of,
 )
+from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
@@ -168,7 +167,7 @@ def asof_backward(desc: Any, morsel: Any) -> Any:
     if lacking > 0 and n == 0:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
         return NEED
-    asof.give_pairs(d, o, n)
+    asof.send_pairs(d, o, n)
     if left[READY] < d[ENDS + LEFT] or right[READY] < d[ENDS + RIGHT]:
         if left[READY] < d[ENDS + LEFT]:
             asof.punctuate_so_far(d, o, words(left[TIMES], left[ROOM])[left[READY]])

@@ -17,10 +17,12 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import asof as kernel
 from cql.executor.kernels.joins import asof_backward as backward
 from cql.executor.kernels.joins import asof_forward as forward
+from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.joins.pair_rows import output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
@@ -30,7 +32,7 @@ from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
 #: The addresses in the descriptor.
-_BOUND = (kernel.LEFT, kernel.RIGHT)
+_BOUND = (LEFT, RIGHT)
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
 
@@ -133,16 +135,16 @@ class AsofJoinOperator:
         else:
             waiting = _WaitingRows(name, left, a, keys, workspace)
             self.sides = waiting, _Partners(name, right, b, others, workspace)
-        columns = [(c >= len(left), c - len(left) if c >= len(left) else c) for c in node.columns]
-        self.descriptor: Words = np.zeros(kernel.FIRST + kernel.OF_OUTPUT * len(columns), np.int64)
+        outputs = output_words(node.columns, node.schema, len(left))
+        self.descriptor: Words = np.zeros(kernel.FIRST + outputs.size, np.int64)
         d = self.descriptor
-        d[[kernel.LEFT, kernel.RIGHT]] = [s.descriptor.ctypes.data for s in self.sides]
-        d[[kernel.SHIFT, kernel.PADS, kernel.OUTPUTS]] = node.shift, node.pads, len(columns)
+        d[[LEFT, RIGHT]] = [s.descriptor.ctypes.data for s in self.sides]
+        d[[kernel.SHIFT, kernel.PADS, kernel.OUTPUTS]] = node.shift, node.pads, len(node.columns)
         d[kernel.TOLERANCE] = INFINITY if node.tolerance is None else node.tolerance
         d[kernel.TIME_OUT] = node.columns.index(a) if a in node.columns else -1
         d[[kernel.UNTIL, kernel.SENT]] = NEVER
         d[[kernel.LOOK_AT, kernel.FEWEST]] = _KEYS
-        d[kernel.FIRST :] = np.ravel(columns)
+        d[kernel.FIRST :] = outputs
         function: Any = backward.asof_backward if node.backward else forward.asof_forward
         self.address = int(function.address)
 
@@ -194,8 +196,8 @@ class AsofJoinOperator:
             "held_right": held,
             "purged": int(d[kernel.TAKEN]) - held,
             "null_keys": int(d[kernel.NULL_KEYS]),
-            "too_late_l": int(d[kernel.TOO_LATE + kernel.LEFT]),
-            "too_late_r": int(d[kernel.TOO_LATE + kernel.RIGHT]),
+            "too_late_l": int(d[kernel.TOO_LATE + LEFT]),
+            "too_late_r": int(d[kernel.TOO_LATE + RIGHT]),
         }
 
     def too_late(self) -> list[tuple[str, int]]:
