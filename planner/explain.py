@@ -589,11 +589,14 @@ def _asof_line(node: AsofJoinExec) -> Line:
     parts.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
     state = "state: rows that the watermark has not passed"
     if node.backward:
-        state += f"; of each key the {word} row of the right"
-        if node.tolerance is None:
+        latest = f"the {word} row" if node.rows == 1 else f"the {node.rows} {word} rows"
+        state += f"; of each key {latest} of the right"
+        if node.tolerance is None and node.rows == 1:
             state += ", which grows with the number of keys: a tolerance forgets them"
     within = f", within {duration(node.tolerance, a.type)}" if node.tolerance is not None else ""
     notes = (f"why: {node.why}{within}", state, f"append-only{_progress_text(node)}, in its order")
+    if node.rows > 1:
+        parts.append(f"the {node.rows} {word} rows")
     return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(parts)}", notes)
 
 

@@ -15,6 +15,7 @@ from cql.base.types import BIGINT, DataType, Kind
 from cql.base.window import MAX_EVENT_TIME, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions import coercion
+from cql.planner.lower.joins.latest_rows import with_latest_rows
 from cql.planner.lower.joins.relation_join import (
     each_pair_once,
     mark_join,
@@ -84,7 +85,8 @@ def stream_of(node: RelationToStream, lower: Lower) -> Physical:
         "DSTREAM": "of each instant the rows that leave, net of those that are new",
         "RSTREAM": "the whole relation at each instant at which it changes",
     }[node.kind.upper()]
-    return StreamExec(changes(node.input, node.time, lower), node.kind.lower(), why)
+    made = StreamExec(changes(node.input, node.time, lower), node.kind.lower(), why)
+    return with_latest_rows(made)
 
 
 def on_time(node: Windowed, lower: Lower) -> Physical:

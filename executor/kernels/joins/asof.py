@@ -84,7 +84,9 @@ UNMATCHED = 20
 NULL_KEYS = 21
 TAKEN = 22  # right rows with a key and a time
 TOO_LATE = 23  # by side
-FIRST = 25  # the words of the output columns (``kernels.joins.pair_rows``)
+CURSOR = 25  # slot of the next partner of the first left row; -1: it has not begun
+MOST = 26  # right rows of a key that take part
+FIRST = 27  # the words of the output columns (``kernels.joins.pair_rows``)
 
 
 @njit("int64[::1](int64)", cache=True)

@@ -114,7 +114,7 @@ def _take_in(j: Any, side: Any, u: Any) -> bool:
     return True
 
 
-@njit("void(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def _put_instant(j: Any, o: Any, first: int, end: int) -> None:
     times = o[HEADER + 2 * (j[WEIGHT_OUT] - 1)]
     for k in range(first, end):

@@ -43,7 +43,6 @@ from cql.executor.kernels.joins.relation_sides import (
 from cql.executor.kernels.lib.memory import as_i32, call_operator, prefetch, words
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER
 from cql.executor.kernels.order.row_slab import PLACES
-from cql.executor.kernels.order.sort_keys import whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import HEAD, READY, ROOM, TAIL, TIMES
 
@@ -103,7 +102,7 @@ def _fetch(side: Any, rows: Any, heads: Any, ids: Any, i: int, n: int) -> None:
             prefetch(heads.ctypes.data + 8 * OF_KEY * key)
 
 
-@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def _keep_changing(j: Any, side: Any, port: int) -> None:
     """Leaves in CONCERNED the rows whose number of copies differs from before the instant."""
     rows, heads = rows_of(side), keys_of(j)
@@ -125,11 +124,11 @@ def _keep_changing(j: Any, side: Any, port: int) -> None:
     side[CHANGING] = side[LISTED] = kept
 
 
-@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def gather(j: Any, u: Any, port: int) -> bool:
     """Applies a side's changes of the instant and lists in CONCERNED the rows whose number of
     copies changes. Returns False if room is needed first."""
-    side, now = whole(j[port]), j[NOW]
+    side, now = words(j[port], sides.END), j[NOW]
     times = words(side[TIMES], side[ROOM])
     while side[HEAD] < side[TAIL] and times[side[HEAD]] == now:
         if side[HEAD] == side[READY] and not sides.look_up(j, u, port):
@@ -172,7 +171,7 @@ def pairs(j: Any, o: Any, port: int, n: int) -> int:
     The pass of the left side (0) leaves out partners that change themselves: the pass of the right
     side finds these pairs. ``n`` changes are written already; returns the new number. If the output
     is full, PLACE and CURSOR stay where the next call must continue."""
-    my, other = whole(j[port]), whole(j[1 - port])
+    my, other = words(j[port], sides.END), words(j[1 - port], sides.END)
     mine, theirs, heads = rows_of(my), rows_of(other), keys_of(j)
     my_slots = as_i32(my[SLOT], my[groups.CAPACITY])
     other_slots = as_i32(other[SLOT], other[groups.CAPACITY])
@@ -217,11 +216,11 @@ def pairs(j: Any, o: Any, port: int, n: int) -> int:
     return n
 
 
-@njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def emit(j: Any, o: Any, port: int, n: int) -> int:
     """Writes the changes that a side itself emits for the rows in CONCERNED; returns the new number
     of changes. If the output is full, PLACE stays where the next call must continue."""
-    side, other, kind = whole(j[port]), whole(j[1 - port]), j[OWN + port]
+    side, other, kind = words(j[port], sides.END), words(j[1 - port], sides.END), j[OWN + port]
     rows, slots = rows_of(side), as_i32(side[SLOT], side[groups.CAPACITY])
     concerned, room = words(side[CONCERNED], side[LISTED]), o[CAPACITY]
     to, beside = as_i32(side[PLACES], room), as_i32(other[PLACES], room)
@@ -254,10 +253,10 @@ def emit(j: Any, o: Any, port: int, n: int) -> int:
     return n
 
 
-@njit("void(int64[::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def close(j: Any, port: int) -> None:
     """Ends the instant for a side."""
-    side = whole(j[port])
+    side = words(j[port], sides.END)
     rows, heads, concerned = rows_of(side), keys_of(j), words(side[CONCERNED], side[LISTED])
     for k in range(side[LISTED]):
         row = concerned[k]

@@ -94,7 +94,7 @@ def keys_of(j: Any) -> Any:
     return lines(j[HEADS], capacity, OF_KEY)
 
 
-@njit("boolean(int64[::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def is_over(j: Any, time: int) -> bool:
     return bool(time < j[WATERMARK] or j[WATERMARK] == INFINITY)
 
@@ -212,7 +212,7 @@ def look_up(j: Any, u: Any, port: int) -> bool:
     return True
 
 
-@njit("int64(int64[::1])", nogil=True, cache=True)
+@njit(inline="always")
 def next_instant(j: Any) -> int:
     """The earliest time of the rows that were looked up or wait; INFINITY if there are none."""
     found = INFINITY

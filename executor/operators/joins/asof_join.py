@@ -1,8 +1,9 @@
-"""ASOF join: each left row with the nearest right row of its key, earlier or later.
+"""ASOF join: each left row with the nearest right row of its key, earlier or later, or with the
+latest ones.
 
 The rows of both sides come in any order. A left row leaves once, by the watermarks of both inputs,
 no later row can change its answer. Left rows leave in the order of time
-(``kernels.joins.asof_backward``, ``kernels.joins.asof_forward``).
+(``kernels.joins.asof_backward``, ``asof_rows``, ``asof_forward``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import asof as kernel
 from cql.executor.kernels.joins import asof_backward as backward
 from cql.executor.kernels.joins import asof_forward as forward
+from cql.executor.kernels.joins import asof_rows as rows
 from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
@@ -51,10 +53,10 @@ class _SoughtRows(FrontierOperator):
         self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
     ) -> None:
         super().__init__(name, schema, time, time, forward.RIGHT_END, workspace, keys)
-        rows = piece_rows(workspace)
-        self.resize("wanted", rows * key_width(len(keys)), np.int64)
-        self.resize("ids", rows, np.int64)
-        self.bound(groups.PIECE, rows)
+        piece = piece_rows(workspace)
+        self.resize("wanted", piece * key_width(len(keys)), np.int64)
+        self.resize("ids", piece, np.int64)
+        self.bound(groups.PIECE, piece)
         self.bind()
 
 
@@ -72,6 +74,23 @@ class _LatestRows(GroupedOperator):
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("latest", size, np.int32)
         self.state["latest"][known:] = -1
+
+
+class _LastRows(GroupedOperator):
+    """The right rows of a join with several of each key: those that wait, and the last of each
+    key."""
+
+    addresses: ClassVar = {**GroupedOperator.addresses, "kept": rows.KEPT}
+
+    def __init__(
+        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+    ) -> None:
+        super().__init__(name, schema, keys, time, time, rows.END, workspace)
+        self.open()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        self.resize("kept", rows.OF_KEY * size, np.int32)
+        self.state["kept"][rows.OF_KEY * known :] = 0
 
 
 class _WaitingRows(GroupedOperator):
@@ -130,7 +149,8 @@ class AsofJoinOperator:
         keys, others = [k for k, _ in node.keys], [k for _, k in node.keys]
         self.sides: tuple[FrontierOperator, FrontierOperator]
         if node.backward:
-            found = _LatestRows(name, right, b, others, workspace)
+            kept = _LatestRows if node.rows == 1 else _LastRows
+            found = kept(name, right, b, others, workspace)
             self.sides = _SoughtRows(name, left, a, keys, workspace), found
         else:
             waiting = _WaitingRows(name, left, a, keys, workspace)
@@ -145,7 +165,10 @@ class AsofJoinOperator:
         d[[kernel.UNTIL, kernel.SENT]] = NEVER
         d[[kernel.LOOK_AT, kernel.FEWEST]] = _KEYS
         d[kernel.FIRST :] = outputs
+        d[[kernel.CURSOR, kernel.MOST]] = -1, node.rows
         function: Any = backward.asof_backward if node.backward else forward.asof_forward
+        if node.rows > 1:
+            function = rows.asof_rows
         self.address = int(function.address)
 
     # -- snapshots ---------------------------------------------------------------------------------
