@@ -470,12 +470,16 @@ def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
     }.get(node.method, "one entry per group, and one per row of the relation")
     if node.ends is not None:
         held += " and window that has not ended"
+    shown = {
+        "istream": ("of each instant the new rows of the groups that change",),
+        "dstream": ("of each instant the old rows of the groups that change",),
+    }.get(node.shows, ())
     lists = [call.holistic and call.by_time for call in node.calls if call.beside]
     if any(lists):
         held += "; rows' values as they came"
     if not all(lists):
         held += "; different values in order, with how often each is there"
-    return Line("ChangeAggregate", text, (f"why: {node.why}", f"state: {held}"))
+    return Line("ChangeAggregate", text, (f"why: {node.why}", *shown, f"state: {held}"))
 
 
 def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:

@@ -14,12 +14,13 @@ from cql.planner.nodes.physical import (
     SetOperationExec,
     StreamExec,
 )
+from cql.planner.nodes.physical_join import RelationJoinExec
 
 
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec() | SetOperationExec():
+        case RelationExec() | SetOperationExec() | RelationJoinExec():
             return True
         case StreamExec(kind=kind):
             return kind != "rstream"

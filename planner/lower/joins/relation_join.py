@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from cql.base.types import BOOLEAN
 from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.lower.joins.latest_rows import with_latest_rows
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
+from cql.planner.lower.net_changes import as_stream
 from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
-    StreamExec,
     bounded,
     sources,
 )
@@ -117,7 +116,7 @@ def each_pair_once(node: Join, changed: Physical) -> Physical:
         for window in _windows_in(side):
             _refuse_without_time(side, window)
     why = "each pair once: nothing above asks what leaves"
-    stream = with_latest_rows(StreamExec(changed, "istream", why))
+    stream = as_stream(changed, "istream", why)
     fields = stream.schema.fields[:-1]
     columns = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
     return ProjectExec(stream, columns, node.schema.names)
