@@ -470,12 +470,16 @@ def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
     }.get(node.method, "one entry per group, and one per row of the relation")
     if node.ends is not None:
         held += " and window that has not ended"
+    shown = {
+        "istream": ("of each instant the new rows of the groups that change",),
+        "dstream": ("of each instant the old rows of the groups that change",),
+    }.get(node.shows, ())
     lists = [call.holistic and call.by_time for call in node.calls if call.beside]
     if any(lists):
         held += "; rows' values as they came"
     if not all(lists):
         held += "; different values in order, with how often each is there"
-    return Line("ChangeAggregate", text, (f"why: {node.why}", f"state: {held}"))
+    return Line("ChangeAggregate", text, (f"why: {node.why}", *shown, f"state: {held}"))
 
 
 def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
@@ -589,11 +593,14 @@ def _asof_line(node: AsofJoinExec) -> Line:
     parts.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
     state = "state: rows that the watermark has not passed"
     if node.backward:
-        state += f"; of each key the {word} row of the right"
-        if node.tolerance is None:
+        latest = f"the {word} row" if node.rows == 1 else f"the {node.rows} {word} rows"
+        state += f"; of each key {latest} of the right"
+        if node.tolerance is None and node.rows == 1:
             state += ", which grows with the number of keys: a tolerance forgets them"
     within = f", within {duration(node.tolerance, a.type)}" if node.tolerance is not None else ""
     notes = (f"why: {node.why}{within}", state, f"append-only{_progress_text(node)}, in its order")
+    if node.rows > 1:
+        parts.append(f"the {node.rows} {word} rows")
     return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(parts)}", notes)
 
 

@@ -18,9 +18,9 @@ from cql.planner.lower.joins.in_order_join import in_time_order, window_join_of
 from cql.planner.lower.joins.oop_join import join_of, projected, with_end
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.relation_join import holds_rows, refuse_join
+from cql.planner.lower.net_changes import for_reading
 from cql.planner.lower.relation import (
     changes,
-    for_reading,
     looked_up,
     on_time,
     pairs,

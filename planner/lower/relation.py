@@ -20,6 +20,7 @@ from cql.planner.lower.joins.relation_join import (
     mark_join,
     relation_join,
 )
+from cql.planner.lower.net_changes import as_stream
 from cql.planner.lower.ordering import late_rows
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
@@ -47,7 +48,6 @@ from cql.planner.nodes.logical import inputs as logical_inputs
 from cql.planner.nodes.physical import (
     ArrivalExec,
     ChangeAggregateExec,
-    Changes,
     FilterExec,
     OnTimeExec,
     Physical,
@@ -55,7 +55,6 @@ from cql.planner.nodes.physical import (
     RelationExec,
     RowNumberExec,
     SetOperationExec,
-    StreamExec,
     TopExec,
     UnionExec,
     bounded,
@@ -84,7 +83,7 @@ def stream_of(node: RelationToStream, lower: Lower) -> Physical:
         "DSTREAM": "of each instant the rows that leave, net of those that are new",
         "RSTREAM": "the whole relation at each instant at which it changes",
     }[node.kind.upper()]
-    return StreamExec(changes(node.input, node.time, lower), node.kind.lower(), why)
+    return as_stream(changes(node.input, node.time, lower), node.kind.lower(), why)
 
 
 def on_time(node: Windowed, lower: Lower) -> Physical:
@@ -595,40 +594,3 @@ def _most_rows(condition: Expr, column: int) -> int | None:
     if not (isinstance(a, Column) and a.index == column) or fn not in ("le", "lt", "eq"):
         return None
     return max(0, b.value - (fn == "lt"))
-
-
-def _is_raw(node: Physical) -> bool:
-    """Whether no operator looks at a relation as a whole: all changes are a window's own rows."""
-    match node:
-        case FilterExec() | ProjectExec():
-            return _is_raw(node.input)
-        case UnionExec():
-            return all(map(_is_raw, node.inputs))
-        case _:
-            return not isinstance(node, Changes)
-
-
-def _is_net(node: Physical) -> bool:
-    """Whether no row both enters and leaves at one instant. Two rows may become equal when columns
-    are dropped or computed, or if they come from the two inputs of a union."""
-    match node:
-        case FilterExec():
-            return _is_net(node.input)
-        case ProjectExec():
-            kept = {e.index for e in node.exprs if isinstance(e, Column)}
-            return len(kept) == len(node.input.schema) and _is_net(node.input)
-        case RelationJoinExec():
-            # a row without a partner may equal a row whose partner is all NULL
-            return node.kind in ("inner", "mark")
-        case _:
-            return isinstance(node, Changes)
-
-
-def for_reading(root: Physical) -> Physical:
-    """A relation's changelog as users see it: ``_time`` and ``_weight`` first."""
-    if not (_is_raw(root) or _is_net(root)):
-        root = StreamExec(root, "net", "of each instant the difference to the one before")
-    fields = root.schema.fields
-    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
-    shown = (*columns[-2:], *columns[:-2])
-    return ProjectExec(root, shown, tuple(c.name for c in shown), "the change before its row")

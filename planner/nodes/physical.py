@@ -436,7 +436,8 @@ class ChangeAggregateExec:
     with the time from which no row of a group follows. ``entered`` is the column with the instant
     at which a row entered; it distinguishes a leaving row from others with the same values. An
     aggregate without keys has a row from the instant ``since`` on; None: from the first instant of
-    the windows below or, if these have no row, from ``beginning`` on."""
+    the windows below or, if these have no row, from ``beginning`` on. ``shows``: all changes
+    ("both"), the rows that enter ("istream") or those that leave ("dstream")."""
 
     input: Physical
     keys: int
@@ -448,6 +449,7 @@ class ChangeAggregateExec:
     entered: int | None = None
     beginning: int = 0
     since: int | None = None
+    shows: str = "both"
 
     @property
     def schema(self) -> Schema:

@@ -268,7 +268,8 @@ class AsofJoinExec:
     right), by the columns ``times``: the latest row with ``right - left <= shift`` or, if not
     ``backward``, the earliest row with ``right - left >= shift``. The difference may miss ``shift``
     by at most ``tolerance`` (None: by any amount). Among right rows of one time, the last to arrive
-    counts. ``pads``: left rows without a right row also leave. The output has ``columns`` of the
+    counts. ``pads``: left rows without a right row also leave. ``rows``: each left row has so many
+    latest right rows (backward, without shift or tolerance). The output has ``columns`` of the
     left's and the right's columns."""
 
     left: Physical
@@ -281,6 +282,7 @@ class AsofJoinExec:
     pads: bool
     columns: tuple[int, ...]
     why: str = ""
+    rows: int = 1
     pos: Position | None = field(default=None, compare=False)
 
     @property

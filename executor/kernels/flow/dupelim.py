@@ -22,6 +22,7 @@ from cql.executor.kernels.lib.memory import (
     f64_of_bits,
     integer_at,
     key_bits,
+    lines,
     words,
 )
 from cql.executor.kernels.morsel_layout import (
@@ -97,10 +98,10 @@ def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
     """Writes the keys of ``m`` rows to LINES: a word per column, 0 for NULL, then the NULL
     flags."""
     columns, width, stop = d[COLUMNS], d[WIDTH], first + m
-    lines = words(d[LINES], m * width)
+    flat = words(d[LINES], m * width)
     for i in range(m):
         for w in range(columns, width):
-            lines[i * width + w] = 0
+            flat[i * width + w] = 0
     for c in range(columns):
         data, mask = u[HEADER + 2 * c], as_u8(u[HEADER + 2 * c + 1], stop)
         size, kind = d[_column(c) + SIZE], d[_column(c) + KIND]
@@ -109,14 +110,14 @@ def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
         for i in range(m):
             word = 0
             if d[_column(c) + NULLABLE] != 0 and mask[first + i] == 0:
-                lines[i * width + flags] |= flag
+                flat[i * width + flags] |= flag
             elif kind == DOUBLE:
                 word = key_bits(f64_of_bits(reals[first + i]))
             elif kind == FLOAT:
                 word = key_bits(float(singles[first + i]))
             else:
                 word = integer_at(data, size, first + i)
-            lines[i * width + c] = word
+            flat[i * width + c] = word
 
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
@@ -126,9 +127,9 @@ def _pick(d: Any, m: int, j: int) -> int:
     room, width = d[ROOM], d[WIDTH]
     fresh = as_u8(d[FRESH], m)
     find_groups(
-        words(d[LINES], m * width).reshape((m, width)),
+        lines(d[LINES], m, width),
         words(d[TABLE], d[PLACES]),
-        words(d[KEYS], room * width).reshape((room, width)),
+        lines(d[KEYS], room, width),
         words(d[FREE_IDS], room),
         words(d[CONTROL], 1),
         words(d[IDS], m),
@@ -155,15 +156,15 @@ def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
         if d[_column(c) + NULLABLE] != 0:
             mask, own = u[HEADER + 2 * c + 1], o[HEADER + 2 * c + 1]
             move_values(1, mask + first, own, chosen, targets, n)
-        kind, lines = d[_column(c) + KIND], words(d[LINES], d[MOST] * width)
+        kind, flat = d[_column(c) + KIND], words(d[LINES], d[MOST] * width)
         if kind == DOUBLE:
             reals = words(target, o[CAPACITY])
             for k in range(n):
-                reals[targets[k]] = lines[chosen[k] * width + c]
+                reals[targets[k]] = flat[chosen[k] * width + c]
         elif kind == FLOAT:
             singles = as_f32(target, o[CAPACITY])
             for k in range(n):
-                singles[targets[k]] = f64_of_bits(lines[chosen[k] * width + c])
+                singles[targets[k]] = f64_of_bits(flat[chosen[k] * width + c])
 
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)

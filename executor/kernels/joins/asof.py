@@ -12,6 +12,7 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
+from cql.executor.kernels.joins.pair_rows import LEFT, OF_OUTPUT, RIGHT, give_pairs
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
 from cql.executor.kernels.morsel_layout import (
     DETAIL,
@@ -40,7 +41,6 @@ from cql.executor.kernels.order.sort_keys import (
     MASK,
     column_at,
     key_at,
-    move_values,
     size_of,
     whole,
 )
@@ -61,7 +61,7 @@ from cql.executor.kernels.relations.frontier import (
     sort_waiting,
 )
 
-LEFT, RIGHT = range(2)  # addresses of the descriptors of the sides
+# The descriptor begins with the addresses of those of the sides, LEFT and RIGHT.
 #: The place in a side's line before which its rows take part now, by side.
 ENDS = 2
 SHIFT = 4
@@ -84,9 +84,9 @@ UNMATCHED = 20
 NULL_KEYS = 21
 TAKEN = 22  # right rows with a key and a time
 TOO_LATE = 23  # by side
-FIRST = 25  # OF_OUTPUT words per output column
-OF_OUTPUT = 2
-SIDE, COLUMN = range(OF_OUTPUT)
+CURSOR = 25  # slot of the next partner of the first left row; -1: it has not begun
+MOST = 26  # right rows of a key that take part
+FIRST = 27  # the words of the output columns (``kernels.joins.pair_rows``)
 
 
 @njit("int64[::1](int64)", cache=True)
@@ -225,39 +225,9 @@ def add_pair(d: Any, left: Any, right: Any, n: int, slot: int, partner: int) -> 
 
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def give_pairs(d: Any, o: Any, n: int) -> None:
+def send_pairs(d: Any, o: Any, n: int) -> None:
     """Copies the ``n`` pairs to the output."""
-    left, right = whole(d[LEFT]), whole(d[RIGHT])
-    places, partners, to = (
-        as_i32(left[PLACES], n),
-        as_i32(right[PLACES], n),
-        as_i32(left[CHOSEN], n),
-    )
-    for i in range(n):
-        to[i] = i
-    for k in range(d[OUTPUTS]):
-        at, out = FIRST + OF_OUTPUT * k, HEADER + 2 * k
-        if d[at + SIDE] == LEFT:
-            column = column_at(left, d[at + COLUMN])
-            move_values(size_of(left, d[at + COLUMN]), left[column + DATA], o[out], places, to, n)
-            if left[column + MASK] != 0:
-                move_values(1, left[column + MASK], o[out + 1], places, to, n)
-            continue
-        mask = right[column_at(right, d[at + COLUMN]) + MASK]
-        if mask != 0 or d[PADS] != 0:
-            given, there = as_u8(o[out + 1], n), as_u8(mask, right[SLOTS] if mask != 0 else 0)
-            for i in range(n):
-                met = partners[i] >= 0
-                given[i] = met and (mask == 0 or there[partners[i]] != 0)
-    for i in range(n):
-        partners[i] = max(partners[i], 0)
-    for k in range(d[OUTPUTS]):
-        at = FIRST + OF_OUTPUT * k
-        if d[at + SIDE] == RIGHT:
-            c, target = d[at + COLUMN], o[HEADER + 2 * k]
-            move_values(
-                size_of(right, c), right[column_at(right, c) + DATA], target, partners, to, n
-            )
+    give_pairs(whole(d[LEFT]), whole(d[RIGHT]), d[FIRST:], o, n)
     o[ROWS] = n
     d[ROWS_OUT] += n
 

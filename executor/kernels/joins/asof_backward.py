@@ -14,9 +14,7 @@ from cql.executor.kernels.joins.asof import (
     DROPS,
     ENDS,
     FEWEST,
-    LEFT,
     LOOK_AT,
-    RIGHT,
     SHIFT,
     TOLERANCE,
     UNTIL,
@@ -26,6 +24,7 @@ from cql.executor.kernels.joins.asof import (
     place_of,
     time_of,
 )
+from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
@@ -61,7 +60,7 @@ END = groups.END + 1
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def _advance(d: Any, left: Any, right: Any) -> None:
+def advance(d: Any, left: Any, right: Any) -> None:
     """Finds the rows that the watermarks of both sides allow now."""
     until = min(left[WATERMARK], moved(right[WATERMARK], -d[SHIFT]))
     d[ENDS + LEFT], d[ENDS + RIGHT] = left[READY], right[READY]
@@ -74,6 +73,24 @@ def _advance(d: Any, left: Any, right: Any) -> None:
             d[ENDS + RIGHT] = place_of(right, right[READY], right[TAIL], until + d[SHIFT])
 
 
+@njit("UniTuple(int64, 3)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def next_piece(d: Any, left: Any, right: Any, room: int) -> tuple[int, int, int]:
+    """Looks up the keys of the next rows of both sides, at most ``room`` of the left; no row behind
+    them comes before them. Returns the places behind them and, if ids are lacking, how many."""
+    shift, i, j = d[SHIFT], left[READY], right[READY]
+    end = min(d[ENDS + LEFT], i + min(left[groups.PIECE], room))
+    stop = min(d[ENDS + RIGHT], j + right[groups.PIECE])
+    if end < d[ENDS + LEFT]:
+        stop = place_above(right, j, stop, moved(words(left[TIMES], end)[end - 1], shift))
+    if stop < d[ENDS + RIGHT]:
+        end = place_of(left, i, end, words(right[TIMES], stop + 1)[stop] - shift)
+    if groups.free_ids(right) < stop - j:
+        return end, stop, stop - j
+    groups.find_ids(right, right, right[AT], as_i32(right[LINE], right[ROOM]), j, stop)
+    groups.look_up_ids(right, left, as_i32(left[LINE], left[ROOM]), i, end)
+    return end, stop, 0
+
+
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _draw(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
     """Merges the rows of both sides by time, up to ``room`` pairs. Returns their number and, if ids
@@ -83,19 +100,11 @@ def _draw(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
     lefts, rights = as_i32(left[LINE], left[ROOM]), as_i32(right[LINE], right[ROOM])
     left_times, right_times = words(left[TIMES], left[ROOM]), words(right[TIMES], right[ROOM])
     while n < room and (left[READY] < d[ENDS + LEFT] or right[READY] < d[ENDS + RIGHT]):
-        # The next rows whose keys are looked up at once; no row behind them comes before them.
         i, j = left[READY], right[READY]
         a, b = i, j
-        end = min(d[ENDS + LEFT], i + min(left[groups.PIECE], room - n))
-        stop = min(d[ENDS + RIGHT], j + right[groups.PIECE])
-        if end < d[ENDS + LEFT]:
-            stop = place_above(right, j, stop, moved(left_times[end - 1], shift))
-        if stop < d[ENDS + RIGHT]:
-            end = place_of(left, i, end, right_times[stop] - shift)
-        if groups.free_ids(right) < stop - j:
-            return n, stop - j
-        groups.find_ids(right, right, right[AT], rights, j, stop)
-        groups.look_up_ids(right, left, lefts, i, end)
+        end, stop, lacking = next_piece(d, left, right, room - n)
+        if lacking > 0:
+            return n, lacking
         ids, own = words(right[groups.IDS], stop - j), words(left[groups.IDS], end - i)
         while i < end or j < stop:
             if j < stop and (i == end or right_times[j] - shift <= left_times[i]):
@@ -151,6 +160,18 @@ def _purge(d: Any, left: Any, right: Any) -> None:
         d[LOOK_AT] = max(d[FEWEST], 2 * (capacity - groups.free_ids(right)))
 
 
+@njit("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def send_part(d: Any, left: Any, right: Any, o: Any, n: int) -> int:
+    """Sends ``n`` pairs. Returns OUTPUT_FULL, with punctuation, if more rows can take part; else
+    DONE."""
+    asof.send_pairs(d, o, n)
+    if left[READY] == d[ENDS + LEFT] and right[READY] == d[ENDS + RIGHT]:
+        return DONE
+    if left[READY] < d[ENDS + LEFT]:
+        asof.punctuate_so_far(d, o, words(left[TIMES], left[ROOM])[left[READY]])
+    return OUTPUT_FULL
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def asof_backward(desc: Any, morsel: Any) -> Any:
     d = asof.whole_join(desc)
@@ -162,16 +183,13 @@ def asof_backward(desc: Any, morsel: Any) -> Any:
     if u[PHASE] < 2:
         if not asof.take_in(d, side, u):
             return NEED
-        _advance(d, left, right)
+        advance(d, left, right)
     asof.begin_output(d, u, o)
     n, lacking = _draw(d, left, right, o[CAPACITY])
     if lacking > 0 and n == 0:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
         return NEED
-    asof.give_pairs(d, o, n)
-    if left[READY] < d[ENDS + LEFT] or right[READY] < d[ENDS + RIGHT]:
-        if left[READY] < d[ENDS + LEFT]:
-            asof.punctuate_so_far(d, o, words(left[TIMES], left[ROOM])[left[READY]])
+    if send_part(d, left, right, o, n) == OUTPUT_FULL:
         return OUTPUT_FULL
     _purge(d, left, right)
     asof.punctuate(d, o)

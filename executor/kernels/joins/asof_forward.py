@@ -14,8 +14,6 @@ from cql.executor.kernels.joins import asof
 from cql.executor.kernels.joins.asof import (
     DROPS,
     ENDS,
-    LEFT,
-    RIGHT,
     SHIFT,
     TOLERANCE,
     UNTIL,
@@ -26,6 +24,7 @@ from cql.executor.kernels.joins.asof import (
     place_of,
     time_of,
 )
+from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.lib.memory import as_i32, as_u8, words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
@@ -269,7 +268,7 @@ def asof_forward(desc: Any, morsel: Any) -> Any:
         return NEED
     asof.begin_output(d, u, o)
     n = _draw(d, left, right, o[CAPACITY])
-    asof.give_pairs(d, o, n)
+    asof.send_pairs(d, o, n)
     if n == o[CAPACITY]:
         asof.punctuate_so_far(d, o, _next_time(left))
         return OUTPUT_FULL

@@ -169,6 +169,26 @@ as_i32 = _view(types.int32)
 as_f32 = _view(types.float32)
 
 
+@intrinsic
+def lines(typingctx: Any, address: Any, n: Any, width: Any) -> Any:
+    """``n`` lines of ``width`` words at an address, as an array that does not own its memory."""
+    array = types.Array(types.int64, 2, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result, item = make_array(array)(context, builder), context.get_constant(types.intp, 8)
+        populate_array(
+            result,
+            data=builder.inttoptr(args[0], _I64.as_pointer()),
+            shape=cgutils.pack_array(builder, args[1:]),
+            strides=cgutils.pack_array(builder, [builder.mul(args[2], item), item]),
+            itemsize=item,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    return array(types.int64, types.int64, types.int64), codegen
+
+
 @njit("int64(int64, int64, int64)", cache=True)
 def integer_at(address: int, size: int, i: int) -> int:
     """Value ``i`` of a column of signed integers of ``size`` bytes (1, 2, 4 or 8)."""

@@ -16,7 +16,7 @@ from cql.executor.kernels.lib.key_index import (
     free_groups,
     look_up_groups,
 )
-from cql.executor.kernels.lib.memory import as_u8, words
+from cql.executor.kernels.lib.memory import as_u8, lines, words
 from cql.executor.kernels.order.sort_keys import (
     AT,
     COLUMN_WORDS,
@@ -96,9 +96,9 @@ def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) ->
     n, width = end - first, width_of(d)
     gather_keys(d, table, at, numbers, first, end)
     find_groups(
-        words(d[WANTED], n * width).reshape((n, width)),
+        lines(d[WANTED], n, width),
         words(d[TABLE], d[BUCKETS]),
-        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        lines(d[KEY_WORDS], d[CAPACITY], width),
         words(d[FREE_IDS], d[CAPACITY]),
         words(d[CONTROL], FREE + 1),
         words(d[IDS], n),
@@ -114,9 +114,9 @@ def look_up_ids(d: Any, rows: Any, numbers: Any, first: int, end: int) -> None:
     n, width = end - first, width_of(d)
     gather_keys(rows, rows, rows[AT], numbers, first, end)
     look_up_groups(
-        words(rows[WANTED], n * width).reshape((n, width)),
+        lines(rows[WANTED], n, width),
         words(d[TABLE], d[BUCKETS]),
-        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        lines(d[KEY_WORDS], d[CAPACITY], width),
         words(rows[IDS], n),
     )
 
@@ -128,7 +128,7 @@ def free_ids_of(d: Any, gone: Any) -> None:
     free_groups(
         gone,
         words(d[TABLE], d[BUCKETS]),
-        words(d[KEY_WORDS], d[CAPACITY] * width).reshape((d[CAPACITY], width)),
+        lines(d[KEY_WORDS], d[CAPACITY], width),
         words(d[FREE_IDS], d[CAPACITY]),
         words(d[CONTROL], FREE + 1),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import cfunc, njit
-from cql.executor.kernels.lib.memory import as_i32, integer_at, put_integer, words
+from cql.executor.kernels.lib.memory import as_i32, integer_at, lines, prefetch, put_integer, words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DETAIL,
@@ -57,12 +57,14 @@ LEAVING = KEPT + 7  # the slot of the row that leaves next; -1: none
 ENTERED = KEPT + 8
 LEFT = KEPT + 9
 FIRST = KEPT + 10  # the instant at which the first row entered
-# Addresses, per group.
-OLDEST = KEPT + 11  # int32: slots of its rows
-NEWEST = KEPT + 12
-HELD = KEPT + 13  # int32: the number of its rows
-LATEST = KEPT + 14  # int64: the time of its latest row
-END = KEPT + 15
+OF_KEYS = KEPT + 11  # address of OF_KEY words per group
+END = KEPT + 12
+#: Of each group: the slots of its oldest and its newest row, the number of its rows, and the time
+#: of its newest row.
+OLDEST, NEWEST, HELD, LATEST = range(4)
+OF_KEY = 4
+#: Groups are prefetched this many rows ahead, the rows that may leave half as many.
+_AHEAD = 16
 
 
 @njit("int64(int64[::1])", nogil=True, cache=True)
@@ -90,14 +92,23 @@ def _write(d: Any, o: Any, n: int, slot: int, time: int, weight: int) -> None:
         put_integer(o[at - 2], d[NUMBER_BYTES], n, 1)
 
 
+@njit(inline="always")
+def _fetch(d: Any, keys: Any, ids: Any, i: int) -> None:
+    """Prefetches what the rows after row ``i`` need."""
+    if i + _AHEAD < ids.size:
+        prefetch(d[OF_KEYS] + 8 * OF_KEY * ids[i + _AHEAD])
+    if i + _AHEAD // 2 < ids.size:
+        key = ids[i + _AHEAD // 2]
+        prefetch(d[NEXT] + 4 * keys[key, OLDEST])
+        prefetch(d[NEXT] + 4 * keys[key, NEWEST])
+
+
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1])", nogil=True, cache=True)
 def _draw(d: Any, o: Any) -> tuple[int, int]:
     """Writes changes to the output; returns their number and, if ids are lacking, how many."""
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
     links, kept = as_i32(d[NEXT], d[SLOTS]), d[KEPT]
-    n, capacity = 0, d[groups.CAPACITY]
-    oldest, newest = as_i32(d[OLDEST], capacity), as_i32(d[NEWEST], capacity)
-    held, latest = as_i32(d[HELD], capacity), words(d[LATEST], capacity)
+    n, keys = 0, lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
     while n < o[CAPACITY]:
         if d[LEAVING] >= 0:
             _write(d, o, n, d[LEAVING], times[d[READY] - 1], -1)
@@ -111,18 +122,19 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
             if found <= 0:
                 return n, -found
         ids = words(d[groups.IDS], d[LOOKED] - d[LOOKED_FROM])
-        slot, time = int(line[d[READY]]), times[d[READY]]
-        key = ids[d[READY] - d[LOOKED_FROM]]
-        if kept == LATEST_ROW and held[key] > 0 and latest[key] < time:
-            _write(d, o, n, newest[key], time, -1)
-            free_slot(d, newest[key])
-            held[key] = 0
+        slot, time, i = int(line[d[READY]]), times[d[READY]], d[READY] - d[LOOKED_FROM]
+        key = ids[i]
+        _fetch(d, keys, ids, i)
+        if kept == LATEST_ROW and keys[key, HELD] > 0 and keys[key, LATEST] < time:
+            _write(d, o, n, keys[key, NEWEST], time, -1)
+            free_slot(d, keys[key, NEWEST])
+            keys[key, HELD] = 0
             d[LEFT] += 1
             n += 1
             continue
         d[READY] += 1
         d[HEAD] = d[READY]
-        if kept != LAST_ROWS and held[key] > 0:
+        if kept != LAST_ROWS and keys[key, HELD] > 0:
             free_slot(d, slot)
             continue
         d[FIRST] = time if d[ENTERED] == 0 else d[FIRST]
@@ -133,16 +145,16 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
             free_slot(d, slot)
         elif kept == LAST_ROWS:
             links[slot] = -1
-            if held[key] == 0:
-                oldest[key] = slot
+            if keys[key, HELD] == 0:
+                keys[key, OLDEST] = slot
             else:
-                links[newest[key]] = slot
-        newest[key], latest[key] = slot, time
-        held[key] += 1
-        if kept == LAST_ROWS and held[key] > d[MOST]:
-            d[LEAVING] = oldest[key]
-            oldest[key] = links[oldest[key]]
-            held[key] -= 1
+                links[keys[key, NEWEST]] = slot
+        keys[key, NEWEST], keys[key, LATEST] = slot, time
+        keys[key, HELD] += 1
+        if kept == LAST_ROWS and keys[key, HELD] > d[MOST]:
+            d[LEAVING] = keys[key, OLDEST]
+            keys[key, OLDEST] = links[keys[key, OLDEST]]
+            keys[key, HELD] -= 1
     return n, 0
 
 

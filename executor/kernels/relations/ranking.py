@@ -15,7 +15,7 @@ import numpy as np
 
 from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.key_index import FLAGS, find_groups, free_groups
-from cql.executor.kernels.lib.memory import as_i32, as_u8, words
+from cql.executor.kernels.lib.memory import as_i32, as_u8, lines, words
 from cql.executor.kernels.lib.treap import (
     COUNT,
     DEPTH,
@@ -158,9 +158,9 @@ def _take_fresh(d: Any) -> None:
         return
     found, partition = words(d[FOUND], many), words(d[PARTITION], d[ROWS])
     find_groups(
-        wanted[: many * line].reshape((many, line)),
+        lines(d[WANTED], many, line),
         words(d[TABLE], d[BUCKETS]),
-        words(d[PARTITION_WORDS], d[PARTITIONS] * line).reshape((d[PARTITIONS], line)),
+        lines(d[PARTITION_WORDS], d[PARTITIONS], line),
         words(d[FREE_IDS], d[PARTITIONS]),
         words(d[INDEX_CONTROL], 1),
         found,
@@ -423,7 +423,7 @@ def _go_on(d: Any) -> bool:
     times, weights, owners = words(d[TIMES], n), words(d[WEIGHTS], n), words(d[OWNERS], n)
     held, partition, touched = words(d[HELD], rows), words(d[PARTITION], rows), words(d[TOUCHED], n)
     roots, lowest = words(d[ROOTS], d[PARTITIONS]), words(d[LOWEST], d[PARTITIONS])
-    nodes = words(d[NODES], rows * (FIRST + d[SORTS])).reshape((rows, FIRST + d[SORTS]))
+    nodes = lines(d[NODES], rows, FIRST + d[SORTS])
     sort, rank = words(d[SORT], SORT_WORDS * d[SORTS]), as_i32(d[RANK], d[RANKS])
     path = np.empty(DEPTH, np.int64)
     i, written, many = d[NEXT_ROW], d[WRITTEN], d[TOUCHED_MANY]
@@ -486,7 +486,7 @@ def _free_partitions(d: Any) -> None:
     free_groups(
         touched[:many],
         words(d[TABLE], d[BUCKETS]),
-        words(d[PARTITION_WORDS], d[PARTITIONS] * line).reshape((d[PARTITIONS], line)),
+        lines(d[PARTITION_WORDS], d[PARTITIONS], line),
         words(d[FREE_IDS], d[PARTITIONS]),
         words(d[INDEX_CONTROL], 1),
     )

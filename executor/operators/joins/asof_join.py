@@ -1,8 +1,9 @@
-"""ASOF join: each left row with the nearest right row of its key, earlier or later.
+"""ASOF join: each left row with the nearest right row of its key, earlier or later, or with the
+latest ones.
 
 The rows of both sides come in any order. A left row leaves once, by the watermarks of both inputs,
 no later row can change its answer. Left rows leave in the order of time
-(``kernels.joins.asof_backward``, ``kernels.joins.asof_forward``).
+(``kernels.joins.asof_backward``, ``asof_rows``, ``asof_forward``).
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import asof as kernel
 from cql.executor.kernels.joins import asof_backward as backward
 from cql.executor.kernels.joins import asof_forward as forward
+from cql.executor.kernels.joins import asof_rows as rows
+from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.joins.pair_rows import output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
@@ -30,7 +34,7 @@ from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 
 #: The addresses in the descriptor.
-_BOUND = (kernel.LEFT, kernel.RIGHT)
+_BOUND = (LEFT, RIGHT)
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
 
@@ -49,10 +53,10 @@ class _SoughtRows(FrontierOperator):
         self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
     ) -> None:
         super().__init__(name, schema, time, time, forward.RIGHT_END, workspace, keys)
-        rows = piece_rows(workspace)
-        self.resize("wanted", rows * key_width(len(keys)), np.int64)
-        self.resize("ids", rows, np.int64)
-        self.bound(groups.PIECE, rows)
+        piece = piece_rows(workspace)
+        self.resize("wanted", piece * key_width(len(keys)), np.int64)
+        self.resize("ids", piece, np.int64)
+        self.bound(groups.PIECE, piece)
         self.bind()
 
 
@@ -70,6 +74,23 @@ class _LatestRows(GroupedOperator):
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("latest", size, np.int32)
         self.state["latest"][known:] = -1
+
+
+class _LastRows(GroupedOperator):
+    """The right rows of a join with several of each key: those that wait, and the last of each
+    key."""
+
+    addresses: ClassVar = {**GroupedOperator.addresses, "kept": rows.KEPT}
+
+    def __init__(
+        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+    ) -> None:
+        super().__init__(name, schema, keys, time, time, rows.END, workspace)
+        self.open()
+
+    def grow_groups(self, known: int, size: int) -> None:
+        self.resize("kept", rows.OF_KEY * size, np.int32)
+        self.state["kept"][rows.OF_KEY * known :] = 0
 
 
 class _WaitingRows(GroupedOperator):
@@ -128,22 +149,26 @@ class AsofJoinOperator:
         keys, others = [k for k, _ in node.keys], [k for _, k in node.keys]
         self.sides: tuple[FrontierOperator, FrontierOperator]
         if node.backward:
-            found = _LatestRows(name, right, b, others, workspace)
+            kept = _LatestRows if node.rows == 1 else _LastRows
+            found = kept(name, right, b, others, workspace)
             self.sides = _SoughtRows(name, left, a, keys, workspace), found
         else:
             waiting = _WaitingRows(name, left, a, keys, workspace)
             self.sides = waiting, _Partners(name, right, b, others, workspace)
-        columns = [(c >= len(left), c - len(left) if c >= len(left) else c) for c in node.columns]
-        self.descriptor: Words = np.zeros(kernel.FIRST + kernel.OF_OUTPUT * len(columns), np.int64)
+        outputs = output_words(node.columns, node.schema, len(left))
+        self.descriptor: Words = np.zeros(kernel.FIRST + outputs.size, np.int64)
         d = self.descriptor
-        d[[kernel.LEFT, kernel.RIGHT]] = [s.descriptor.ctypes.data for s in self.sides]
-        d[[kernel.SHIFT, kernel.PADS, kernel.OUTPUTS]] = node.shift, node.pads, len(columns)
+        d[[LEFT, RIGHT]] = [s.descriptor.ctypes.data for s in self.sides]
+        d[[kernel.SHIFT, kernel.PADS, kernel.OUTPUTS]] = node.shift, node.pads, len(node.columns)
         d[kernel.TOLERANCE] = INFINITY if node.tolerance is None else node.tolerance
         d[kernel.TIME_OUT] = node.columns.index(a) if a in node.columns else -1
         d[[kernel.UNTIL, kernel.SENT]] = NEVER
         d[[kernel.LOOK_AT, kernel.FEWEST]] = _KEYS
-        d[kernel.FIRST :] = np.ravel(columns)
+        d[kernel.FIRST :] = outputs
+        d[[kernel.CURSOR, kernel.MOST]] = -1, node.rows
         function: Any = backward.asof_backward if node.backward else forward.asof_forward
+        if node.rows > 1:
+            function = rows.asof_rows
         self.address = int(function.address)
 
     # -- snapshots ---------------------------------------------------------------------------------
@@ -194,8 +219,8 @@ class AsofJoinOperator:
             "held_right": held,
             "purged": int(d[kernel.TAKEN]) - held,
             "null_keys": int(d[kernel.NULL_KEYS]),
-            "too_late_l": int(d[kernel.TOO_LATE + kernel.LEFT]),
-            "too_late_r": int(d[kernel.TOO_LATE + kernel.RIGHT]),
+            "too_late_l": int(d[kernel.TOO_LATE + LEFT]),
+            "too_late_r": int(d[kernel.TOO_LATE + RIGHT]),
         }
 
     def too_late(self) -> list[tuple[str, int]]:

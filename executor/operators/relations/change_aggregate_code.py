@@ -444,13 +444,15 @@ class _Writer:
                 equal = f"({equal} or (y{k} != y{k} and r{k}[q] != r{k}[q]))"
             same.append(f"z{k} == (v{k}[q] != 0) and (not z{k} or {equal})")
         with body.block(f"if not ({' and '.join(f'({s})' for s in same)}):"):
-            with body.block("if shown[q] != 0:"):
-                self._output_change(-1)
-            with body.block("if there:"):
-                for k in range(len(self.node.calls)):
-                    body.lines(f"r{k}[q] = y{k}", f"v{k}[q] = z{k}")
-                self._output_change(1)
+            if self.node.shows != "istream":
+                with body.block("if shown[q] != 0:"):
+                    self._output_change(-1)
             body.line("shown[q] = there")
+            with body.block("if there:"):
+                body.lines("pass", *(f"r{k}[q] = y{k}" for k in range(len(self.node.calls))))
+                body.lines(*(f"v{k}[q] = z{k}" for k in range(len(self.node.calls))))
+                if self.node.shows != "dstream":
+                    self._output_change(1)
         if self.plain and self.node.method == TWO_STACKS:
             body.lines("free[free_top] = s", "free_top += 1")
 

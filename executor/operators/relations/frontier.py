@@ -84,14 +84,17 @@ class FrontierOperator(SlabOperator):
     # -- called by the runtime -------------------------------------------------------------------
 
     def provide(self, morsel: Morsel) -> None:
-        wanted = int(morsel.words[DETAIL_ROW])
-        match int(morsel.words[DETAIL]):
+        self.answer(int(morsel.words[DETAIL]), int(morsel.words[DETAIL_ROW]))
+
+    def answer(self, request: int, wanted: int) -> None:
+        """Gives the kernel the room that it requests."""
+        match request:
             case kernel.NEED_SLOTS:
                 self.more_slots(int(self.descriptor[HELD]) + wanted)
             case kernel.NEED_SPARE:
                 self._room_to_sort(wanted)
-            case detail:
-                raise AssertionError(f"{self.name} asks for {detail}")
+            case _:
+                raise AssertionError(f"{self.name} asks for {request}")
 
     def error(self, morsel: Morsel) -> ErrorSite:
         raise AssertionError(f"{self.name} fails no row")

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import groups
-from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
+from cql.executor.morsel.morsel import Words, stored_dtype, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -122,11 +122,11 @@ class GroupedOperator(FrontierOperator):
 
     # -- called by the runtime -------------------------------------------------------------------
 
-    def provide(self, morsel: Morsel) -> None:
-        if morsel.words[DETAIL] == groups.NEED_GROUPS:
-            self.more_groups(int(morsel.words[DETAIL_ROW]))
+    def answer(self, request: int, wanted: int) -> None:
+        if request == groups.NEED_GROUPS:
+            self.more_groups(wanted)
         else:
-            super().provide(morsel)
+            super().answer(request, wanted)
 
 
 class GroupChangesOperator(GroupedOperator):
@@ -287,11 +287,11 @@ class GroupChangesOperator(GroupedOperator):
 
     # -- called by the runtime -------------------------------------------------------------------
 
-    def provide(self, morsel: Morsel) -> None:
-        if morsel.words[DETAIL] == changes.NEED_PIECE:
-            self.room_for_piece(int(morsel.words[DETAIL_ROW]))
+    def answer(self, request: int, wanted: int) -> None:
+        if request == changes.NEED_PIECE:
+            self.room_for_piece(wanted)
         else:
-            super().provide(morsel)
+            super().answer(request, wanted)
 
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "groups": self._index.capacity - self._index.free}

@@ -20,10 +20,7 @@ class KeyedRowsOperator(GroupedOperator):
 
     addresses: ClassVar = {
         **GroupedOperator.addresses,
-        "oldest": kernel.OLDEST,
-        "newest": kernel.NEWEST,
-        "held": kernel.HELD,
-        "latest": kernel.LATEST,
+        "keys": kernel.OF_KEYS,
     }
 
     def __init__(self, name: str, node: RelationExec | RowNumberExec, workspace: Workspace) -> None:
@@ -47,10 +44,8 @@ class KeyedRowsOperator(GroupedOperator):
         self.open()
 
     def grow_groups(self, known: int, size: int) -> None:
-        for name in ("oldest", "newest", "held"):
-            self.resize(name, size, np.int32)
-        self.resize("latest", size, np.int64)
-        self.state["held"][known:] = 0
+        self.resize("keys", kernel.OF_KEY * size, np.int64)
+        self.state["keys"][kernel.OF_KEY * known :] = 0
 
     @property
     def first(self) -> int | None:

@@ -9,10 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from cql.executor.kernels.lib import treap as treaps
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import ranking as kernel
-from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.relations.grouped import GroupChangesOperator
@@ -201,15 +200,15 @@ class RankingOperator(GroupChangesOperator):
 
     # -- called by the runtime -------------------------------------------------------------------
 
-    def provide(self, morsel: Morsel) -> None:
-        match int(morsel.words[DETAIL]):
+    def answer(self, request: int, wanted: int) -> None:
+        match request:
             case changes.NEED_SECOND:
-                self._more_partitions(int(morsel.words[DETAIL_ROW]))
+                self._more_partitions(wanted)
             case changes.NEED_RANK:
                 self.refresh()
                 self.bound(changes.RANKED, 1)
             case _:
-                super().provide(morsel)
+                super().answer(request, wanted)
 
     def counters(self) -> dict[str, int]:
         held = int(self._words[kernel.CONTROL + treaps.LIVE])

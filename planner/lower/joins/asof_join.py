@@ -79,7 +79,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
         node.kind == "asof left",
         columns,
         why,
-        node.pos,
+        pos=node.pos,
     )
 
 

@@ -9,13 +9,13 @@ from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
+from cql.planner.lower.net_changes import as_stream
 from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
-    StreamExec,
     bounded,
     sources,
 )
@@ -115,7 +115,8 @@ def each_pair_once(node: Join, changed: Physical) -> Physical:
     for side in (node.left, node.right):
         for window in _windows_in(side):
             _refuse_without_time(side, window)
-    stream = StreamExec(changed, "istream", "each pair once: nothing above asks what leaves")
+    why = "each pair once: nothing above asks what leaves"
+    stream = as_stream(changed, "istream", why)
     fields = stream.schema.fields[:-1]
     columns = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
     return ProjectExec(stream, columns, node.schema.names)

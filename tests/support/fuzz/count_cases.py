@@ -108,6 +108,7 @@ def join_names() -> tuple[str, ...]:
     kinds = {
         "join": random_joins.SHAPES,
         "relationjoin": random_relation_joins.SHAPES,
+        "latestrows": random_relation_joins.LATEST_SHAPES,
         "tablejoin": random_table_joins.SHAPES,
         "asofjoin": random_asof_joins.SHAPES,
     }
@@ -193,6 +194,8 @@ def _made(kind: str, number: int, seed: int) -> Case:
             return random_joins.join_case(number, seed)
         case "relationjoin":
             return random_relation_joins.relation_join_case(number, seed)
+        case "latestrows":
+            return random_relation_joins.latest_rows_case(number, seed)
         case "tablejoin":
             return random_table_joins.table_case(number, seed)
         case "asofjoin":

@@ -11,6 +11,8 @@ from tests.support.fuzz.random_cases import Case, case_of
 from tests.support.fuzz.random_shapes import Shape, _numbered, _Writer
 
 SHAPES = 90
+#: Shapes of ``a [NOW]`` with ``b [PARTITION BY k ROWS n]``.
+LATEST_SHAPES = 24
 #: Maximal rows of a stream; the reference evaluates every pair of rows at every instant.
 MOST_ROWS = 40
 _KINDS = ("", "", "", "LEFT", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI")
@@ -140,9 +142,52 @@ def _above(writer: _Writer, source: str, other: str, *, using: bool) -> str:
     return f"SELECT {listed} {source}"
 
 
+@cache
+def latest_rows_shape(index: int) -> Shape:
+    rng = random.Random(f"latest rows {index}")
+    writer = _Writer(rng)
+    return _numbered(index, _latest_rows(writer), writer)
+
+
+def _latest_rows(writer: _Writer) -> str:
+    """Each row with the last rows of its key: at the top of a query, or below a window."""
+    rng = writer.rng
+    names = rng.choice((("a", "b", "c"), ("n", "m")))
+    left, right = (writer.stream(*names) for _ in range(2))
+    by = rng.choice((["k"], ["s"], ["k", "b"]))
+    join = rng.choice(("", "", "LEFT "))
+    window = f"[PARTITION BY {', '.join(by)} ROWS {rng.choice((1, 2, 3, 5))}]"
+    parts = [f"l.{c} = r.{c}" for c in by]
+    if not join and rng.random() < 0.5:
+        parts.append(writer.pick("l.q < r.q", "l.s <> r.s", "r.y > 0", "l.t >= r.t"))
+    source = f"{left} [NOW] l {join}JOIN {right} {window} r ON {' AND '.join(parts)}"
+    if not join and rng.random() < 0.3:
+        source += f" WHERE {writer.pick('l.q + r.q > 3', 'r.s IS NOT NULL')}"
+    listed = ", ".join(f"{c} AS c{n}" for n, c in enumerate(rng.sample(_COLUMNS, 3)))
+    choice = rng.random()
+    if choice < 0.4:
+        return f"SELECT ISTREAM(l.t AS at, {listed}) FROM {source}"
+    if choice < 0.6:
+        return f"SELECT {listed} FROM {source}"
+    length = "4 SECONDS" if "a" in names else "8"
+    inner = f"SELECT ISTREAM(l.t AS at, l.k AS k, r.q AS q) FROM {source}"
+    return (
+        f"SELECT k, count(*) AS n, sum(q) AS q FROM ({inner}) [RANGE {length} SLIDE {length}]"
+        " GROUP BY k"
+    )
+
+
+def latest_rows_case(index: int, seed: int) -> Case:
+    return _few_rows(replace(latest_rows_shape(index), index=f"latestrows/{index}"), seed)
+
+
 def relation_join_case(index: int, seed: int) -> Case:
     """A case of a relation join shape, with at most ``MOST_ROWS`` rows per stream."""
-    case = case_of(replace(relation_join_shape(index), index=f"relationjoin/{index}"), seed)
+    return _few_rows(replace(relation_join_shape(index), index=f"relationjoin/{index}"), seed)
+
+
+def _few_rows(shape: Shape, seed: int) -> Case:
+    case = case_of(shape, seed)
     kept = ("runtime", "workers", "morsel_rows", "fuse")
     settings = {k: v for k, v in case.settings.items() if k in kept}
     streams = tuple(
