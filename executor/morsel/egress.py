@@ -105,8 +105,9 @@ class Egress:
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
             morsel.renew(i, self.schema, int(morsel.words[CAPACITY]), mask=False)
             return POOL.lend(owned, n)
-        dtype = stored_dtype(f.type.storage)
-        return view_address(address, dtype, n).copy()
+        values = POOL.empty(stored_dtype(f.type.storage), n)
+        values[:] = view_address(address, values.dtype, n)
+        return values
 
     @staticmethod
     def _take_mask(address: int, n: int) -> npt.NDArray[np.uint8]:

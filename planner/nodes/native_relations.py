@@ -21,9 +21,9 @@ from cql.planner.nodes.physical_join import RelationJoinExec
 def runs_natively(node: Physical) -> bool:
     """Whether an operator over a relation runs without Python."""
     match node:
-        case RelationExec() | SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+        case RelationExec() | RelationJoinExec() | SetOperationExec():
             return True
-        case RelationJoinExec():
+        case TopExec() | RowNumberExec() | StreamExec():
             return True
         case ChangeAggregateExec(keys=keys, method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
