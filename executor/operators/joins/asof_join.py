@@ -24,7 +24,7 @@ from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.joins.pair_rows import output_words
+from cql.executor.operators.order.row_slab import output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows

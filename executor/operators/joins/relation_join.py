@@ -19,7 +19,7 @@ from cql.executor.kernels.order import row_slab
 from cql.executor.kernels.relations import frontier, groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.joins import relation_join_condition as writing
-from cql.executor.operators.joins.pair_rows import output_words
+from cql.executor.operators.order.row_slab import output_words
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
-from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
@@ -151,3 +151,14 @@ class SlabOperator:
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
+
+
+def output_words(columns: Sequence[int], output: Schema, width: int) -> Words:
+    """The words of the output columns of a join that keeps the rows of both sides in slabs
+    (``kernels.joins.pair_rows``): each of ``columns`` is one of the left side, which has ``width``,
+    or behind them of the right side."""
+    made = [
+        (c >= width, c - width if c >= width else c, output[k].nullable)
+        for k, c in enumerate(columns)
+    ]
+    return np.array(made, np.int64).reshape(-1)
