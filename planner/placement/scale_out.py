@@ -16,6 +16,7 @@ from cql.errors import NotSupportedError, Position
 from cql.planner.nodes.expr import Call, Column, Literal, conjunction
 from cql.planner.nodes.physical import (
     BucketExec,
+    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
@@ -423,6 +424,7 @@ _CLAUSES = {
     SlackExec: "a watermark from the order of arrival",
     BucketExec: "a window without an aggregate",
     StreamExec: "a relation",
+    ChangeAggregateExec: "a relation",
     OnTimeExec: "a relation",
 }
 
