@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
+from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_cache import Kernel
@@ -17,6 +20,7 @@ from cql.executor.operators.stage.operator import (
     PythonOperator,
     StageOperator,
 )
+from cql.executor.state.store import Snapshot, saves
 from cql.planner.nodes.expr import Call, walk
 from cql.planner.nodes.physical import NumberExec
 
@@ -86,6 +90,24 @@ class PartitionedOperator(Instances):
         self.split = split
         self.why = ""  # the reason for the number of partitions
 
+    def snapshot(self) -> Snapshot:
+        """The state of each partition."""
+        parts = {f"part {k}": saves(one).snapshot() for k, one in enumerate(self.instances)}
+        return Snapshot({}, np.zeros(0, np.int64), parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of as many partitions.
+
+        Raises RunError if the snapshot has another number of partitions."""
+        if len(saved.parts) != len(self.instances):
+            raise RunError(
+                f"the checkpoint has {len(saved.parts) or 'no'} partitions of {self.name}, and this"
+                f" run has {len(self.instances)}",
+                hint=f"SET partitions = {len(saved.parts)}",
+            )
+        for instance, part in zip(self.instances, saved.parts.values(), strict=True):
+            saves(instance).restore(part)
+
 
 class ReplicatedOperator(Instances):
     """A stage without state that requests Python work. Each worker has an instance with its own
@@ -97,6 +119,20 @@ class ReplicatedOperator(Instances):
     def __init__(self, stage: StageOperator) -> None:
         super().__init__([stage])
         stage.shares_tables = True
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the one stage, as another runtime has it: its counters are the sums of
+        those of all instances."""
+        first, *others = self.instances
+        saved = first.snapshot()
+        slots = [first.code.kernel.slots[name] for name in first.code.kernel.counters]
+        for instance in others:
+            saved.words[slots] += instance.descriptor[slots]
+        return saved
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the snapshot of the stage, before other instances are added."""
+        self.instances[0].restore(saved)
 
     def grow(self, workers: int) -> None:
         """Adds instances until each of ``workers`` has one. Instances of workers that have left

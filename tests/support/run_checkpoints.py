@@ -1,0 +1,201 @@
+"""Whole runs that stop between two morsels, and continue from a checkpoint in a new run."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+from cql.errors import CqlError, NotSupportedError
+from cql.executor.run import execution
+from cql.executor.run.execution import Execution
+from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
+from cql.executor.strings.dictionary import Dictionary
+from cql.planner.nodes.physical import PhysicalPlan, QuerySetPlan
+from cql.session.session import Session
+from tests.support import checkpoints, growing_streams
+from tests.support.operator_tools import session_over
+
+Plan = PhysicalPlan | QuerySetPlan
+#: What measures memory or time, and which runtime made it.
+MEASURED = ("state_bytes", "peak_bytes", "why_partitions")
+
+
+@dataclass
+class Ran:
+    """What a run gave. ``rows``: by query, the rows in order, as texts that tell apart all floats.
+    ``late_output``: by query, the rows of LATE OUTPUT. ``ledgers``: the counters, the late rows and
+    the bad rows of each query. ``morsels``: the number of morsels that were admitted."""
+
+    rows: list[list[str]]
+    late_output: list[list[str]]
+    error: str | None = None
+    notices: list[str] = field(default_factory=list)
+    ledgers: list[Any] = field(default_factory=list)
+    morsels: int = 0
+    saved: Checkpoint | None = None
+
+    def behind(self, before: Ran) -> Ran:
+        """This run as if it had begun with the rows that ``before`` gave."""
+        rows = [[*a, *b] for a, b in zip(before.rows, self.rows, strict=True)]
+        late = [[*a, *b] for a, b in zip(before.late_output, self.late_output, strict=True)]
+        notices = [*before.notices, *self.notices]
+        return Ran(rows, late, self.error, notices, self.ledgers, self.morsels, self.saved)
+
+
+class _Execution(Execution):
+    morsels = 0
+
+    def _close(self) -> None:
+        if self._scheduler is not None:
+            self.morsels = self._scheduler.serial
+        super()._close()
+
+
+def run(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    resume: Checkpoint | None = None,
+    stop: int | None = None,
+) -> Ran:
+    """Runs a plan. ``stop``: the number of morsels after which the run takes a checkpoint and
+    ends."""
+    made = _Execution(plan, settings, resume=resume)
+    ran = Ran([[] for _ in made.plans], [[] for _ in made.plans])
+
+    def then(saved: Checkpoint) -> None:
+        ran.saved = saved
+        made.request_stop()
+
+    if stop is not None:
+        made.request_checkpoint(then, stop)
+    for query, late in zip(made.queries, ran.late_output, strict=True):
+        query.on_late = partial(_append, late)
+        query.on_notice = ran.notices.append
+    results = made.results()
+    try:
+        for query, batch in results:
+            _append(ran.rows[query], batch)
+    except NotSupportedError:
+        raise
+    except CqlError as error:
+        ran.error = str(error)
+    finally:
+        results.close()
+    ran.ledgers = [_ledger(query) for query in made.queries]
+    ran.morsels = made.morsels
+    return ran
+
+
+def _append(rows: list[str], batch: pa.RecordBatch) -> None:
+    rows += map(repr, batch.to_pylist())
+
+
+def _ledger(query: Any) -> Any:
+    """The counters of the operators, the ledgers of late and bad rows, and the progress."""
+    progress = query.progress()
+    counters = [
+        {name: count for name, count in entry.items() if name not in MEASURED}
+        for entry in query.metrics()
+    ]
+    counts = [progress.rows_in, progress.rows_out, progress.late, progress.bad]
+    late = repr(query.late().to_pylist())
+    return counters, late, repr(query.bad_rows().to_pylist()), counts, progress.event_time
+
+
+@contextmanager
+def other_codes(texts: Sequence[str]) -> Iterator[None]:
+    """Runs begin with a dictionary that knows ``texts``, so that they number those of rows
+    otherwise."""
+
+    def made() -> Dictionary:
+        dictionary = Dictionary()
+        dictionary.encode(pa.array(texts, pa.string()), np.zeros(len(texts), np.int32))
+        return dictionary
+
+    with patch.object(execution, "Dictionary", made):
+        yield
+
+
+def stop_and_continue(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    choice: random.Random,
+    *,
+    stops: int = 1,
+    others: Sequence[tuple[Plan, Mapping[str, Any]]] = (),
+) -> int:
+    """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
+    returns the number of stops that it made. ``others``: the plans and settings with which it
+    continues, one of them each time."""
+    whole = run(plan, settings)
+    ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
+    saved, places = None, []
+    now = plan, settings
+    while True:
+        at = choice.randrange(at, max(whole.morsels, at) + 1)
+        with other_codes([f"n{choice.randrange(10_000)}" for _ in range(choice.randrange(300))]):
+            ran = run(*now, saved, at if made < stops else None).behind(ran)
+        if ran.saved is None:
+            break
+        made += 1
+        places.append(at)
+        saved = from_ipc(to_ipc(ran.saved))
+        ran.saved = None
+        now = choice.choice(others) if others else now
+    told = f"stopped at {places} of {whole.morsels}"
+    assert ran.error == whole.error, told
+    assert ran.rows == whole.rows, told
+    assert ran.late_output == whole.late_output, told
+    if whole.error is None:
+        for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
+            for part, expected in zip(given, wanted, strict=True):
+                assert part == expected, told
+        assert ran.notices == whole.notices, told
+    return made
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion", "ordered")
+
+
+def session_of_case(case: str, **settings: Any) -> Session:
+    """A session over the streams of one of ``checkpoints.CASES``."""
+    name, _, kind = case.partition(", ")
+    own = checkpoints.VARIANTS[name, kind] if kind else growing_streams.SETTINGS.get(name, {})
+    streams = {"a": growing_streams.stream(1), "b": growing_streams.stream(2)}
+    given = {"on_bad_row": "keep", **own, **settings}
+    return session_over(streams, slack=5, settings=given)
+
+
+def query_of_case(case: str) -> str:
+    return checkpoints.QUERIES[case.partition(", ")[0]]
+
+
+def plan_of(session: Session, text: str, **params: Any) -> PhysicalPlan:
+    plan: PhysicalPlan = session.sql(text, **params)._plan
+    return plan
+
+
+def continue_elsewhere(case: str, folder: str) -> None:
+    """Reads ``run.arrow``, continues, and writes what came of it."""
+    with session_of_case(case, morsel_rows=16) as session:
+        plan = plan_of(session, query_of_case(case))
+        saved = from_ipc(Path(folder, "run.arrow").read_bytes())
+        with other_codes([f"other {k}" for k in range(100)]):
+            ran = run(plan, session.settings, saved)
+    Path(folder, "rest").write_text(repr((ran.rows, ran.ledgers)), "utf-8")
+
+
+if __name__ == "__main__":
+    continue_elsewhere(*sys.argv[1:])
