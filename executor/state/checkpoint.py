@@ -186,8 +186,11 @@ def _taken(owner: Any, prefix: str, batch: pa.RecordBatch) -> Snapshot:
 
 
 def _one_row(array: npt.NDArray[Any]) -> pa.Array:
-    """One large list of the array's numbers; records are lists of words."""
+    """One large list of the array's numbers; records are lists of words, and truth values are
+    bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype == np.bool_:
+        flat = flat.view(np.uint8)
     if flat.dtype.fields is not None:
         flat = flat.view(np.int64)
     return pa.LargeListArray.from_arrays(pa.array([0, flat.size], pa.int64()), pa.array(flat))
