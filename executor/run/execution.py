@@ -37,7 +37,14 @@ from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.limits import Limits, fails_in_parts
-from cql.executor.run.resuming import Members, input_name, measured_in, measured_of, open_again
+from cql.executor.run.resuming import (
+    Members,
+    input_name,
+    open_again,
+    partitions_of,
+    refuse_partitions,
+    saved_partitions,
+)
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
 from cql.executor.run.timers import Clock, Timers, reported_idle
@@ -71,7 +78,7 @@ if TYPE_CHECKING:
 #: longest time for which collected results of a live run stay inside between two blocks (seconds).
 _POLL = 0.05
 #: Members of a checkpoint that the execution itself saves.
-_RUN, _TIMERS, _MEASURED = "run", "timers", "measured partitions"
+_RUN, _TIMERS, _PARTITIONS = "run", "timers", "partitions"
 #: Blocks of an input that are readable at once under the ordered runtime.
 _BLOCKS_INSIDE = 3
 
@@ -346,9 +353,14 @@ class Execution:
             load_module("cql.executor.runtimes.paths")
             from cql.executor.runtimes.paths import check
 
-            chosen = self._chosen
-            self._sizes = self._measured()
-            graph = make(parts=chosen.partitions, split=self._split, measured=self._sizes)
+            chosen, saved = self._chosen, self._resume
+            if saved is None:
+                self._sizes, exactly = self._measured(), None
+            else:
+                self._sizes, exactly = partitions_of(self._roots, saved.members[_PARTITIONS])
+            graph = make(
+                parts=chosen.partitions, split=self._split, measured=self._sizes, exactly=exactly
+            )
             if not all(plan.keep_bad_rows for plan in self.plans) and fails_in_parts(graph):
                 graph = make()
                 if self._settings["partitions"]:
@@ -365,6 +377,8 @@ class Execution:
                     self.queries[0].on_notice(f"this query runs depth first: {reason}")
             else:
                 return graph
+        if self._resume is not None:
+            refuse_partitions(self._resume.members[_PARTITIONS])
         return make()
 
     @property
@@ -376,8 +390,6 @@ class Execution:
     def _measured(self) -> dict[int, partition_sizing.Measured]:
         """The number of partitions of aggregates, measured where no setting says it."""
         workers, split = self._chosen.workers, self._split
-        if self._resume is not None:
-            return measured_of(self._roots, self._resume.members[_MEASURED])
         if not split or self.control.must_stop:
             return {}
         return partition_sizing.measure(
@@ -622,6 +634,8 @@ class Execution:
         assert self._runtime is not None
         assert self._scheduler is not None
         self.control.reach()
+        if self._driver != "ordered":
+            self._runtime.quiesce()  # queues keep no order among inputs
         self._runtime.admit(morsel, self._entry(k))
         yield from self._through()
         self._scheduler.count_empty_morsel()
@@ -773,7 +787,7 @@ class Execution:
         others = {
             _RUN: Snapshot(own, np.array([phase], np.int64)),
             _TIMERS: self.timers.snapshot(),
-            _MEASURED: measured_in(self._roots, self._sizes),
+            _PARTITIONS: saved_partitions(self._roots, self.graph.partitions, self._sizes),
         }
         return self._members.save(alive, phase, others)
 

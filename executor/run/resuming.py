@@ -168,29 +168,50 @@ class _Over:
     def close(self) -> None: ...
 
 
-# -- measured partitions ---------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 
 
-def measured_in(roots: Sequence[Physical], measured: Mapping[int, Measured]) -> Snapshot:
-    """The measured numbers of partitions (``partition_sizing.measure``), by the places of the nodes
-    in the plans."""
-    found = [(k, measured[id(n)]) for k, n in enumerate(_nodes(roots)) if id(n) in measured]
-    words = [(k, one.parts, one.rows) for k, one in found]
-    return Snapshot(
-        {"largest": np.array([one.largest for _, one in found], np.float64)},
-        np.array(words, np.int64).ravel(),
-    )
+def saved_partitions(
+    roots: Sequence[Physical], made: Mapping[int, int], measured: Mapping[int, Measured]
+) -> Snapshot:
+    """The numbers of partitions ``made``, by node id, and the samples from which they were
+    ``measured``. A node is saved by its place in the plans."""
+    words, largest = [], []
+    for place, node in enumerate(_nodes(roots)):
+        if id(node) in made:
+            sample = measured.get(id(node))
+            words += [place, made[id(node)], -1 if sample is None else sample.rows]
+            largest.append(0.0 if sample is None else sample.largest)
+    return Snapshot({"largest": np.array(largest, np.float64)}, np.array(words, np.int64))
 
 
-def measured_of(roots: Sequence[Physical], saved: Snapshot) -> dict[int, Measured]:
-    """The numbers of partitions of ``measured_in``, by the ids of the nodes."""
-    nodes, largest = _nodes(roots), saved.arrays["largest"].tolist()
-    words = saved.words.reshape(-1, 3).tolist()
-    return {
-        id(nodes[k]): Measured(parts, share, rows)
-        for (k, parts, rows), share in zip(words, largest, strict=True)
+def partitions_of(
+    roots: Sequence[Physical], saved: Snapshot
+) -> tuple[dict[int, Measured], dict[int, int]]:
+    """The samples and the numbers of partitions of ``saved_partitions``, by node id."""
+    nodes = _nodes(roots)
+    rows = saved.words.reshape(-1, 3).tolist()
+    made = {id(nodes[place]): parts for place, parts, _ in rows}
+    measured = {
+        id(nodes[place]): Measured(parts, largest, sampled)
+        for (place, parts, sampled), largest in zip(
+            rows, saved.arrays["largest"].tolist(), strict=True
+        )
+        if sampled >= 0
     }
+    return measured, made
+
+
+def refuse_partitions(saved: Snapshot) -> None:
+    """Raises RunError if the checkpoint has partitions: this run's runtime has none."""
+    if saved.words.size:
+        raise RunError(
+            "the checkpoint has the state of partitions, which only the ordered runtime has",
+            hint="SET runtime = ordered, as when the checkpoint was taken",
+        )
 
 
 def _nodes(roots: Sequence[Physical]) -> list[Physical]:
-    return [node for root in roots for node in walk(root)]
+    """The nodes of the plans, each once."""
+    nodes = (node for root in roots for node in walk(root))
+    return list({id(node): node for node in nodes}.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -125,14 +126,24 @@ class ReplicatedOperator(Instances):
         those of all instances."""
         first, *others = self.instances
         saved = first.snapshot()
-        slots = [first.code.kernel.slots[name] for name in first.code.kernel.counters]
         for instance in others:
-            saved.words[slots] += instance.descriptor[slots]
+            saved.words[self._counters] += instance.descriptor[self._counters]
         return saved
 
     def restore(self, saved: Snapshot) -> None:
-        """Continues with the snapshot of the stage, before other instances are added."""
-        self.instances[0].restore(saved)
+        """Continues with the snapshot of the stage. The first instance gets its counters, the
+        others only its constants."""
+        first, *others = self.instances
+        first.restore(saved)
+        words = saved.words.copy()
+        words[self._counters] = 0
+        for instance in others:
+            instance.restore(replace(saved, words=words))
+
+    @property
+    def _counters(self) -> list[int]:
+        kernel = self.instances[0].code.kernel
+        return [kernel.slots[name] for name in kernel.counters]
 
     def grow(self, workers: int) -> None:
         """Adds instances until each of ``workers`` has one. Instances of workers that have left
