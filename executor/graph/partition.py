@@ -86,8 +86,8 @@ class Builder(Protocol):
 
 @dataclass(slots=True)
 class Partitions:
-    """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``. ``in_order`` are the
-    ids of the nodes whose output must be in order. ``bounds`` are the range bounds of the
+    """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``. ``in_order`` has
+    the ids of the nodes whose output must be in order. ``bounds`` are the range bounds of the
     range-split operators. ``made``: the number of partitions of each split node, by its id."""
 
     parts: int | None

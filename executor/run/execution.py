@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ from cql.planner.nodes.physical import (
     waits,
     walk,
 )
+from cql.planner.nodes.plan_hash import plan_hash
 
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
@@ -240,6 +242,11 @@ class Execution:
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
         )
+        if self._resume is not None and self._resume.plans != self._hashes():
+            raise RunError(
+                "the checkpoint is of another query, or of another plan of this query",
+                hint="restore it with the query and the settings that it was taken with",
+            )
         moved = in_blocks(self._roots)
         self._roots, self._replaced = list(moved.roots), moved.replaced
         text = encoding.analyse(self._roots)
@@ -789,7 +796,10 @@ class Execution:
             _TIMERS: self.timers.snapshot(),
             _PARTITIONS: saved_partitions(self._roots, self.graph.partitions, self._sizes),
         }
-        return self._members.save(alive, phase, others)
+        return replace(self._members.save(alive, phase, others), plans=self._hashes())
+
+    def _hashes(self) -> tuple[str, ...]:
+        return tuple(plan_hash(plan.root) for plan in self.plans)
 
     def _restore_own(self, saved: Snapshot) -> None:
         assert self.graph is not None

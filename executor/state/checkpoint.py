@@ -54,12 +54,15 @@ class InputPlace:
 class Checkpoint:
     """``operators``: the snapshots in the order of the graph, by name and number. ``texts``: the
     texts of ``codes``, which are the codes in the snapshots; ``depths``: ``Dictionary.depths`` of
-    them. ``inputs`` and ``members``, by name, belong to the checkpoint of a whole run."""
+    them. The checkpoint of a whole run also has the hashes of its ``plans``
+    (``planner.nodes.plan_hash``), the places in its ``inputs``, and its other ``members``, by
+    name."""
 
     operators: Mapping[str, Snapshot]
     codes: CodeColumn
     texts: pa.LargeBinaryArray
     depths: npt.NDArray[np.uint8]
+    plans: tuple[str, ...] = ()
     inputs: tuple[InputPlace, ...] = ()
     members: Mapping[str, Snapshot] = field(default_factory=dict)
 
@@ -130,7 +133,8 @@ def to_ipc(saved: Checkpoint) -> pa.Buffer:
     """The checkpoint as an Arrow IPC stream."""
     columns: dict[str, pa.Array] = {}
     groups = {"operators": saved.operators, "members": saved.members}
-    layout: dict[str, Any] = {"version": VERSION, "inputs": [asdict(i) for i in saved.inputs]}
+    layout: dict[str, Any] = {"version": VERSION, "plans": saved.plans}
+    layout["inputs"] = [asdict(place) for place in saved.inputs]
     for group, snapshots in groups.items():
         found = {key: _put(one, f"{group}/{key}/", columns) for key, one in snapshots.items()}
         layout[group] = found
@@ -160,7 +164,8 @@ def from_ipc(data: Any) -> Checkpoint:
     inputs = tuple(InputPlace(**i | {"blocks": tuple(i["blocks"])}) for i in layout["inputs"])
     codes, depths = (batch.column(name)[0].values.to_numpy() for name in (_CODES, _DEPTHS))
     texts = batch.column(_TEXTS)[0].values
-    return Checkpoint(operators, codes, texts, depths, inputs, members)
+    plans = tuple(layout["plans"])
+    return Checkpoint(operators, codes, texts, depths, plans, inputs, members)
 
 
 def _put(snapshot: Snapshot, prefix: str, columns: dict[str, pa.Array]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,7 +41,7 @@ class Ran:
     late_output: list[list[str]]
     error: str | None = None
     notices: list[str] = field(default_factory=list)
-    ledgers: list[Any] = field(default_factory=list)
+    ledgers: list[dict[str, Any]] = field(default_factory=list)
     morsels: int = 0
     saved: Checkpoint | None = None
 
@@ -100,16 +101,19 @@ def _append(rows: list[str], batch: pa.RecordBatch) -> None:
     rows += map(repr, batch.to_pylist())
 
 
-def _ledger(query: Any) -> Any:
+def _ledger(query: Any) -> dict[str, Any]:
     """The counters of the operators, the ledgers of late and bad rows, and the progress."""
     progress = query.progress()
-    counters = [
-        {name: count for name, count in entry.items() if name not in MEASURED}
-        for entry in query.metrics()
-    ]
-    counts = [progress.rows_in, progress.rows_out, progress.late, progress.bad]
-    late = repr(query.late().to_pylist())
-    return counters, late, repr(query.bad_rows().to_pylist()), counts, progress.event_time
+    found = {
+        "late": repr(query.late().to_pylist()),
+        "bad": repr(query.bad_rows().to_pylist()),
+        "progress": (progress.rows_in, progress.rows_out, progress.late, progress.bad),
+        "event time": progress.event_time,
+    }
+    for number, entry in enumerate(query.metrics()):
+        kept = {name: count for name, count in entry.items() if name not in MEASURED}
+        found[f"{number} {entry['operator']}"] = kept
+    return found
 
 
 @contextmanager
@@ -137,9 +141,9 @@ def stop_and_continue(
     """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
     returns the number of stops that it made. ``others``: the plans and settings with which it
     continues, one of them each time."""
-    whole = run(plan, settings)
+    whole, places = run(plan, settings), list[int]()
     ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
-    saved, places = None, []
+    saved: Checkpoint | None = None
     now = plan, settings
     while True:
         at = choice.randrange(at, max(whole.morsels, at) + 1)
@@ -154,20 +158,28 @@ def stop_and_continue(
         split = saved.members["partitions"].words.size > 0  # only the ordered runtime has them
         may = [one for one in others if not split or one[1]["runtime"] == "ordered"]
         now = choice.choice(may) if may else now
-    told = f"stopped at {places} of {whole.morsels}"
-    if ran.error != whole.error or ran.notices != whole.notices: print(ran.error, whole.error, ran.notices, whole.notices)
-    assert ran.error == whole.error, told
-    if ran.rows != whole.rows: print("rows differ")
-    assert ran.rows == whole.rows, told
-    assert ran.late_output == whole.late_output, told
-    assert [ledger[2] for ledger in ran.ledgers] == [ledger[2] for ledger in whole.ledgers], told
-    if whole.error is None and _reads_alike(plan, (settings, *(other for _, other in others))):
-        for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
-            for part, expected in zip(given, wanted, strict=True):
-                if part != expected and isinstance(part, list): print([(n, a[n], b[n]) for a,b in zip(part, expected) for n in a if a[n]!=b[n]])
-                assert part == expected, told
-        assert ran.notices == whole.notices, told
+    counts = _reads_alike(plan, (settings, *(other for _, other in others)))
+    found = list(_differences(ran, whole, counts=counts))
+    assert not found, f"stopped at {places} of {whole.morsels}: {found}"
     return made
+
+
+def _differences(ran: Ran, whole: Ran, *, counts: bool) -> Iterator[Any]:
+    """Where two runs differ; ``counts``: in the numbers of rows that were read, too."""
+    if ran.error != whole.error:
+        yield ran.error, whole.error
+    for name in ("rows", "late_output"):
+        for given, wanted in zip(getattr(ran, name), getattr(whole, name), strict=True):
+            if given != wanted:
+                pairs = enumerate(zip_longest(given, wanted))
+                yield name, next((n, *pair) for n, pair in pairs if pair[0] != pair[1])
+    for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
+        names = given if counts and whole.error is None else ("bad",)
+        for name in names:
+            if given[name] != wanted[name]:
+                yield name, given[name], wanted[name]
+    if whole.error is None and ran.notices != whole.notices:
+        yield ran.notices, whole.notices
 
 
 def _reads_alike(plan: Plan, settings: Sequence[Mapping[str, Any]]) -> bool:
