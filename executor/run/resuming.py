@@ -53,6 +53,7 @@ class Members:
             "limits": self.limits,
             "bad rows": self.bad,
             "table refresh": self.rereading,
+            "runtime": self.runtime,
         }
         return found | {f"bounds {k}": one for k, one in enumerate(self.graph.bounds)}
 

@@ -98,7 +98,18 @@ def run(
 
 
 def _append(rows: list[str], batch: pa.RecordBatch) -> None:
-    rows += map(repr, batch.to_pylist())
+    """Appends the rows as texts. Times are numbers, since Python cannot hold all of them."""
+    columns = [column.cast(_in_numbers(column.type)) for column in batch.columns]
+    named = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    rows += map(repr, named.to_pylist() if columns else [{}] * batch.num_rows)
+
+
+def _in_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_in_numbers(kind.value_type))
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_temporal(kind) else kind
 
 
 def _ledger(query: Any) -> dict[str, Any]:
@@ -158,19 +169,20 @@ def stop_and_continue(
         split = saved.members["partitions"].words.size > 0  # only the ordered runtime has them
         may = [one for one in others if not split or one[1]["runtime"] == "ordered"]
         now = choice.choice(may) if may else now
-    counts = _reads_alike(plan, (settings, *(other for _, other in others)))
-    found = list(_differences(ran, whole, counts=counts))
+    in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
+    found = list(_differences(ran, whole, counts=in_turn or not _limited(plan), in_turn=in_turn))
     assert not found, f"stopped at {places} of {whole.morsels}: {found}"
     return made
 
 
-def _differences(ran: Ran, whole: Ran, *, counts: bool) -> Iterator[Any]:
-    """Where two runs differ; ``counts``: in the numbers of rows that were read, too."""
+def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterator[Any]:
+    """Where two runs differ. ``counts``: in the numbers of rows that were read, too. ``in_turn``:
+    also in the rows that came before a failure, none of which was in a queue."""
     if ran.error != whole.error:
         yield ran.error, whole.error
     for name in ("rows", "late_output"):
         for given, wanted in zip(getattr(ran, name), getattr(whole, name), strict=True):
-            if given != wanted:
+            if given != wanted and (in_turn or whole.error is None):
                 pairs = enumerate(zip_longest(given, wanted))
                 yield name, next((n, *pair) for n, pair in pairs if pair[0] != pair[1])
     for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
@@ -182,12 +194,10 @@ def _differences(ran: Ran, whole: Ran, *, counts: bool) -> Iterator[Any]:
         yield ran.notices, whole.notices
 
 
-def _reads_alike(plan: Plan, settings: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all runs read the same number of rows: those that are admitted before a LIMIT is
-    known to be reached depend on the queues."""
+def _limited(plan: Plan) -> bool:
+    """Whether a LIMIT decides how much is read: queues hold rows that are read behind it."""
     plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
-    limited = any(isinstance(node, LimitExec) for p in plans for node in walk(p.root))
-    return not limited or all(given["runtime"] == "depth_first" for given in settings)
+    return any(isinstance(node, LimitExec) for p in plans for node in walk(p.root))
 
 
 # -- cases -----------------------------------------------------------------------------------------
