@@ -111,10 +111,11 @@ class Control:
         been admitted (``Execution.request_checkpoint``); replaces an earlier request."""
         self._saves = serial, then
         self._hold()
+        self._request_return()
 
     def wants_checkpoint(self, serial: int) -> bool:
         """Whether a checkpoint is due before the morsel ``serial`` is admitted."""
-        return self._saves is not None and serial >= self._saves[0]
+        return (saves := self._saves) is not None and serial >= saves[0]
 
     def give(self, made: Checkpoint) -> None:
         """Hands over the checkpoint that was due."""
@@ -125,9 +126,9 @@ class Control:
 
     def _hold(self) -> None:
         """Lets no morsel be cut before a request is served."""
-        if self._scheduler is not None:
+        if (scheduler := self._scheduler) is not None:
             due = [request[0] for request in (self._cut, self._saves) if request is not None]
-            self._scheduler.hold(min(due, default=INFINITY))
+            scheduler.hold(min(due, default=INFINITY))
 
     def reach(self) -> None:
         """Called before a morsel is admitted: serves ``quiesce_at`` if its point is reached."""

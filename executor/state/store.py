@@ -80,7 +80,7 @@ def not_saved(operator: str) -> NotSupportedError:
     """The error of a checkpoint of a query with an operator that has no snapshots yet."""
     return NotSupportedError(
         f"the state of {operator} cannot be saved yet",
-        hint="windows, sessions, joins of streams or relations, sorts and unions can be",
+        hint="all operators of the engine's own can be: this one has no snapshots",
     )
 
 

