@@ -551,7 +551,7 @@ class Execution:
                 continue
             if is_due(self.workspace):
                 self._compact()
-            for table, source in self.rereading.due():
+            for table, source in self.rereading.due() if not scheduler.is_in_turn else ():
                 yield from self._read_again(table, source)
                 scheduler.among(alive)
             holding.note({k for k in alive if not timers.is_idle(k)})
