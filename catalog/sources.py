@@ -42,6 +42,7 @@ class TableSource:
 
     bounded = True
     rereadable = True
+    replayable = True
 
     def __init__(self, table: pa.Table, *, what: str, declared: Schema | None = None) -> None:
         self._table = table
@@ -121,6 +122,7 @@ class DatasetSource:
 
     bounded = True
     rereadable = True
+    replayable = True
 
     def __init__(self, dataset: Any, *, what: str, declared: Schema | None = None) -> None:
         self._dataset = dataset
@@ -196,6 +198,10 @@ class DeclaredSource:
     @property
     def bounded(self) -> bool:
         return self._inner.bounded
+
+    @property
+    def replayable(self) -> bool:
+        return bool(getattr(self._inner, "replayable", False))
 
     def version(self) -> Any:
         own = getattr(self._inner, "version", None)

@@ -95,9 +95,11 @@ class Source(Protocol):
     the same order. A source that cannot replay (a generator) raises CatalogError on a second open.
 
     Optional attributes: ``lag`` (units of event time) delays the source behind its peers.
-    ``paced`` says that the source follows a clock; its results are not gathered. ``version()``, of
-    a source whose rows may change, returns a value that differs after a change, or None if the
-    source cannot detect changes."""
+    ``paced`` says that the source follows a clock; its results are not gathered. ``replayable``
+    says that the same rows can be read again later, also by another process: a checkpoint needs it
+    of the sources that are not read to their ends. ``version()``, of a source whose rows may
+    change, returns a value that differs after a change, or None if the source cannot detect
+    changes."""
 
     @property
     def schema(self) -> Schema: ...

@@ -51,6 +51,7 @@ class FollowSource:
     looking again."""
 
     bounded = False
+    replayable = True
 
     def __init__(
         self,

@@ -77,6 +77,7 @@ class FileSource:
 
     bounded = True
     rereadable = True
+    replayable = True
 
     def __init__(
         self,

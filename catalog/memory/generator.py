@@ -101,6 +101,8 @@ class RateSource:
         self.unsupported: Mapping[str, str] = {}
         self._weights: npt.NDArray[np.float64] | None = None
 
+    replayable = True
+
     @property
     def bounded(self) -> bool:
         return self._rows is not None

@@ -158,6 +158,11 @@ class IterableSource:
             fields.append(Field(str(name), kind))
         return Schema(tuple(fields)), unsupported
 
+    @property
+    def replayable(self) -> bool:
+        """Whether the rows are in a list, or a function gives them again."""
+        return self.bounded and self._again is not None
+
     def statistics(self) -> Statistics:
         return Statistics()
 

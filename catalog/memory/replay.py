@@ -98,6 +98,10 @@ class ReplaySource:
         return self._inner.bounded
 
     @property
+    def replayable(self) -> bool:
+        return bool(getattr(self._inner, "replayable", False))
+
+    @property
     def paced(self) -> bool:
         return self.speed > 0
 

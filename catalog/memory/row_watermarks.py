@@ -48,6 +48,10 @@ class RowWatermarks:
         return self._inner.bounded
 
     @property
+    def replayable(self) -> bool:
+        return bool(getattr(self._inner, "replayable", False))
+
+    @property
     def unsupported(self) -> Mapping[str, str]:
         return self._inner.unsupported
 

@@ -113,6 +113,7 @@ def build(
     parts: int | None = None,
     split: frozenset[int] | None = None,
     measured: Mapping[int, Measured] | None = None,
+    exactly: Mapping[int, int] | None = None,
 ) -> Graph:
     """The operators of one or several plans; common subplans are built once.
 
@@ -121,12 +122,13 @@ def build(
     needs the late-row records (a sink does not). ``parts`` is the number of partitions of operators
     with keys, unless PARTITION BY names one; 0 splits only where PARTITION BY does; None splits
     none, whatever PARTITION BY says. ``split`` has the ids of the nodes to split; None splits all.
-    ``measured`` overrides the number of partitions per node, by node id."""
+    ``measured`` overrides the number of partitions per node, by node id. ``exactly`` replaces all
+    this: it has the number of partitions of each node that is split, by node id."""
     path_counts = _path_counts(roots)
     # Each sink has an operator to itself, because the sink takes the morsel's buffers away.
     own = [_identity(r) if path_counts[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
     unasked = frozenset(() if late_rows else map(id, own))
-    partitions = Partitions(parts, split, measured or {}, in_order(own))
+    partitions = Partitions(parts, split, measured or {}, in_order(own), exactly)
     builder = _Builder(unasked, workspace, fuse, nulls, Graph(), path_counts, partitions)
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
@@ -136,7 +138,7 @@ def build(
         builder.graph.edges[last].append(Edge(SINK, 0))
         builder.graph.sinks.append(last)
     builder.enter(feeds)
-    builder.graph.bounds = partitions.bounds
+    builder.graph.bounds, builder.graph.partitions = partitions.bounds, partitions.made
     return builder.graph
 
 

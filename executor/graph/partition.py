@@ -86,15 +86,17 @@ class Builder(Protocol):
 
 @dataclass(slots=True)
 class Partitions:
-    """``parts``, ``split`` and ``measured`` as in ``graph.build``. ``in_order`` are the ids of the
-    nodes whose output must be in order. ``bounds`` are the range bounds of the range-split
-    operators."""
+    """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``. ``in_order`` has
+    the ids of the nodes whose output must be in order. ``bounds`` are the range bounds of the
+    range-split operators. ``made``: the number of partitions of each split node, by its id."""
 
     parts: int | None
     split: frozenset[int] | None
     measured: Mapping[int, Measured]
     in_order: frozenset[int]
+    exactly: Mapping[int, int] | None = None
     bounds: list[Bounds] = field(default_factory=list)
+    made: dict[int, int] = field(default_factory=dict)
 
     def splits_stage(self, node: WidAggregateExec) -> bool:
         """Whether groups are spread over partitions and a kernel alone can compute a row's
@@ -149,6 +151,7 @@ class Partitions:
         schema = Schema((*node.schema, *order))
         instances = [builder.stage_operator(name, node, spec, schema) for _ in range(parts)]
         partitioned = PartitionedOperator(instances, len(order))
+        self.made[id(aggregate)] = parts
         if id(aggregate) in self.measured:
             partitioned.why = self.measured[id(aggregate)].why
         index = builder.add(partitioned, schema, split_schema(below.schema))
@@ -184,6 +187,7 @@ class Partitions:
         ]
         order = ORDER[-1:] if with_order_column else ()
         partitioned = PartitionedOperator(instances, len(order), split=not looking)
+        self.made[id(node)] = parts
         index = builder.add(partitioned, Schema((*node.schema, *order)), *reads)
         for port, child in enumerate(children):
             if looking:
@@ -194,6 +198,8 @@ class Partitions:
 
     def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
         """The number of partitions of an operator; 0 if the operator is not split."""
+        if self.exactly is not None:
+            return self.exactly.get(id(node), 0)
         if self.parts is not None and node.partitioning is not None:
             return node.partitioning.parts
         if self.split is not None and id(node) not in self.split:

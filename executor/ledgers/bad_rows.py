@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 
 from cql.base.call_timeout import SETTING
@@ -22,6 +23,8 @@ from cql.executor.operators.joins.subquery_lookup import LookupOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
+from cql.executor.state.store import Snapshot, State
+from cql.executor.state.texts import saved_texts, texts_of
 from cql.executor.udf.errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 
@@ -133,6 +136,55 @@ class BadRows:
         """The bad rows of a query in depth-first order, whichever worker met them first."""
         kept = sorted(self._kept, key=itemgetter(0))
         return [row for _, users, row in kept if query in users]
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The counts and the kept rows."""
+        kept = range(len(self.counts))
+        places = [place for place, _, _ in self._kept]
+        rows = [row for _, _, row in self._kept]
+        refused = [
+            (name, kind, n) for name, kinds in self.refused.items() for kind, n in kinds.items()
+        ]
+        arrays: State = {
+            "counts": np.array(self.counts, np.int64),
+            "places": np.array([n for place in places for n in place], np.int64),
+            "lengths": np.array([len(place) for place in places], np.int64),
+            "users": np.array([q in users for _, users, _ in self._kept for q in kept], np.uint8),
+            "offsets": np.array([-1 if r.offset is None else r.offset for r in rows], np.int64),
+            "refused": np.array([n for _, _, n in refused], np.int64),
+        }
+        texts: dict[str, list[str | None]] = {
+            "source": [row.source for row in rows],
+            "operator": [row.operator for row in rows],
+            "reason": [row.reason for row in rows],
+            "text": [row.text for row in rows],
+            "refusing": [name for name, _, _ in refused],
+            "kind": [kind for _, kind, _ in refused],
+        }
+        parts = {name: saved_texts(column) for name, column in texts.items()}
+        return Snapshot(arrays, np.zeros(0, np.int64), parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the ledger of a run of the same queries."""
+        arrays = {name: array.tolist() for name, array in saved.arrays.items()}
+        texts = {name: texts_of(part) for name, part in saved.parts.items()}
+        self.counts = arrays["counts"]
+        ends = np.cumsum(saved.arrays["lengths"]).tolist()
+        users = saved.arrays["users"].reshape(-1, len(self.counts))
+        columns = ("source", "operator", "reason", "text")
+        rows = zip(arrays["offsets"], *(texts[name] for name in columns), strict=True)
+        self._kept = []
+        for k, (offset, source, operator, reason, text) in enumerate(rows):
+            place = tuple(arrays["places"][ends[k] - arrays["lengths"][k] : ends[k]])
+            row = BadRow(source, None if offset < 0 else offset, operator or "", reason or "", text)
+            self._kept.append((place, set(np.flatnonzero(users[k]).tolist()), row))
+        self.refused = {}
+        for name, kind, n in zip(texts["refusing"], texts["kind"], arrays["refused"], strict=True):
+            self.refused.setdefault(name or "", Counter())[kind or ""] = n
+
+    # -- which queries a row concerns ------------------------------------------------------------
 
     def _count(self, queries: Iterable[int], rows: int) -> None:
         for q in queries:

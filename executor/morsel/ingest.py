@@ -40,7 +40,8 @@ from cql.executor.morsel.source_punctuation import (
     separate,
 )
 from cql.executor.morsel.watermark import Attribute
-from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
+from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader, place_among
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.ahead import Ahead
 from cql.executor.texts.blocks import Computed, ComputedColumns
@@ -62,6 +63,7 @@ class Loaded:
     row_watermarks: list[npt.NDArray[np.int64] | None]  # by attribute, where the block brings them
     numbers: Numbers | None = None  # value numbers of PUNCTUATE BY, one per row
     offset: int = 0  # rows of the input before this block, bad rows included
+    begins: Offset | None = None  # where the block begins in its source; None: at the beginning
     addresses: list[int] = field(default_factory=list)  # of ``data``
     width: int = 0  # columns that the block has itself
     texts: dict[int, pa.Array] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class Feed:
     row_punctuation: int = 0
     nanoseconds: int = 0  # spent waiting for blocks and converting them
     ended: bool = False
+    offset: Offset | None = None  # behind the blocks that were read; None: none was read
     pending: Loaded | None = None
     values: Values | None = None  # of PUNCTUATE BY
     on_block: Callable[[Loaded], None] | None = None  # called after each block is read
@@ -169,7 +172,7 @@ class Feed:
         """Continues with ``reader``, which reads from the start; its rows follow those already
         read."""
         self.reader.close()
-        self.reader, self.ended = reader, False
+        self.reader, self.ended, self.offset = reader, False, None
 
     def load(self, timeout: float | None) -> bool:
         """Reads the next block if none is pending. Returns False if no block is available (yet).
@@ -193,7 +196,7 @@ class Feed:
         except Exception as error:
             self._failure = error
 
-    def _load(self, timeout: float | None) -> bool:
+    def _load(self, timeout: float | None, *, again: bool = False) -> bool:
         computed: Sequence[Computed] = ()
         if self.ahead is not None:
             found = self.ahead.next()
@@ -205,9 +208,10 @@ class Feed:
         if block is None:
             self.ended = True
             return False
-        if block.is_empty:
+        if block.is_empty and not again:
             return False
         self.pending = self._convert(block, computed)
+        self.pending.begins, self.offset = self.offset, block.offset
         if self.lag and self.pending.rows and self.attributes:
             self.cutter[cut.PEEKED] = self.pending.times[0][0]
         if self.on_block is not None:
@@ -328,6 +332,72 @@ class Feed:
         for address, data, mask in zip(loaded.addresses, loaded.data, loaded.masks, strict=True):
             columns += address, ones if mask is None else address_of(mask), data.itemsize
         self.cutter[cut.CUTTER : cut.CUTTER + len(columns)] = columns
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The place in the blocks, the watermarks and the counts. The blocks are not in it: their
+        source gives them again."""
+        arrays: dict[str, Array] = {
+            "counts": np.array([self.bad, self.row_punctuation, self.ended], np.int64),
+            "nulls": np.array(sorted(self.nulls), np.int64),
+        }
+        arrays |= {f"behind {a.column}": a.behind.copy() for a in self.attributes}
+        parts = {} if self.values is None else {"values": self.values.snapshot()}
+        return Snapshot(arrays, plain_words(self.cutter, self._bound()), parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of a feed of the same plan. ``map_codes`` of the values
+        follows, and the blocks are to be read again (``reload``)."""
+        self._take_words(saved)
+        for attribute in self.attributes:
+            attribute.behind[:] = saved.arrays[f"behind {attribute.column}"]
+        if self.values is not None:
+            self.values.restore(saved.parts["values"])
+
+    def take_nulls(self, saved: Snapshot) -> None:
+        """Takes over the columns with NULLs, before the operators are built."""
+        self.nulls = set(saved.arrays["nulls"].tolist())
+
+    def reload(self) -> None:
+        """Reads a block of the checkpoint again; it is pending then, even if it has no rows."""
+        if self.values is not None:
+            self.values.forgets = False
+        self._load(None, again=True)
+        if self.values is not None:
+            self.values.forgets = True
+
+    def rewind(self) -> None:
+        """Moves the cutter to the beginning of the block that is pending again."""
+        assert self.pending is not None
+        block = self.pending.block
+        marked = block.batch.num_rows - self.pending.rows
+        self.cutter[cut.BEFORE] -= len(block.bad) + marked
+        self.cutter[cut.NEXT] = 0
+
+    def go_on(self, saved: Snapshot, loaded: Loaded) -> None:
+        """Moves the cutter to the row of the checkpoint, in the block that has begun again."""
+        c, records = self.cutter, loaded.separated.row_punctuation
+        marks = int(c[cut.ROW_PUNCTUATIONS])
+        self._take_words(saved)
+        if marks != c[cut.ROW_PUNCTUATIONS]:  # of marks without effect, another number is left out
+            c[cut.ROW_PUNCTUATIONS] = marks
+            rows = records[: cut.MARK * marks : cut.MARK]
+            c[cut.NEXT_MARK] = int(np.searchsorted(rows, c[cut.NEXT]))
+
+    def _take_words(self, saved: Snapshot) -> None:
+        take_plain_words(saved.words, self.cutter, self._bound(), self.source.name)
+        self.bad, self.row_punctuation, ended = (int(n) for n in saved.arrays["counts"])
+        self.ended = bool(ended)
+
+    def _bound(self) -> list[int]:
+        """The words of the cutter that are addresses or belong to this process."""
+        first = cut.CUTTER + cut.COLUMN * len(self.schema)
+        found = [cut.ROOM, cut.ROW_PUNCTUATION_ADDRESS, cut.NUMBERS, cut.VALUES_AT]
+        found += range(cut.CUTTER, first)
+        for k in range(len(self.attributes)):
+            found += (first + cut.ATTRIBUTE * k + word for word in cut.BOUND)
+        return found
 
     def map_codes(self, loaded: Loaded, change: Callable[[Array], Array]) -> None:
         """Replaces the dictionary codes in a block."""

@@ -21,6 +21,7 @@ from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.arrow_columns import address_of
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
+from cql.executor.state.store import Snapshot
 
 Numbers = npt.NDArray[np.int32]
 #: Values with room at first; forgetting starts only above this number.
@@ -40,6 +41,7 @@ class Values:
     column: Field
     attributes: Sequence[Attribute]
     account: Callable[[int, int], None] = _unaccounted
+    forgets: bool = True  # False while blocks of a checkpoint are read again
     _index: Numbers = field(default_factory=lambda: np.zeros(2 * FEWEST, np.int32))
     _known: Words = field(init=False)  # number of values, words per record
     _kept: int = 0  # number of values after the last forgetting
@@ -62,7 +64,7 @@ class Values:
     ) -> npt.NDArray[np.int32]:
         """The value number of each row. Call it only while no block is being cut, because it may
         forget values first."""
-        if len(self) > max(FEWEST, 2 * self._kept):
+        if self.forgets and len(self) > max(FEWEST, 2 * self._kept):
             self._forget()
         numbers = np.empty(values.size, np.int32)
         size = 0 if values.dtype == np.uint8 else values.itemsize
@@ -139,6 +141,26 @@ class Values:
         self.records[: table.size] = table.ravel()
         self._known[0] = self._kept = len(table)
         self._enter(self._index.size)
+
+    def snapshot(self) -> Snapshot:
+        """The values and their watermarks."""
+        return Snapshot(
+            {"records": self._table().ravel().copy()},
+            np.array([*self._known, self._kept], np.int64),
+        )
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the values of a snapshot. The codes are those of the snapshot:
+        ``map_codes`` follows."""
+        count, width, self._kept = (int(word) for word in saved.words)
+        places = self._index.size
+        while 2 * count > places:
+            places *= 2
+        if places > self._index.size:
+            self._resize(places)
+        self._known[:] = count, width
+        self.records[: width * count] = saved.arrays["records"]
+        self._enter(places)
 
     def map_codes(self, change: Callable[[Numbers], Numbers]) -> None:
         """Applies ``change`` to all dictionary codes among the values."""

@@ -12,6 +12,7 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.worker_scaling import Scaling, cores
 from cql.executor.runtimes.protocol import Runtime
+from cql.executor.state.checkpoint import Checkpoint
 
 
 class Control:
@@ -32,6 +33,7 @@ class Control:
         self._stop = False
         self._bell: SimpleQueue[None] = SimpleQueue()  # a signal handler may interrupt its put
         self._cut: tuple[int, Callable[[], None]] | None = None
+        self._saves: tuple[int, Callable[[Checkpoint], None]] | None = None
         self._runtime: Runtime | None = None
         self._scheduler: InputScheduler | None = None
 
@@ -86,8 +88,7 @@ class Control:
     def begin(self, runtime: Runtime, scheduler: InputScheduler) -> None:
         """Starts the run; earlier requests are served first."""
         self._scheduler, self._runtime = scheduler, runtime
-        if self._cut is not None:
-            scheduler.hold(self._cut[0])
+        self._hold()
         self.attend()
 
     def alone(self, why: str) -> None:
@@ -103,8 +104,31 @@ class Control:
         admitted. State and results are then those of depth first after the same number of morsels,
         under any number of workers (a consistent cut)."""
         self._cut = serial, then
-        if self._scheduler is not None:
-            self._scheduler.hold(serial)
+        self._hold()
+
+    def checkpoint_at(self, serial: int, then: Callable[[Checkpoint], None]) -> None:
+        """Requests a checkpoint when all morsels below ``serial`` have left and no later one has
+        been admitted (``Execution.request_checkpoint``); replaces an earlier request."""
+        self._saves = serial, then
+        self._hold()
+        self._request_return()
+
+    def wants_checkpoint(self, serial: int) -> bool:
+        """Whether a checkpoint is due before the morsel ``serial`` is admitted."""
+        return (saves := self._saves) is not None and serial >= saves[0]
+
+    def give(self, made: Checkpoint) -> None:
+        """Hands over the checkpoint that was due."""
+        assert self._saves is not None
+        (_, then), self._saves = self._saves, None
+        self._hold()
+        then(made)
+
+    def _hold(self) -> None:
+        """Lets no morsel be cut before a request is served."""
+        if (scheduler := self._scheduler) is not None:
+            due = [request[0] for request in (self._cut, self._saves) if request is not None]
+            scheduler.hold(min(due, default=INFINITY))
 
     def reach(self) -> None:
         """Called before a morsel is admitted: serves ``quiesce_at`` if its point is reached."""
@@ -113,7 +137,7 @@ class Control:
         assert self._runtime is not None
         self._runtime.drain()
         (_, then), self._cut = self._cut, None
-        self._scheduler.hold(INFINITY)
+        self._hold()
         then()
 
     def away(self, seconds: float) -> None:

@@ -6,10 +6,12 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from cql.base.reentrancy import stepped
@@ -36,6 +38,14 @@ from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.limits import Limits, fails_in_parts
+from cql.executor.run.resuming import (
+    Members,
+    input_name,
+    open_again,
+    partitions_of,
+    refuse_partitions,
+    saved_partitions,
+)
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
 from cql.executor.run.timers import Clock, Timers, reported_idle
@@ -43,7 +53,8 @@ from cql.executor.run.values_source import morsels_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
-from cql.executor.state.store import BUFFERS
+from cql.executor.state.checkpoint import Checkpoint
+from cql.executor.state.store import BUFFERS, Snapshot
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
@@ -60,6 +71,7 @@ from cql.planner.nodes.physical import (
     waits,
     walk,
 )
+from cql.planner.nodes.plan_hash import plan_hash
 
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
@@ -67,6 +79,8 @@ if TYPE_CHECKING:
 #: The longest wait for an unbounded source, and so the longest delay of a stop request, and the
 #: longest time for which collected results of a live run stay inside between two blocks (seconds).
 _POLL = 0.05
+#: Members of a checkpoint that the execution itself saves.
+_RUN, _TIMERS, _PARTITIONS = "run", "timers", "partitions"
 #: Blocks of an input that are readable at once under the ordered runtime.
 _BLOCKS_INSIDE = 3
 
@@ -77,7 +91,8 @@ class Execution:
 
     ``settings`` has the settings of a run (``cql.session.applied.OF_RUN``). ``clock`` returns
     monotonic seconds. ``observer`` observes the ordered runtime, if that runtime drives the
-    run."""
+    run. ``resume``: the checkpoint of a run of the same plans over the same sources; this run
+    continues behind the rows that it had admitted."""
 
     def __init__(
         self,
@@ -85,6 +100,7 @@ class Execution:
         settings: Mapping[str, Any],
         clock: Clock = time.monotonic,
         observer: Observer | None = None,
+        resume: Checkpoint | None = None,
     ) -> None:
         self.plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
         self._roots = [p.root for p in self.plans]
@@ -119,6 +135,10 @@ class Execution:
         self.holding = Holding((), clock)
         self.rereading = Rereading()
         self._limits: Limits | None = None
+        self._resume = resume
+        self._sources: list[Source] = []
+        self._sizes: dict[int, partition_sizing.Measured] = {}  # of partitions, by node id
+        self._members: Members | None = None
         self._silent: set[int] = set()
         self._reported: set[str] = set()  # inputs that have had their notice
 
@@ -178,6 +198,7 @@ class Execution:
             if isinstance(operator, StageOperator):
                 operator.release()
         self.graph = self._runtime = self._scheduler = self._limits = self.responses = None
+        self._members, self._sources, self._resume = None, [], None
         self.feeds, self._readers = [], []
         self.rereading.end()
         self.bad.end()
@@ -188,6 +209,15 @@ class Execution:
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
         self.control.stop()
+
+    def request_checkpoint(self, then: Callable[[Checkpoint], None], serial: int = 0) -> None:
+        """Calls ``then`` with a checkpoint, once at least ``serial`` morsels have been admitted and
+        the consumer has taken all results of the admitted morsels. A run that ends before makes
+        none.
+
+        The iteration over ``results`` raises NotSupportedError if the state of an operator cannot
+        be saved, or if the rows of an input cannot be read again."""
+        self.control.checkpoint_at(serial, then)
 
     def _take_results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not self._results:
@@ -212,10 +242,15 @@ class Execution:
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
         )
+        if self._resume is not None and self._resume.plans != self._hashes():
+            raise RunError(
+                "the checkpoint is of another query, or of another plan of this query",
+                hint="restore it with the query and the settings that it was taken with",
+            )
         moved = in_blocks(self._roots)
         self._roots, self._replaced = list(moved.roots), moved.replaced
         text = encoding.analyse(self._roots)
-        found = self._open_sources(text.encoded)
+        found = self._sources = self._open_sources(text.encoded)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
         self.users = graph.users()
         ones = self.workspace.ones
@@ -246,6 +281,20 @@ class Execution:
             self.responses = Responses(self.feeds, self._clock, waits=waits(*self._roots))
         self._runtime = self._make_runtime(graph)
         self._looks_up = any(self._refreshing())
+        self._members = Members(
+            graph,
+            self._runtime,
+            self.workspace,
+            found,
+            self.feeds,
+            self._scheduler,
+            self._limits,
+            self.bad,
+            self.rereading,
+        )
+        if self._resume is not None:
+            self._members.resume(self._resume)
+            self._restore_own(self._resume.members[_RUN])
         self._refresh()
         self.control.begin(self._runtime, self._scheduler)
 
@@ -258,7 +307,11 @@ class Execution:
             with errors_at(node):
                 source = node.relation.source()
                 found.append(source)
-                self._readers.append(source.open(columns_read(node)))
+                if self._resume is None:
+                    self._readers.append(source.open(columns_read(node)))
+                else:
+                    place = self._resume.inputs[len(found) - 1]
+                    self._readers.append(open_again(node, source, place))
                 self._paced |= bool(getattr(source, "paced", False))
         ones = self.workspace.ones
         computing = [
@@ -282,6 +335,8 @@ class Execution:
                 total_rows=known.rows,
                 computed=ComputedColumns(projects[0], own) if projects else None,
             )
+            if self._resume is not None:
+                feed.take_nulls(self._resume.members[input_name(k)])
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:
                 what = f"the watermark of each {feed.values.column.name}"
@@ -305,8 +360,14 @@ class Execution:
             load_module("cql.executor.runtimes.paths")
             from cql.executor.runtimes.paths import check
 
-            chosen = self._chosen
-            graph = make(parts=chosen.partitions, split=self._split, measured=self._measured())
+            chosen, saved = self._chosen, self._resume
+            if saved is None:
+                self._sizes, exactly = self._measured(), None
+            else:
+                self._sizes, exactly = partitions_of(self._roots, saved.members[_PARTITIONS])
+            graph = make(
+                parts=chosen.partitions, split=self._split, measured=self._sizes, exactly=exactly
+            )
             if not all(plan.keep_bad_rows for plan in self.plans) and fails_in_parts(graph):
                 graph = make()
                 if self._settings["partitions"]:
@@ -323,6 +384,8 @@ class Execution:
                     self.queries[0].on_notice(f"this query runs depth first: {reason}")
             else:
                 return graph
+        if self._resume is not None:
+            refuse_partitions(self._resume.members[_PARTITIONS])
         return make()
 
     @property
@@ -419,14 +482,24 @@ class Execution:
     def _admissions(self) -> Iterator[None]:
         """Admits morsels until every input has ended; yields after each morsel."""
         assert self._runtime is not None
-        for feed in self.feeds:
+        saved = None if self._resume is None else self._resume.members[_RUN]
+        for feed in self.feeds if saved is None else ():
             if feed.lag:
                 with errors_at(feed.source):
                     feed.load(None)
         for ahead in self._ahead():
             self._runtime.quiesce()
+            alive = {k for k, f in enumerate(self.feeds) if f.source.ahead == ahead}
+            if saved is not None:
+                phase = int(saved.words[0])
+                if ahead > phase:
+                    continue  # it was over at the checkpoint
+                if ahead == phase:
+                    alive = set(saved.arrays["alive"].tolist())
+                    yield from self._read(alive, ahead, again=True)
+                    continue
             yield from self._constants(ahead)
-            yield from self._read({k for k, f in enumerate(self.feeds) if f.source.ahead == ahead})
+            yield from self._read(alive, ahead)
 
     def _ahead(self) -> list[int]:
         """The reading phases in order: inputs of subqueries are read before the inputs of the
@@ -447,13 +520,16 @@ class Execution:
                 self._runtime.admit(morsel, edge)
                 yield from self._through()
 
-    def _read(self, alive: set[int]) -> Iterator[None]:
-        """Admits the morsels of the inputs ``alive`` until these have ended. Idle times start
-        now."""
+    def _read(self, alive: set[int], phase: int, *, again: bool = False) -> Iterator[None]:
+        """Admits the morsels of the inputs ``alive``, those of a reading phase, until these have
+        ended. Idle times start now, or continue if the run continues in this phase ``again``."""
         runtime, scheduler = self._runtime, self._scheduler
         assert runtime is not None
         assert scheduler is not None
         timers = self.timers = Timers(self.feeds, self._clock)
+        if again and self._resume is not None:
+            timers.restore(self._resume.members[_TIMERS])
+            self._resume = None
         holding = self.holding = Holding(self.feeds, self._clock)
         scheduler.among(alive)
         delivered = self._clock()
@@ -468,13 +544,18 @@ class Execution:
                     yield from self._leave(alive)
             if not alive:
                 return
+            if self.control.wants_checkpoint(scheduler.serial):
+                runtime.drain()
+                yield  # the consumer takes all results of the admitted morsels
+                self.control.give(self._checkpoint(alive, phase))
+                continue
             if is_due(self.workspace):
                 self._compact()
-            for table, source in self.rereading.due():
+            for table, source in self.rereading.due() if not scheduler.is_in_turn else ():
                 yield from self._read_again(table, source)
                 scheduler.among(alive)
             holding.note({k for k in alive if not timers.is_idle(k)})
-            k = self._next_feed(alive)
+            k = scheduler.current if scheduler.is_in_turn else self._next_feed(alive)
             for silent in self._silent:
                 yield from self._in_silence(silent)
             if k is None:
@@ -560,6 +641,8 @@ class Execution:
         assert self._runtime is not None
         assert self._scheduler is not None
         self.control.reach()
+        if self._driver != "ordered":
+            self._runtime.quiesce()  # queues keep no order among inputs
         self._runtime.admit(morsel, self._entry(k))
         yield from self._through()
         self._scheduler.count_empty_morsel()
@@ -678,13 +761,8 @@ class Execution:
         if feed.pending is not None:
             for bounds in graph.bounds:
                 bounds.learn(k, feed.pending.data, feed.pending.masks)
-        loaded = scheduler.open(k)
-        if loaded.block.bad:
-            try:
-                self.bad.unread(feed, loaded, runtime.quiesce)
-            except CqlError as error:
-                if self._limits is None or not self._limits.cuts_off(k, loaded, error):
-                    raise
+        assert self._members is not None
+        self._members.unreadable(k, scheduler.open(k))
 
     def _entry(self, k: int) -> Edge:
         assert self.graph is not None
@@ -702,6 +780,36 @@ class Execution:
         assert self._scheduler is not None
         compact(self.workspace, list(self.graph.running()), [*values, self._scheduler])
         self._refresh()
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _checkpoint(self, alive: set[int], phase: int) -> Checkpoint:
+        """The state of the run, which is drained, in a reading phase with the inputs ``alive``."""
+        assert self._members is not None
+        assert self.graph is not None
+        peaks = [self.workspace.peaks.get(op.name, 0) for op in self.graph.operators]
+        reported = [k for k, f in enumerate(self.feeds) if f.source.name in self._reported]
+        arrays = {"alive": sorted(alive), "rows out": self.rows_out, "peaks": peaks}
+        own = {n: np.array(a, np.int64) for n, a in {**arrays, "reported": reported}.items()}
+        others = {
+            _RUN: Snapshot(own, np.array([phase], np.int64)),
+            _TIMERS: self.timers.snapshot(),
+            _PARTITIONS: saved_partitions(self._roots, self.graph.partitions, self._sizes),
+        }
+        return replace(self._members.save(alive, phase, others), plans=self._hashes())
+
+    def _hashes(self) -> tuple[str, ...]:
+        return tuple(plan_hash(plan.root) for plan in self.plans)
+
+    def _restore_own(self, saved: Snapshot) -> None:
+        assert self.graph is not None
+        self.rows_out = saved.arrays["rows out"].tolist()
+        self._reported = {self.feeds[k].source.name for k in saved.arrays["reported"].tolist()}
+        peaks = self.workspace.peaks
+        for operator, peak in zip(self.graph.operators, saved.arrays["peaks"], strict=True):
+            peaks[operator.name] = max(peaks.get(operator.name, 0), int(peak))
+
+    # -- texts -----------------------------------------------------------------------------------
 
     def _refreshing(self) -> Iterator[StageOperator | SlabOperator]:
         """The operators that look up texts."""

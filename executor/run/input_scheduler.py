@@ -17,6 +17,7 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 
 #: Rows of a short turn.
 SHORT = 1 << 11
@@ -190,6 +191,33 @@ class InputScheduler:
         edge = self.entries[int(self.words[input_scheduler.CURRENT])]
         assert edge is not None
         return edge
+
+    def last_block(self, k: int) -> Loaded | None:
+        """The block of input ``k`` that was opened last; None if none was."""
+        return self._blocks[k][-1][1] if self._blocks[k] else None
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether rows of the current turn are left, in a block that is being cut."""
+        k = self.current
+        return k is not None and not self.is_over and self.is_open(k)
+
+    def snapshot(self) -> Snapshot:
+        """The turn, the numbers of the next morsel and row, and which blocks are open."""
+        return Snapshot({}, plain_words(self.words, self._bound()))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the turn of a run of the same plan. The open blocks have been opened
+        again."""
+        take_plain_words(saved.words, self.words, self._bound(), "the input scheduler")
+
+    def _bound(self) -> list[int]:
+        """The words that are addresses, or follow from the plan, the inputs and the requests."""
+        found = list(input_scheduler.BOUND)
+        for k in range(len(self.feeds)):
+            first = input_scheduler.HEADER + input_scheduler.INPUT * k
+            found += (first + word for word in input_scheduler.BOUND_OF_INPUT)
+        return found
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Applies ``change`` to the text codes in the open and pending blocks. Call it while no

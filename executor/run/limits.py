@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,16 +39,21 @@ from cql.executor.operators.flow.replicas import PartitionedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
+from cql.executor.state.declared import Declared
 
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 
 
-class Limits:
+class Limits(Declared):
     """The LIMITs of a graph with inputs ``feeds``; False if it has none.
 
     A failure that an exhausted LIMIT would hide is postponed. The morsel ends before the failed
     row, nothing behind the row passes the LIMITs, and no more morsels are cut. When all admitted
-    morsels are through, ``judge`` decides: either the LIMITs are exhausted or the query fails."""
+    morsels are through, ``judge`` decides: either the LIMITs are exhausted or the query fails.
+
+    A checkpoint is taken behind ``judge``, when no failure is postponed."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = ("_over",)
 
     def __init__(self, graph: Graph, feeds: Sequence[Feed], scheduler: InputScheduler) -> None:
         self._graph, self._feeds, self._scheduler = graph, feeds, scheduler
@@ -193,6 +199,10 @@ class Limits:
         self._feeds[k].cutter[cutter.BLOCK] = min(bad.row for bad in loaded.block.bad)
         self._unread[k] = error
         return True
+
+    def has_error(self, k: int) -> bool:
+        """Whether an error waits behind the rows of input ``k``."""
+        return k in self._unread
 
     def check(self, k: int) -> None:
         """Raises the error behind the rows of input ``k``, once these rows have been cut."""

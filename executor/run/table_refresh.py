@@ -12,9 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cql.executor.morsel.ingest import Feed
 from cql.executor.protocols import Source
 from cql.executor.run.timers import Clock
+from cql.executor.state.store import Snapshot
+from cql.executor.state.texts import saved_texts, texts_of
 
 #: The number of refreshes whose stream positions are kept.
 _REMEMBERED = 1_000
@@ -62,9 +66,44 @@ class Rereading:
                 found.append((k, source))
         return found
 
+    def snapshot(self) -> Snapshot:
+        """The versions that were read, the microseconds until the next checks, and the switches.
+        The rows of the tables are in the operators that hold them."""
+        now = self._clock() if self._clock is not None else 0.0
+        due = [int((state.due - now) * 1e6) for state in self._states.values()]
+        parts = {
+            "versions": saved_texts([_written(s.version) for s in self._states.values()]),
+            "tables": saved_texts([name for name, _ in self.switches]),
+        }
+        switches = np.array([position for _, position in self.switches], np.int64)
+        return Snapshot({"switches": switches}, np.array(due, np.int64), parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the tables of a run of the same plan, in the versions that it had read.
+        The next check compares these versions with the present ones."""
+        now = self._clock() if self._clock is not None else 0.0
+        versions = texts_of(saved.parts["versions"])
+        states = zip(self._states.values(), saved.words.tolist(), versions, strict=True)
+        for state, due, version in states:
+            state.due = now + due / 1e6
+            if version != _written(state.version):
+                state.version = _Other()
+        names = texts_of(saved.parts["tables"])
+        for name, position in zip(names, saved.arrays["switches"].tolist(), strict=True):
+            self.switches.append((name or "", position))
+
     def end(self) -> None:
         """Stops all refreshes at the end of the run."""
         self._feeds, self._states = (), {}
+
+
+class _Other:
+    """A version that equals no other."""
+
+
+def _written(version: Any) -> str | None:
+    """A version as a text, to be compared by another process; None if there is no version."""
+    return None if version is None else repr(version)
 
 
 def version_of(source: Source) -> Any:

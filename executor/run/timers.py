@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cql.executor.kernels.morsel_layout import IDLE, NEVER, PUNCTUATIONS
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.state.store import Snapshot
 
 Clock = Callable[[], float]
 #: Seconds of IDLE AFTER, unless declared.
@@ -90,6 +93,23 @@ class Timers:
             if attribute.field.type.is_timestamp and time != NEVER:
                 attribute.punctuate(time + elapsed - spec.heartbeat.slack)
         return True
+
+    def snapshot(self) -> Snapshot:
+        """The timers, with the microseconds since data came last."""
+        now = self._clock()
+        states = self._states.values()
+        arrays = {f"times {k}": np.array(s.times, np.int64) for k, s in self._states.items()}
+        words = [(int((now - s.received) * 1e6), s.beats, s.idle) for s in states]
+        return Snapshot(arrays, np.array(words, np.int64).ravel())
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the timers of a run of the same plan: the time between the two runs does
+        not count."""
+        now = self._clock()
+        words = saved.words.reshape(-1, 3).tolist()
+        for (k, state), (elapsed, beats, idle) in zip(self._states.items(), words, strict=True):
+            state.received, state.beats, state.idle = now - elapsed / 1e6, beats, bool(idle)
+            state.times = saved.arrays[f"times {k}"].tolist()
 
 
 def reported_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Morsel:

@@ -12,6 +12,8 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from cql.base.model import Schema
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
@@ -34,6 +36,7 @@ from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
 from cql.executor.runtimes.tables import Tasks
 from cql.executor.runtimes.times import Times
+from cql.executor.state.store import Snapshot
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
 
 WORKLISTS = {
@@ -229,6 +232,16 @@ class Ordered:
             self._serve(0, int(admission.run_worker_zero(self._address, 0)))
         self._crew.join()
         self._crew = None
+
+    def snapshot(self) -> Snapshot:
+        """By operator, the number of rows that have left its task: the rows that partitions make
+        are numbered on."""
+        tasks = [self._tasks.task(self._tasks.place[k]) for k in range(len(self._tasks.order))]
+        return Snapshot({}, np.array([task[tables.EMITTED] for task in tasks], np.int64))
+
+    def restore(self, saved: Snapshot) -> None:
+        for k, emitted in enumerate(saved.words.tolist()):
+            self._tasks.task(self._tasks.place[k])[tables.EMITTED] = emitted
 
     def close(self) -> None:
         self._notify(tables.STOP, 1)

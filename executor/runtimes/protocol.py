@@ -18,6 +18,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.times import Times
+from cql.executor.state.store import Snapshot
 from cql.executor.udf.errors import TIME_LIMIT
 
 
@@ -148,14 +149,22 @@ class Runtime(Protocol):
         driven again."""
         ...
 
+    def snapshot(self) -> Snapshot:
+        """What later results depend on; only when drained."""
+        ...
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the snapshot of any runtime over the same operators."""
+        ...
+
     def close(self) -> None:
         """Ends the run and all other threads."""
         ...
 
 
 class Alone:
-    """The thread methods of a runtime without threads of its own, whose calls return after each
-    block anyway."""
+    """The methods of a runtime without threads of its own, whose calls return after each block
+    anyway, and whose queues are empty when it is drained."""
 
     workers = 1
 
@@ -164,5 +173,10 @@ class Alone:
     def change(self, workers: int) -> None: ...
 
     def rest(self) -> None: ...
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({}, np.zeros(0, np.int64))
+
+    def restore(self, saved: Snapshot) -> None: ...
 
     def close(self) -> None: ...

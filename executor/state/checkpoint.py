@@ -1,16 +1,18 @@
-"""The state of all operators of a query between two morsels, and its form in a file.
+"""The state of a query between two morsels, and its form in a file.
 
-A checkpoint has the snapshots of the operators and the texts that their codes refer to. It can be
-restored by another process, whose dictionary numbers texts otherwise: ``restore`` translates the
-codes. The file is an Arrow IPC stream of one record batch with one row. Each array is a column, a
-large list of numbers; the schema's metadata holds, as JSON, what belongs to whom.
+A checkpoint has the snapshots of the operators and the texts that their codes refer to. That of a
+whole run (``executor.run.resuming``) also has the places in the sources, and the snapshots of the
+other members of the run. It can be restored by another process, whose dictionary numbers texts
+otherwise: ``restore`` translates the codes. The file is an Arrow IPC stream of one record batch
+with one row. Each array is a column, a large list of numbers; the schema's metadata holds, as JSON,
+what belongs to whom.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +21,8 @@ import pyarrow as pa
 
 from cql.errors import RunError
 from cql.executor.operators.stage.operator import CodeColumn, Operator
-from cql.executor.state.store import Snapshot, not_saved
+from cql.executor.protocols import Offset
+from cql.executor.state.store import Snapshot, saves
 from cql.executor.strings.dictionary import Dictionary
 
 #: The version of the form; a reader refuses another one.
@@ -29,26 +32,46 @@ _LAYOUT = b"cql checkpoint"
 _WORDS, _TEXTS, _CODES, _DEPTHS = "=words", "=texts", "=codes", "=depths"
 
 
-class _Saves(Protocol):
-    def snapshot(self) -> Snapshot: ...
+class HasCodes(Protocol):
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None: ...
 
-    def restore(self, saved: Snapshot) -> None: ...
+
+@dataclass(frozen=True)
+class InputPlace:
+    """The place of a run in the source ``name``: the run reads on behind ``offset`` (None: from the
+    beginning), first one block for each number in ``blocks``, with that number of rows. ``begun``:
+    the first of these blocks is partly processed. ``over``: the run needs no more rows of the
+    source."""
+
+    name: str
+    offset: Offset | None = None
+    blocks: tuple[int, ...] = ()
+    begun: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """``operators``: the snapshots in the order of the graph, by name and number. ``texts``: the
     texts of ``codes``, which are the codes in the snapshots; ``depths``: ``Dictionary.depths`` of
-    them."""
+    them. The checkpoint of a whole run also has the hashes of its ``plans``
+    (``planner.nodes.plan_hash``), the places in its ``inputs``, and its other ``members``, by
+    name."""
 
     operators: Mapping[str, Snapshot]
     codes: CodeColumn
     texts: pa.LargeBinaryArray
     depths: npt.NDArray[np.uint8]
+    plans: tuple[str, ...] = ()
+    inputs: tuple[InputPlace, ...] = ()
+    members: Mapping[str, Snapshot] = field(default_factory=dict)
 
 
-def checkpoint(operators: Sequence[Operator], dictionary: Dictionary) -> Checkpoint:
-    """The state of ``operators``, all of a query's; no morsel is inside.
+def checkpoint(
+    operators: Sequence[Operator], dictionary: Dictionary, others: Sequence[HasCodes] = ()
+) -> Checkpoint:
+    """The state of ``operators``, all of a query's; no morsel is inside. ``others`` have codes,
+    too.
 
     Raises NotSupportedError for an operator whose state cannot be saved."""
     live = np.zeros(len(dictionary), np.bool_)
@@ -57,9 +80,11 @@ def checkpoint(operators: Sequence[Operator], dictionary: Dictionary) -> Checkpo
         live[codes[codes > 0]] = True
         return codes
 
+    for other in others:
+        other.map_codes(keep)
     for operator in operators:
         operator.map_codes(keep)  # and drops what holds texts of rows that have left
-    snapshots = [_of(operator).snapshot() for operator in operators]
+    snapshots = [saves(operator).snapshot() for operator in operators]
     codes = np.flatnonzero(live).astype(np.int32)
     texts = dictionary.decode(codes, None, pa.large_binary())
     found = dict(zip(_keys(operators), snapshots, strict=True))
@@ -77,6 +102,14 @@ def restore(saved: Checkpoint, operators: Sequence[Operator], dictionary: Dictio
             f" {', '.join(keys)}",
             hint="restore it with the query and the settings that it was taken with",
         )
+    translate = translation(saved, dictionary)
+    for operator, snapshot in zip(operators, saved.operators.values(), strict=True):
+        saves(operator).restore(snapshot)
+        operator.map_codes(translate)
+
+
+def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColumn], CodeColumn]:
+    """The codes that ``dictionary`` gives the texts of the codes of a checkpoint."""
     now = np.zeros(int(saved.codes.max(initial=0)) + 1, np.int32)
     for depth in np.unique(saved.depths):
         at = np.flatnonzero(saved.depths == depth)
@@ -86,20 +119,11 @@ def restore(saved: Checkpoint, operators: Sequence[Operator], dictionary: Dictio
         new: CodeColumn = np.where(codes > 0, now[np.maximum(codes, 0)], codes).astype(np.int32)
         return new
 
-    for operator, snapshot in zip(operators, saved.operators.values(), strict=True):
-        _of(operator).restore(snapshot)
-        operator.map_codes(translate)
+    return translate
 
 
 def _keys(operators: Sequence[Operator]) -> list[str]:
     return [f"{number} {operator.name}" for number, operator in enumerate(operators)]
-
-
-def _of(operator: Any) -> _Saves:
-    if not hasattr(operator, "snapshot"):
-        raise not_saved(operator.name)
-    saves: _Saves = operator
-    return saves
 
 
 # -- the form in a file ----------------------------------------------------------------------------
@@ -108,14 +132,16 @@ def _of(operator: Any) -> _Saves:
 def to_ipc(saved: Checkpoint) -> pa.Buffer:
     """The checkpoint as an Arrow IPC stream."""
     columns: dict[str, pa.Array] = {}
-    owners: dict[str, Any] = {}
-    for key, snapshot in saved.operators.items():
-        owners[key] = _put(snapshot, f"{key}/", columns)
+    groups = {"operators": saved.operators, "members": saved.members}
+    layout: dict[str, Any] = {"version": VERSION, "plans": saved.plans}
+    layout["inputs"] = [asdict(place) for place in saved.inputs]
+    for group, snapshots in groups.items():
+        found = {key: _put(one, f"{group}/{key}/", columns) for key, one in snapshots.items()}
+        layout[group] = found
     columns[_CODES], columns[_DEPTHS] = _one_row(saved.codes), _one_row(saved.depths)
     offsets = pa.array([0, len(saved.texts)], pa.int64())
     columns[_TEXTS] = pa.LargeListArray.from_arrays(offsets, saved.texts)
-    layout = json.dumps({"version": VERSION, "operators": owners})
-    batch = pa.record_batch(columns).replace_schema_metadata({_LAYOUT: layout})
+    batch = pa.record_batch(columns).replace_schema_metadata({_LAYOUT: json.dumps(layout)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -131,9 +157,15 @@ def from_ipc(data: Any) -> Checkpoint:
         raise RunError(
             f"this is no checkpoint of version {VERSION}", hint="take it with this version of cql"
         )
-    read = {key: _taken(owner, f"{key}/", batch) for key, owner in layout["operators"].items()}
-    codes, depths = (batch.column(name)[0].values for name in (_CODES, _DEPTHS))
-    return Checkpoint(read, codes.to_numpy(), batch.column(_TEXTS)[0].values, depths.to_numpy())
+    operators, members = (
+        {key: _taken(owner, f"{group}/{key}/", batch) for key, owner in layout[group].items()}
+        for group in ("operators", "members")
+    )
+    inputs = tuple(InputPlace(**i | {"blocks": tuple(i["blocks"])}) for i in layout["inputs"])
+    codes, depths = (batch.column(name)[0].values.to_numpy() for name in (_CODES, _DEPTHS))
+    texts = batch.column(_TEXTS)[0].values
+    plans = tuple(layout["plans"])
+    return Checkpoint(operators, codes, texts, depths, plans, inputs, members)
 
 
 def _put(snapshot: Snapshot, prefix: str, columns: dict[str, pa.Array]) -> dict[str, Any]:
@@ -159,8 +191,11 @@ def _taken(owner: Any, prefix: str, batch: pa.RecordBatch) -> Snapshot:
 
 
 def _one_row(array: npt.NDArray[Any]) -> pa.Array:
-    """One large list of the array's numbers; records are lists of words."""
+    """One large list of the array's numbers; records are lists of words, and truth values are
+    bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype == np.bool_:
+        flat = flat.view(np.uint8)
     if flat.dtype.fields is not None:
         flat = flat.view(np.int64)
     return pa.LargeListArray.from_arrays(pa.array([0, flat.size], pa.int64()), pa.array(flat))

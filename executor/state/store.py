@@ -59,11 +59,28 @@ class Snapshot:
         return own + sum(part.nbytes for part in self.parts.values())
 
 
+class Saves(Protocol):
+    """What has state between two morsels. ``restore`` continues with the state of an object of the
+    same plan; the codes are those of the snapshot: ``map_codes`` follows."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def restore(self, saved: Snapshot) -> None: ...
+
+
+def saves(operator: Any) -> Saves:
+    """The operator; raises NotSupportedError if it has no snapshots."""
+    if not hasattr(operator, "snapshot"):
+        raise not_saved(operator.name)
+    found: Saves = operator
+    return found
+
+
 def not_saved(operator: str) -> NotSupportedError:
     """The error of a checkpoint of a query with an operator that has no snapshots yet."""
     return NotSupportedError(
         f"the state of {operator} cannot be saved yet",
-        hint="windows, sessions, joins of streams or relations, sorts and unions can be",
+        hint="all operators of the engine's own can be: this one has no snapshots",
     )
 
 

@@ -59,6 +59,9 @@ QUERIES = growing_streams.QUERIES | {
         SELECT ISTREAM k, name, v FROM a [PARTITION BY k ROWS 3 WA ts]""",
     "names of a relation": """
         SELECT ISTREAM name, count(*) AS n, max(x) AS x FROM a [RANGE 20 WA ts] GROUP BY name""",
+    "values of a relation": """
+        SELECT ISTREAM k, median(v) AS m, mode(name) AS most, count(DISTINCT name) AS n,
+               array_agg(name) AS names FROM a [RANGE 5 WA ts] GROUP BY k""",
     "distinct": "SELECT ISTREAM DISTINCT k, v FROM a [RANGE 10 WA ts]",
     "numbered": """
         SELECT k, name, v FROM (SELECT ts, k, name, v, row_number() OVER (

@@ -100,6 +100,8 @@ JUMP_AT = 31  # the end of that advance
 JUMPED = 32  # late rows that would not be late without that advance
 ROW_WATERMARKS = 33  # address of the watermark before each row of the block; 0: none is brought
 ATTRIBUTE = 34
+#: The words of an attribute that are addresses.
+BOUND = (TIMES, VALID, BEHIND, BOUNDARIES_AT, ROW_WATERMARKS)
 
 # Words of a value: KEY and NULL, then OF_VALUE words per attribute from VALUE on.
 KEY = 0

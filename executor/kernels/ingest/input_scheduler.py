@@ -54,6 +54,8 @@ READS = 9  # the input whose next block is to be read ahead
 BY_TIME = 10  # 1: a turn lasts as long as no other input's next row is earlier
 STOPPED = 11  # 1: a LIMIT is reached; cut no morsel until the remaining inputs are known
 HEADER = 12
+#: The words that follow from the plan and the inputs, and those of requests.
+BOUND = (INPUTS, TURN_ROWS, ANY, UNTIL, READS, BY_TIME, STOPPED)
 
 # Words of an input.
 OF_CUTTER = 0  # address of its cutter
@@ -64,6 +66,8 @@ ALIVE = 4  # 0: the input gets no turn
 OPEN = 5  # 1: a block of the input is being cut
 AHEAD = 6  # 1: the input's next block may be read meanwhile
 INPUT = 7
+#: The words of an input that follow from the plan and the inputs.
+BOUND_OF_INPUT = (OF_CUTTER, MORSEL, OPERATOR, PORT, ALIVE, AHEAD)
 
 
 @njit("int64(int64)", nogil=True, cache=True)

@@ -519,6 +519,33 @@ def forget_treaps(nodes: Any, control: Any, roots: Any, groups: Any) -> None:
         roots[groups[j]] = -1
 
 
+@njit("void(int64[:, ::1], int64[::1], int64[::1], boolean)", nogil=True, cache=True)
+def order_again(nodes: Any, control: Any, roots: Any, distinct: bool) -> None:
+    """Builds the treaps anew whose values, ordered as integers, have been replaced by others."""
+    path, rank = np.empty(DEPTH, np.int64), np.zeros(1, np.int32)
+    values, counts = np.empty(control[LIVE], np.int64), np.empty(control[LIVE], np.int64)
+    for q in range(roots.size):
+        n = depth = 0
+        if roots[q] >= 0:
+            path[0], depth = roots[q], 1
+        while depth:
+            depth -= 1
+            at = path[depth]
+            values[n], counts[n] = nodes[at, VALUE], nodes[at, COUNT]
+            n += 1
+            for side in (LEFT, RIGHT):
+                if nodes[at, side] >= 0:
+                    path[depth] = nodes[at, side]
+                    depth += 1
+            free_node(nodes, control, LEFT, at)
+        roots[q] = -1
+        for k in range(n):
+            count_value(
+                nodes, control, roots[q : q + 1], values[k], counts[k], AS_INTEGERS, rank,
+                distinct, path,
+            )  # fmt: skip
+
+
 @njit("void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])", nogil=True, cache=True)
 def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
     for j in range(groups.size):

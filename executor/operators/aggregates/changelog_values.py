@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from cql.executor.operators.aggregates.value_log import ordering
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import canonical, grown
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.declared import Declared
 from cql.executor.state.store import State
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
@@ -95,9 +96,11 @@ class Pairs:
         return cls(owner[: int(pairs[0])], row_stop, pair_stop, int(instants))
 
 
-class HeldValues(ABC):
+class HeldValues(Declared, ABC):
     """The values of one log. ``take_in`` applies changes to them and returns, by name, arrays for
     the aggregate's kernel."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_control", "_stale", "_nodes")
 
     def __init__(self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace) -> None:
         self.log = log
@@ -167,6 +170,8 @@ class HeldValues(ABC):
 class CountedValues(HeldValues):
     """State: the different values of each group in order, with the multiplicity of each."""
 
+    saved_arrays: ClassVar[tuple[str, ...]] = (*HeldValues.saved_arrays, "_roots")
+
     def __init__(
         self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, lists: bool
     ) -> None:
@@ -202,6 +207,17 @@ class CountedValues(HeldValues):
     def forget(self, groups: Times) -> None:
         super().forget(groups)
         kernel.forget_treaps(self._nodes, self._control, self._roots, groups)
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """The order of the codes, which is that of the values if no call needs another one, stays
+        in a compaction; another dictionary has another order."""
+        if not self._coded():
+            return
+        before = self._nodes[:, kernel.VALUE].copy()
+        super().map_codes(change)
+        after = self._nodes[np.argsort(before), kernel.VALUE]
+        if self._how == kernel.AS_INTEGERS and (after[1:] < after[:-1]).any():
+            kernel.order_again(self._nodes, self._control, self._roots, self.log.distinct)
 
     def _coded(self) -> list[int]:
         return [kernel.VALUE] if self.log.args[0].type.is_coded else []
@@ -277,6 +293,8 @@ class CountedValues(HeldValues):
 class ListedValues(HeldValues):
     """State: the rows of each group in arrival order. ``by_entry``: a change that takes a row out
     carries the time at which the row entered."""
+
+    saved_arrays: ClassVar[tuple[str, ...]] = (*HeldValues.saved_arrays, "_ends", "_sizes")
 
     def __init__(
         self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, by_entry: bool

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, INT, SMALLINT, DataType
@@ -32,7 +33,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import Snapshot, not_saved
+from cql.executor.state.declared import Declared
 from cql.planner.nodes.expr import Expr
 
 #: Columns behind those of the input: row numbers grouped by partition, the offset at which each
@@ -84,9 +85,6 @@ class SplitOperator(GeneratedOperator):
     def provide(self, morsel: Morsel) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
 
-    def snapshot(self) -> Snapshot:
-        raise not_saved(self.name)
-
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self.map_constants(change)
 
@@ -102,11 +100,13 @@ def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] =
     return not any(needs) and not kernel.uses_rank
 
 
-@dataclass(slots=True)
-class Bounds:
+@dataclass
+class Bounds(Declared):
     """The ranges of a key, shared by ``splits`` (the splits of a join's inputs). ``places`` are the
     (input, column) pairs whose values set the ranges; ``known`` says whether a value has set
     them."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = ("known",)
 
     splits: list[SplitOperator]
     places: list[tuple[int, int]]

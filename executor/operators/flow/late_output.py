@@ -26,6 +26,7 @@ from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.morsel.egress import to_arrow, view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import LateRowsExec
 
 Times = npt.NDArray[np.int64]
@@ -89,6 +90,14 @@ class LateRowsOperator:
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: the operator keeps no codes."""
+
+    def snapshot(self) -> Snapshot:
+        """The counts of rows; ``on_late`` has received the late ones."""
+        return Snapshot({}, np.array([self.descriptor[kernel.ROWS_SEEN], self.given], np.int64))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the counts of an operator of the same plan."""
+        self.descriptor[kernel.ROWS_SEEN], self.given = (int(word) for word in saved.words)
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_cache import Kernel
@@ -17,6 +21,7 @@ from cql.executor.operators.stage.operator import (
     PythonOperator,
     StageOperator,
 )
+from cql.executor.state.store import Snapshot, saves
 from cql.planner.nodes.expr import Call, walk
 from cql.planner.nodes.physical import NumberExec
 
@@ -86,6 +91,24 @@ class PartitionedOperator(Instances):
         self.split = split
         self.why = ""  # the reason for the number of partitions
 
+    def snapshot(self) -> Snapshot:
+        """The state of each partition."""
+        parts = {f"part {k}": saves(one).snapshot() for k, one in enumerate(self.instances)}
+        return Snapshot({}, np.zeros(0, np.int64), parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of as many partitions.
+
+        Raises RunError if the snapshot has another number of partitions."""
+        if len(saved.parts) != len(self.instances):
+            raise RunError(
+                f"the checkpoint has {len(saved.parts) or 'no'} partitions of {self.name}, and this"
+                f" run has {len(self.instances)}",
+                hint=f"SET partitions = {len(saved.parts)}",
+            )
+        for instance, part in zip(self.instances, saved.parts.values(), strict=True):
+            saves(instance).restore(part)
+
 
 class ReplicatedOperator(Instances):
     """A stage without state that requests Python work. Each worker has an instance with its own
@@ -97,6 +120,30 @@ class ReplicatedOperator(Instances):
     def __init__(self, stage: StageOperator) -> None:
         super().__init__([stage])
         stage.shares_tables = True
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the one stage, as another runtime has it: its counters are the sums of
+        those of all instances."""
+        first, *others = self.instances
+        saved = first.snapshot()
+        for instance in others:
+            saved.words[self._counters] += instance.descriptor[self._counters]
+        return saved
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the snapshot of the stage. The first instance gets its counters, the
+        others only its constants."""
+        first, *others = self.instances
+        first.restore(saved)
+        words = saved.words.copy()
+        words[self._counters] = 0
+        for instance in others:
+            instance.restore(replace(saved, words=words))
+
+    @property
+    def _counters(self) -> list[int]:
+        kernel = self.instances[0].code.kernel
+        return [kernel.slots[name] for name in kernel.counters]
 
     def grow(self, workers: int) -> None:
         """Adds instances until each of ``workers`` has one. Instances of workers that have left

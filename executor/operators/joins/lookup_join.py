@@ -4,6 +4,7 @@ the rows by key: the rows of one key are adjacent and keep the table's order."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import Snapshot, State, not_saved
+from cql.executor.state.store import Role, Snapshot, State
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import TableJoinExec
 
@@ -44,6 +45,7 @@ class TableJoinOperator(GeneratedOperator):
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self._parts: list[State] = []
+        self.store.roles["index"] = Role.DERIVED
         self._kept, self._words, self._key_parts = code.kept, code.words, code.parts
         self._place({}, 0)
         self._versions = 0
@@ -133,7 +135,27 @@ class TableJoinOperator(GeneratedOperator):
             self.bind(name, array.ctypes.data)
 
     def snapshot(self) -> Snapshot:
-        raise not_saved(self.name)
+        """The stored version of the table, and the received rows of the next one."""
+        parts = joined(self._parts) if self._parts else {}
+        received = {name: array.copy() for name, array in parts.items()}
+        table = Snapshot(received, np.array([self._versions], np.int64))
+        return replace(super().snapshot(), parts={"table": table})
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the version of the table that the snapshot has, even if the table has
+        changed since: a refresh replaces it when it is due."""
+        if self.node.keys:
+            mask = int(saved.words[self.slot("index mask")])
+            self.fresh("index", mask + 1, np.int64, Role.DERIVED)
+        super().restore(saved)
+        table = saved.parts["table"]
+        self._versions = int(table.words[0])
+        self._parts = [{n: a.copy() for n, a in table.arrays.items()}] if table.arrays else []
+        self._account(0, nbytes(self._parts))
+
+    def rebuild(self) -> None:
+        if self.node.keys:
+            self._index()
 
     def _index(self) -> None:
         self.state["index"][:] = 0

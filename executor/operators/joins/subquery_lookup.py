@@ -7,7 +7,7 @@ subquery is read to its end before the first row comes (``SourceExec.ahead``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,8 @@ from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
-from cql.executor.state.store import State
+from cql.executor.state.declared import Declared
+from cql.executor.state.store import Snapshot, State
 from cql.planner.nodes.physical_join import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]
@@ -49,8 +50,12 @@ Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
 
 
-class LookupOperator(PythonOperator):
+class LookupOperator(Declared, PythonOperator):
     """State: the distinct rows of the subquery, with their multiplicities."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = ("rows", "_complete", "_any", "_nulls")
+    saved_arrays: ClassVar[tuple[str, ...]] = ("_there",)
+    saved_parts: ClassVar[tuple[str, ...]] = ("_requested",)
 
     def __init__(self, name: str, node: LookupExec, workspace: Workspace) -> None:
         super().__init__(name)
@@ -61,8 +66,14 @@ class LookupOperator(PythonOperator):
         requested = self._input.fields[node.width : node.width + node.requested]
         self._requested = RowIndex(Schema(requested), "count")
         # per id, once the subquery is complete: whether its row counts (with NULL: scalar only)
-        self._there: Mask | None = None
+        self._there: Mask = np.zeros(0, bool)
+        self._complete = False
         self._any = self._nulls = False  # whether the subquery has rows, and rows with NULL
+
+    def restore(self, saved: Snapshot) -> None:
+        before = self.state_bytes
+        super().restore(saved)
+        self.workspace.resize(before, self.state_bytes, self.name)
 
     @property
     def state_bytes(self) -> int:
@@ -84,7 +95,7 @@ class LookupOperator(PythonOperator):
             out.words[SERIAL] = morsel.words[SERIAL]
             self._learn(morsel)
             ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]
-            return self._complete(morsel) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
+            return self._end(morsel) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
         self._pass(morsel, out)
         n = int(morsel.words[ROWS])
         self.rows += n
@@ -117,7 +128,7 @@ class LookupOperator(PythonOperator):
         np.add.at(count, ids, view_address(weights, np.dtype(np.int64), n))
         self.workspace.resize(before, self._requested.nbytes, self.name)
 
-    def _complete(self, morsel: Morsel) -> int:
+    def _end(self, morsel: Morsel) -> int:
         """Called at the end of the subquery. Returns ERROR if a scalar subquery has two rows."""
         count = self._requested.counts["count"].copy()
         free = np.ones(count.size, bool)
@@ -128,6 +139,7 @@ class LookupOperator(PythonOperator):
             null |= self._requested.rows[f"m{c}"][: count.size] == 0
         there = count > 0
         self._any, self._nulls = bool(there.any()), bool((there & null).any())
+        self._complete = True
         self._there = there if self.node.kind == "scalar" else there & ~null
         if self.node.kind == "scalar" and count[there].sum() > 1:
             morsel.words[DETAIL], morsel.words[DETAIL_ROW] = 0, 0
@@ -137,7 +149,7 @@ class LookupOperator(PythonOperator):
     def _answer(self, morsel: Morsel, n: int) -> tuple[Values, Values]:
         """For each row: the answer, and whether the answer is known (not NULL)."""
         there = self._there
-        assert there is not None
+        assert self._complete
         if self.node.kind == "scalar":
             which = np.flatnonzero(there)
             if not which.size:

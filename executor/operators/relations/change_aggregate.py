@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import Snapshot, State, not_saved
+from cql.executor.state.store import Snapshot, State
 from cql.executor.udf.errors import explained, function_codes
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
@@ -43,6 +43,15 @@ _SPARE = 3
 class ChangeAggregateOperator(ChangelogOperator):
     """State: keys and counts per group; aggregates per entry. ``windows``: the window operators
     below, which turn streams into the input relation."""
+
+    saved_numbers: ClassVar[tuple[str, ...]] = (
+        *ChangelogOperator.saved_numbers,
+        *("_begun", "_punctuated", "_next_end"),
+    )
+    saved_tables: ClassVar[tuple[str, ...]] = (
+        *("_key_rows", "_groups", "_results", "_entries", "_logged"),
+    )
+    saved_parts: ClassVar[tuple[str, ...]] = (*ChangelogOperator.saved_parts, "_index")
 
     def __init__(
         self,
@@ -116,8 +125,24 @@ class ChangeAggregateOperator(ChangelogOperator):
         for values in self._values:
             values.map_codes(change)
 
+    @property
+    def _remembered(self) -> list[int]:
+        """The words that the kernel remembers."""
+        return [self.code.slots[name] for name in ("free top", "sequence")]
+
     def snapshot(self) -> Snapshot:
-        raise not_saved(self.name)
+        saved = super().snapshot()
+        parts = {f"values {k}": values.snapshot() for k, values in enumerate(self._values)}
+        words = Snapshot({}, self._words[self._remembered])
+        return replace(saved, parts={**saved.parts, **parts, "words": words})
+
+    def restore(self, saved: Snapshot) -> None:
+        before = self.state_bytes
+        for k, values in enumerate(self._values):
+            values.restore(saved.parts[f"values {k}"])
+        self.workspace.resize(before, self.state_bytes, self.name)
+        super().restore(saved)
+        self._words[self._remembered] = saved.parts["words"].words
 
     @staticmethod
     def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -18,8 +18,9 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.catalog.sources import TableSource
 from cql.errors import NotSupportedError, SettingError
-from cql.executor.protocols import Offset, Reader
+from cql.executor.protocols import Block, Offset, Reader
 from cql.executor.run.execution import Execution
+from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.query.query import Query
 from tests.support.live import STEADY, Clock, Live
@@ -95,6 +96,71 @@ def test_rows_see_the_version_that_they_come_after(runtime: str) -> None:
     (join,) = (m for m in query.metrics() if m["operator"].startswith("tablejoin"))
     assert (join["table_versions"], join["table_rows"]) == (6, 1)
     assert seen(None, "10 seconds", runtime)[0] == found
+
+
+@dataclass
+class Steady:
+    """A row per second of the clock, 60 in all, which can be read again from any row."""
+
+    clock: Clock
+    bounded: bool = False
+    replayable: bool = True
+    schema: Schema = field(default_factory=lambda: Schema((Field("n", BIGINT),)))
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        return _Rows(self.clock, 0 if offset is None else int(offset["row"]))
+
+
+@dataclass
+class _Rows:
+    clock: Clock
+    row: int
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        if self.row == 60:
+            return None
+        self.clock.time, self.row = 100 + self.row, self.row + 1
+        return Block(pa.record_batch({"n": [self.row - 1]}), {"row": self.row})
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("every", "versions"), [(None, 6), (30, 2)])
+def test_a_checkpoint_has_the_version_that_was_read(every: float | None, versions: int) -> None:
+    """The next refresh of the restored run is due when that of the first one would have been."""
+    outcomes = []
+    for stop in (None, 25, 41):
+        live = Live()
+        table = Dimension(live.clock, every)
+        live.session._catalog.local.add_source(("t",), table, StreamSpec())
+        live.session._catalog.local.add_source(("s",), Steady(live.clock), StreamSpec())
+        live.session.set("table_refresh", "10 seconds")
+        plan = live.session.sql("SELECT s.n, t.v FROM s JOIN t ON t.v >= 0")._plan
+        saved: Checkpoint | None = None
+        found: list[tuple[int, int]] = []
+        for at in (stop, None) if stop else (None,):
+            made = Execution(plan, live.session.settings, live.clock, resume=saved)
+            taken: list[Checkpoint] = []
+
+            def then(
+                given: Checkpoint, made: Execution = made, taken: list[Checkpoint] = taken
+            ) -> None:
+                taken.append(from_ipc(to_ipc(given)))
+                made.request_stop()
+
+            if at is not None:
+                made.request_checkpoint(then, at)
+            found += [(r["n"], r["v"]) for _, batch in made.results() for r in batch.to_pylist()]
+            saved = taken[0] if taken else None
+        (join,) = (m for m in made.queries[0].metrics() if m["operator"].startswith("tablejoin"))
+        assert [n for n, _ in found] == list(range(60))
+        assert join["table_versions"] == versions
+        outcomes.append((found, join["rows_out"], list(made.rereading.switches)))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 def test_it_is_read_again_when_its_version_has_changed() -> None:

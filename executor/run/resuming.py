@@ -1,0 +1,218 @@
+"""Checkpoints of a whole run: the operators, the places in the sources, and all other members.
+
+A run takes a checkpoint between two morsels, when it is drained: all results of the admitted rows
+have been delivered, and no morsel is inside. A new run of the same query over the same sources then
+goes on behind the admitted rows. A source that is not read to its end has to give its rows again
+(``replayable``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cql.errors import CqlError, NotSupportedError, RunError
+from cql.executor.graph.graph import Graph
+from cql.executor.ledgers.bad_rows import BadRows
+from cql.executor.morsel.ingest import Feed, Loaded, errors_at
+from cql.executor.morsel.resumed_reader import ResumedReader, rows_of
+from cql.executor.morsel.source_punctuation import columns_read
+from cql.executor.operators.stage.operator import Workspace
+from cql.executor.protocols import Block, Reader, Source
+from cql.executor.run.input_scheduler import InputScheduler
+from cql.executor.run.limits import Limits
+from cql.executor.run.partition_sizing import Measured
+from cql.executor.run.table_refresh import Rereading
+from cql.executor.runtimes.protocol import Runtime
+from cql.executor.state import checkpoint as state
+from cql.executor.state.checkpoint import Checkpoint, InputPlace
+from cql.executor.state.store import Saves, Snapshot
+from cql.planner.nodes.physical import Physical, SourceExec, walk
+
+
+@dataclass(frozen=True)
+class Members:
+    """The parts of a run whose state a checkpoint has."""
+
+    graph: Graph
+    runtime: Runtime
+    workspace: Workspace
+    sources: Sequence[Source]
+    feeds: Sequence[Feed]
+    scheduler: InputScheduler
+    limits: Limits
+    bad: BadRows
+    rereading: Rereading
+
+    def _saving(self) -> dict[str, Saves]:
+        """The members that save their own state, by name."""
+        found: dict[str, Saves] = {
+            "scheduler": self.scheduler,
+            "limits": self.limits,
+            "bad rows": self.bad,
+            "table refresh": self.rereading,
+            "runtime": self.runtime,
+        }
+        return found | {f"bounds {k}": one for k, one in enumerate(self.graph.bounds)}
+
+    def save(
+        self, alive: Collection[int], phase: int, others: Mapping[str, Snapshot]
+    ) -> Checkpoint:
+        """The state of the run, which is drained. ``alive``: the inputs of the reading phase
+        ``phase`` that have not ended. ``others``: further snapshots, by name.
+
+        Raises NotSupportedError for an operator whose state cannot be saved, and for an input that
+        cannot be read again."""
+        self._assume_known_nulls()
+        inputs = tuple(self._place(k, alive, phase) for k in range(len(self.feeds)))
+        values = [feed.values for feed in self.feeds if feed.values is not None]
+        saved = state.checkpoint(self.graph.operators, self.workspace.dictionary, values)
+        members = {name: one.snapshot() for name, one in self._saving().items()}
+        members |= {input_name(k): feed.snapshot() for k, feed in enumerate(self.feeds)}
+        return replace(saved, inputs=inputs, members={**members, **others})
+
+    def _assume_known_nulls(self) -> None:
+        """Rebuilds the kernels that NULLs of pending blocks contradict: the words of a kernel
+        follow from the columns that it assumes to be without NULLs."""
+        contradicted = self.graph.contradicted([feed.nulls for feed in self.feeds])
+        if contradicted:
+            self.graph.reassume(contradicted)
+            self.runtime.rebind()
+
+    def _place(self, k: int, alive: Collection[int], phase: int) -> InputPlace:
+        feed, name = self.feeds[k], self.feeds[k].source.name
+        begun = self.scheduler.is_open(k) or self.limits.has_error(k)
+        read = feed.source.ahead > phase or (feed.source.ahead == phase and k not in alive)
+        if read or (feed.ended and feed.pending is None and not begun):
+            return InputPlace(name, over=True)
+        _check(self.sources[k], name)
+        opened = self.scheduler.last_block(k) if begun else None
+        blocks = [block for block in (opened, feed.pending) if block is not None]
+        offset = blocks[0].begins if blocks else feed.offset
+        return InputPlace(name, offset, tuple(rows_of(b.block) for b in blocks), begun)
+
+    def resume(self, saved: Checkpoint) -> None:
+        """Continues with a checkpoint, before the first morsel."""
+        dictionary = self.workspace.dictionary
+        state.restore(saved, self.graph.operators, dictionary)
+        translate = state.translation(saved, dictionary)
+        for k, (feed, place) in enumerate(zip(self.feeds, saved.inputs, strict=True)):
+            own = saved.members[input_name(k)]
+            feed.restore(own)
+            feed.offset = place.offset
+            if feed.values is not None:
+                feed.values.map_codes(translate)
+            for number in range(len(place.blocks)):
+                with errors_at(feed.source):
+                    feed.reload()
+                if place.begun and number == 0:
+                    self._begin_again(k, own)
+        for name, one in self._saving().items():
+            one.restore(saved.members[name])
+
+    def _begin_again(self, k: int, own: Snapshot) -> None:
+        """Opens the pending block of input ``k``, and moves to the row of the checkpoint."""
+        feed = self.feeds[k]
+        feed.rewind()
+        loaded = self.scheduler.open(k)
+        self.unreadable(k, loaded)
+        feed.go_on(own, loaded)
+
+    def unreadable(self, k: int, loaded: Loaded) -> None:
+        """Counts the unreadable rows of a block of input ``k``, or cuts the block before the first
+        of them, or raises an error."""
+        if not loaded.block.bad:
+            return
+        try:
+            self.bad.unread(self.feeds[k], loaded, self.runtime.quiesce)
+        except CqlError as error:
+            if not self.limits.cuts_off(k, loaded, error):
+                raise
+
+
+def input_name(k: int) -> str:
+    return f"input {k}"
+
+
+def _check(source: Source, name: str) -> None:
+    if not getattr(source, "replayable", False):
+        raise NotSupportedError(
+            f"the rows of {name} cannot be read again, so a run over it has no checkpoint",
+            hint="tables, lists, functions that give an iterable, and files can be read again",
+        )
+
+
+def open_again(node: SourceExec, source: Source, place: InputPlace) -> Reader:
+    """A reader for a run that continues at ``place``.
+
+    Raises RunError for a place in another source."""
+    if place.name != node.name:
+        raise RunError(
+            f"the checkpoint is of a query that reads {place.name}, where this one reads"
+            f" {node.name}",
+            hint="restore it with the query that it was taken with",
+        )
+    if place.over:
+        return _Over()
+    _check(source, place.name)
+    return ResumedReader(source, place.name, columns_read(node), place.offset, place.blocks)
+
+
+class _Over:
+    """The reader of a source that was read to its end before the checkpoint."""
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+# -- partitions ------------------------------------------------------------------------------------
+
+
+def saved_partitions(
+    roots: Sequence[Physical], made: Mapping[int, int], measured: Mapping[int, Measured]
+) -> Snapshot:
+    """The numbers of partitions ``made``, by node id, and the samples from which they were
+    ``measured``. A node is saved by its place in the plans."""
+    words, largest = [], []
+    for place, node in enumerate(_nodes(roots)):
+        if id(node) in made:
+            sample = measured.get(id(node))
+            words += [place, made[id(node)], -1 if sample is None else sample.rows]
+            largest.append(0.0 if sample is None else sample.largest)
+    return Snapshot({"largest": np.array(largest, np.float64)}, np.array(words, np.int64))
+
+
+def partitions_of(
+    roots: Sequence[Physical], saved: Snapshot
+) -> tuple[dict[int, Measured], dict[int, int]]:
+    """The samples and the numbers of partitions of ``saved_partitions``, by node id."""
+    nodes = _nodes(roots)
+    rows = saved.words.reshape(-1, 3).tolist()
+    made = {id(nodes[place]): parts for place, parts, _ in rows}
+    measured = {
+        id(nodes[place]): Measured(parts, largest, sampled)
+        for (place, parts, sampled), largest in zip(
+            rows, saved.arrays["largest"].tolist(), strict=True
+        )
+        if sampled >= 0
+    }
+    return measured, made
+
+
+def refuse_partitions(saved: Snapshot) -> None:
+    """Raises RunError if the checkpoint has partitions: this run's runtime has none."""
+    if saved.words.size:
+        raise RunError(
+            "the checkpoint has the state of partitions, which only the ordered runtime has",
+            hint="SET runtime = ordered, as when the checkpoint was taken",
+        )
+
+
+def _nodes(roots: Sequence[Physical]) -> list[Physical]:
+    """The nodes of the plans, each once."""
+    nodes = (node for root in roots for node in walk(root))
+    return list({id(node): node for node in nodes}.values())

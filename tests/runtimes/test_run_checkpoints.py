@@ -1,0 +1,431 @@
+"""A run that stops between two morsels and continues from its checkpoint, in a new run whose
+dictionary numbers texts otherwise, gives the results and the ledgers of a run that never
+stopped."""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import cql
+from cql.base.model import Punctuation
+from cql.errors import NotSupportedError
+from cql.executor.run.execution import Execution
+from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
+from cql.planner.placement.multi_query import plan_query_set
+from cql.session.session import Session
+from tests.support import growing_streams
+from tests.support.catalog_tools import blocks_of_eight
+from tests.support.checkpoints import CASES
+from tests.support.operator_tools import session_over
+from tests.support.paths import ROOT
+from tests.support.query_files import RUNNING, planned
+from tests.support.run_checkpoints import (
+    RUNTIMES,
+    plan_of,
+    query_of_case,
+    run,
+    session_of_case,
+    stop_and_continue,
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_continues(case: str, seed: int, full: bool) -> None:
+    if not full and (CASES.index(case) + seed) % 2:
+        pytest.skip("with --full")
+    choice = random.Random(f"{case} {seed}")
+    for small in (False, True) if full else (choice.random() < 0.5,):
+        with (
+            blocks_of_eight() if small else nullcontext(),
+            session_of_case(case, morsel_rows=choice.choice((16, 64))) as session,
+        ):
+            plan = plan_of(session, query_of_case(case))
+            for _ in range(5 if full else 1):
+                stop_and_continue(plan, session.settings, choice, stops=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_query_files_continue(path: Path, seed: int, full: bool) -> None:
+    if not full and (RUNNING.index(path) + seed) % 12:
+        pytest.skip("with --full")
+    choice = random.Random(f"{path.stem} {seed}")
+    with cql.connect(spark=False, morsel_rows=7) as session:
+        plan = planned(session, path)._plan
+        for _ in range(5 if full else 1):
+            stop_and_continue(plan, session.settings, choice)
+
+
+@pytest.mark.parametrize("case", ["outer join"])
+def test_in_a_new_process(case: str, tmp_path: Path) -> None:
+    with session_of_case(case, morsel_rows=16) as session:
+        plan = plan_of(session, query_of_case(case))
+        whole = run(plan, session.settings)
+        before = run(plan, session.settings, stop=whole.morsels // 2)
+    assert before.saved is not None
+    (tmp_path / "run.arrow").write_bytes(to_ipc(before.saved))
+    subprocess.run(
+        [sys.executable, "-m", "tests.support.run_checkpoints", case, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        check=True,
+    )
+    rows, ledgers = ast.literal_eval((tmp_path / "rest").read_text("utf-8"))
+    assert [[*a, *b] for a, b in zip(before.rows, rows, strict=True)] == whole.rows
+    assert ledgers == whole.ledgers
+
+
+# -- runtimes --------------------------------------------------------------------------------------
+
+#: Queries with filters, joins, relations, LIMITs, and with Python work for each morsel.
+UNDER_ALL = ("union to wid", "growing keys", "outer join", "relation", "merge", "limit", "except")
+
+
+@pytest.mark.parametrize("case", UNDER_ALL)
+def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
+    """Each part of a run has a runtime of its own."""
+    choice = random.Random(f"{case} {seed}")
+    plans = []
+    for runtime in RUNTIMES:
+        session = session_of_case(case, morsel_rows=16, runtime=runtime, workers=2, partitions=1)
+        plans.append((plan_of(session, query_of_case(case)), session.settings))
+    for _ in range(20 if full else 1):
+        stop_and_continue(*choice.choice(plans), choice, stops=3, others=plans)
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("case", ["two keys", "join", "outer join"])
+def test_partitions(case: str, partitions: int, seed: int, stress: None) -> None:
+    """A run continues with the partitions of the checkpoint, whatever the setting says."""
+    choice, plans = random.Random(f"{case} {seed}"), []
+    for parts, workers in ((partitions, 2), (5, 3)):
+        session = session_of_case(
+            case, morsel_rows=16, runtime="ordered", workers=workers, partitions=parts
+        )
+        plans.append((plan_of(session, query_of_case(case)), session.settings))
+    stop_and_continue(*plans[0], choice, stops=2, others=plans)
+
+
+@pytest.mark.parametrize("by", ["HASH(v, k)", "RANGE(v)"])
+def test_partition_by(by: str, seed: int) -> None:
+    choice = random.Random(f"{by} {seed}")
+    text = "SELECT k, v, count(*) AS n, window_end FROM a [RANGE 20 SLIDE 20 WA ts] GROUP BY k, v"
+    with session_of_case("panes", morsel_rows=16, runtime="ordered", workers=2) as session:
+        plan = plan_of(session, f"{text} PARTITION BY {by} INTO 4")
+        stop_and_continue(plan, session.settings, choice, stops=2)
+
+
+def test_partitions_need_the_ordered_runtime() -> None:
+    settings = {"runtime": "ordered", "workers": 2, "partitions": 3, "morsel_rows": 16}
+    with session_of_case("two keys", **settings) as session:
+        plan = plan_of(session, query_of_case("two keys"))
+        saved = run(plan, session.settings, stop=10).saved
+        session.set("runtime", "depth_first")
+        alone = plan_of(session, query_of_case("two keys"))
+        error = run(alone, session.settings, saved).error
+    assert error is not None
+    assert "which only the ordered runtime has" in error
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+#: Queries over the streams ``a`` and ``b`` and the table ``t``.
+OVER_TABLE = {
+    "in": "SELECT ts, k, name FROM a WHERE k IN (SELECT k FROM t)",
+    "not in": "SELECT ts, k, name FROM a WHERE name NOT IN (SELECT name FROM t)",
+    "exists": "SELECT ts, k FROM a WHERE EXISTS (SELECT 1 FROM t WHERE t.k = a.k)",
+    "scalar": "SELECT ts, k, (SELECT max(name) FROM t) AS most FROM a",
+    "lookup": "SELECT a.ts, a.k, t.name AS other, a.name FROM a JOIN t ON a.k = t.k",
+    "outer lookup": "SELECT a.ts, a.k, t.w FROM a LEFT JOIN t ON a.name = t.name",
+    "all rows": "SELECT a.ts, t.name FROM a CROSS JOIN t WHERE a.v < 9",
+    "constants": """
+        SELECT ts, k, name FROM a UNION ALL VALUES (1, 2, 'n1'), (7, NULL, 'new')""",
+}
+
+
+@pytest.fixture
+def with_table() -> Iterator[Session]:
+    streams = {"a": growing_streams.stream(1), "b": growing_streams.stream(2)}
+    with session_over(streams, slack=5, settings={"morsel_rows": 16}) as session:
+        names = ["n1", "n2", "n30", None, "n55"]
+        table = {"k": [0, 1, 2, 2, None], "name": names, "w": [1.5, 2.0, 3.0, 4.0, 5.0]}
+        session.create_stream("t", pa.table(table))
+        yield session
+
+
+@pytest.mark.parametrize("query", OVER_TABLE)
+def test_tables(with_table: Session, query: str, seed: int) -> None:
+    """The stop may be inside the table."""
+    choice = random.Random(f"{query} {seed}")
+    with_table.set("morsel_rows", 2)
+    plan = plan_of(with_table, OVER_TABLE[query])
+    for stop in (0, 1, 2):
+        whole = run(plan, with_table.settings)
+        before = run(plan, with_table.settings, stop=stop)
+        assert run(plan, with_table.settings, before.saved).behind(before) == whole
+    stop_and_continue(plan, with_table.settings, choice, stops=2)
+
+
+def test_late_output(with_table: Session, seed: int) -> None:
+    with_table.sql("CREATE TABLE kept (ts BIGINT, k INT, v BIGINT, x DOUBLE, name STRING)")
+    text = "SELECT k, count(*) AS n FROM a [RANGE 5 SLIDE 5 WA ts] GROUP BY k LATE OUTPUT INTO kept"
+    plan = plan_of(with_table, text)
+    assert run(plan, with_table.settings).late_output != [[]]
+    stop_and_continue(plan, with_table.settings, random.Random(seed), stops=2)
+
+
+def test_a_query_set(with_table: Session, seed: int) -> None:
+    texts = (
+        "SELECT k, count(*) AS n FROM a [RANGE 20 SLIDE 20 WA ts] GROUP BY k",
+        "SELECT ts, name FROM a WHERE v > 50",
+        "SELECT k, sum(v) AS n FROM b [RANGE 10 SLIDE 10 WA ts] GROUP BY k",
+    )
+    plans = [plan_of(with_table, text) for text in texts]
+    plan = plan_query_set(plans, with_table.settings, panes=True)
+    stop_and_continue(plan, with_table.settings, random.Random(seed), stops=2)
+
+
+def test_a_row_that_fails_behind_a_limit(with_table: Session) -> None:
+    """The run fails, or does not, as without the stop."""
+    for bound, fails in ((30, False), (700, True)):
+        text = f"SELECT ts, 100 / (ts - 300) AS q FROM a LIMIT {bound} ON BAD ROW FAIL"
+        plan = plan_of(with_table, text)
+        whole = run(plan, with_table.settings)
+        assert (whole.error is not None) == fails
+        stop_and_continue(plan, with_table.settings, random.Random(bound), stops=2)
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+COUNT = "SELECT k, count(*) AS n, min(name) AS low, window_end FROM s [RANGE 20 SLIDE 10 WA ts]"
+READS = {
+    "rows": "SELECT ts, k, name FROM s",
+    "windows": f"{COUNT} GROUP BY k",
+    "two inputs": "SELECT s.ts, s.name, b.name AS other FROM s JOIN b ON s.k = b.k"
+    " AND s.ts BETWEEN b.ts - 3 AND b.ts + 3",
+    "texts": "SELECT ts, upper(name) AS u FROM s WHERE name LIKE '%1%'",
+}
+
+
+def continues(session: Session, choice: random.Random) -> None:
+    session.set("morsel_rows", 7)
+    for text in READS.values():
+        with blocks_of_eight() if choice.random() < 0.7 else nullcontext():
+            stop_and_continue(plan_of(session, text), session.settings, choice, stops=2)
+
+
+def lines_of(kind: str, first: int, count: int) -> list[str]:
+    """Rows as lines of a file; every ninth row cannot be read."""
+    found = []
+    for n in range(first, first + count):
+        ts = str(n // 2) if n % 9 else "none"
+        k, name = n % 3, f"n{n % 41}"
+        csv = kind == "csv"
+        line = f"{ts},{k},{name}" if csv else f'{{"ts": {ts}, "k": {k}, "name": "{name}"}}'
+        found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_text_files(kind: str, tmp_path: Path, seed: int) -> None:
+    """Some lines cannot be read."""
+    (tmp_path / "data").mkdir()
+    for n in range(3):
+        lines = [*(["ts,k,name"] if kind == "csv" else []), *lines_of(kind, 40 * n, 40)]
+        (tmp_path / "data" / f"{n}.{kind}").write_text("\n".join([*lines, ""]), "utf-8")
+    with session_over({"b": growing_streams.stream(2)}, slack=5) as session:
+        session.set("on_bad_row", "keep")
+        session.sql(
+            f"CREATE STREAM s (ts BIGINT, k INT, name STRING) USING {kind}"
+            f" OPTIONS (path '{tmp_path / 'data'}') ORDERED BY ts WITHIN 5"
+        )
+        continues(session, random.Random(f"{kind} {seed}"))
+
+
+def table(rows: int = 120) -> pa.Table:
+    ts = [n // 2 for n in range(rows)]
+    names = pa.array([f"n{n % 41}" for n in range(rows)])
+    return pa.table({"ts": ts, "k": pa.array([n % 3 for n in ts], pa.int32()), "name": names})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_files_of_columns(kind: str, tmp_path: Path, seed: int) -> None:
+    for n in range(2):
+        ds.write_dataset(
+            table().slice(60 * n, 60),
+            tmp_path / "data" / f"{n}",
+            format=kind,
+            max_rows_per_group=25,
+        )
+    with session_over({"b": growing_streams.stream(2)}, slack=5) as session:
+        path = tmp_path / "data"
+        session.sql(f"CREATE STREAM s USING {kind} OPTIONS (path '{path}') ORDERED BY ts")
+        continues(session, random.Random(f"{kind} {seed}"))
+
+
+REPLAYABLE: dict[str, Callable[[], Any]] = {
+    "batches": lambda: table().to_batches(max_chunksize=13),
+    "frame": lambda: table().to_pandas(),
+    "mappings": lambda: table().to_pylist(),
+    "function": lambda: lambda: iter(table().to_pylist()),
+    "function of batches": lambda: lambda: table().to_batches(max_chunksize=5),
+    "dataset": lambda: ds.dataset(table()),
+}
+
+
+@pytest.mark.parametrize("kind", REPLAYABLE)
+def test_data_in_memory(kind: str, seed: int) -> None:
+    with session_over({"b": growing_streams.stream(2)}, slack=5) as session:
+        session.create_stream("s", REPLAYABLE[kind](), ordered_by="ts", unit="seconds")
+        continues(session, random.Random(f"{kind} {seed}"))
+
+
+def test_punctuation_in_a_list(seed: int) -> None:
+    with session_over({"b": growing_streams.stream(2)}, slack=5) as session:
+        rows: list[Any] = []
+        for n, row in enumerate(table().to_pylist()):
+            rows += [row, Punctuation("ts", row["ts"])] if n % 13 == 0 else [row]
+        session.create_stream("s", rows, ordered_by="ts", slack=30, unit="seconds")
+        continues(session, random.Random(seed))
+
+
+def test_generated_and_replayed_rows(seed: int) -> None:
+    """The replays are read by the time of their arrival: one lags behind the other."""
+    choice = random.Random(seed)
+    with cql.connect(False, morsel_rows=7) as session:
+        session.sql(
+            "CREATE STREAM r USING rate OPTIONS (rows '200', rows_per_second '10', disorder '0.3',"
+            " max_delay '5 seconds', columns 'ts, key, name') ORDERED BY ts WITHIN 5 SECONDS"
+        )
+        for name, skew in (("a", 0), ("b", 3)):
+            session.sql(
+                f"CREATE STREAM {name} USING replay OPTIONS (table 'r', time 'ts', step '1 second',"
+                f" skew '{skew} seconds') ORDERED BY ts WITHIN 5 SECONDS"
+            )
+        for text in (
+            "SELECT key, count(*) AS n FROM r [RANGE 3 SECONDS SLIDE 1 SECOND] GROUP BY key",
+            "SELECT ts, 'a' AS s FROM a UNION ALL SELECT ts, 'b' AS s FROM b",
+        ):
+            with blocks_of_eight():
+                stop_and_continue(plan_of(session, text), session.settings, choice, stops=2)
+
+
+def test_a_source_that_was_read_to_its_end() -> None:
+    """A table that can be read once is not read again."""
+    with session_over({"a": growing_streams.stream(1)}, slack=5) as session:
+        session.set("morsel_rows", 16)
+        text = "SELECT a.ts, t.name AS other FROM a JOIN t ON a.k = t.k"
+
+        def once() -> Any:
+            return pa.table({"k": [0, 1], "name": ["zero", "one"]}).to_reader()
+
+        session.create_stream("t", once())
+        whole = run(plan_of(session, text), session.settings)
+        session.create_stream("t", once(), replace=True)
+        plan = plan_of(session, text)
+        before = run(plan, session.settings, stop=10)
+        assert before.saved is not None
+        saved = from_ipc(to_ipc(before.saved))
+        assert run(plan, session.settings, saved).behind(before) == whole
+
+
+ONCE: dict[str, Callable[[], Any]] = {
+    "an iterator": lambda: iter(table().to_pylist()),
+    "a generator": lambda: (row for row in table().to_pylist()),
+    "a reader": lambda: table().to_reader(),
+}
+
+
+@pytest.mark.parametrize("kind", [*ONCE, "a live iterable", "pushed rows"])
+def test_a_source_that_cannot_be_read_again(kind: str) -> None:
+    with cql.connect(False, morsel_rows=7) as session:
+        if kind == "pushed rows":
+            session.sql("CREATE STREAM s (ts BIGINT, k INT, name STRING) ORDERED BY ts")
+        else:
+            live = kind == "a live iterable"
+            data = table().to_pylist if live else ONCE[kind]()
+            session.create_stream("s", data, ordered_by="ts", bounded=not live)
+        plan = plan_of(session, READS["rows"])
+        with pytest.raises(NotSupportedError, match="the rows of s cannot be read again"):
+            run(plan, session.settings, stop=0)
+
+
+def test_followed_files(tmp_path: Path) -> None:
+    """The file grows after the checkpoint."""
+    path = tmp_path / "s.csv"
+    lines = [line for line in lines_of("csv", 1, 100) if "none" not in line]
+    whole = followed(path, lines, [(len(lines), None)])
+    assert whole
+    for at in (0, 3, 7):
+        assert followed(path, lines, [(60, at), (len(lines), None)]) == whole
+
+
+def followed(path: Path, lines: list[str], parts: list[tuple[int, int | None]]) -> list[Any]:
+    """The results over a followed file. Each part finds a number of ``lines`` in it, and stops at a
+    checkpoint behind a number of morsels (None: behind all lines)."""
+    found: list[Any] = []
+    saved: list[Checkpoint] = []
+    for count, stop in parts:
+        path.write_text("\n".join(["ts,k,name", *lines[:count], ""]), "utf-8")
+        with cql.connect(False, morsel_rows=7) as session:
+            session.sql(
+                "CREATE STREAM s (ts BIGINT, k INT, name STRING) USING csv"
+                f" OPTIONS (path '{path}', follow 'true', poll '5 ms') ORDERED BY ts"
+            )
+            plan = plan_of(session, f"{COUNT} GROUP BY k")
+            made = Execution(plan, session.settings, resume=saved[-1] if saved else None)
+
+            def then(checkpoint: Checkpoint, made: Execution = made) -> None:
+                saved.append(from_ipc(to_ipc(checkpoint)))
+                made.request_stop()
+
+            def behind_all(made: Execution = made, then: Any = then) -> None:
+                while made.queries[0].progress().rows_in < len(lines):
+                    time.sleep(0.005)
+                made.request_checkpoint(then)
+
+            if stop is None:
+                threading.Thread(target=behind_all, daemon=True).start()
+            else:
+                made.request_checkpoint(then, stop)
+            found += [row for _, batch in made.results() for row in batch.to_pylist()]
+    return found
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def test_another_query_is_refused(with_table: Session) -> None:
+    first, second = (
+        plan_of(with_table, f"SELECT ts, k FROM a WHERE v > {bound}") for bound in (1, 2)
+    )
+    saved = run(first, with_table.settings, stop=3).saved
+    error = run(second, with_table.settings, saved).error
+    assert error is not None
+    assert "the checkpoint is of another query" in error
+
+
+def test_other_data_is_refused(with_table: Session) -> None:
+    plan = plan_of(with_table, "SELECT ts, k FROM a")
+    before = run(plan, with_table.settings, stop=30)
+    with_table.create_stream(
+        "a", growing_streams.stream(1).slice(0, 100), ordered_by="ts", unit="seconds", slack=5,
+        replace=True,
+    )  # fmt: skip
+    error = run(plan_of(with_table, "SELECT ts, k FROM a"), with_table.settings, before.saved).error
+    assert error is not None
+    assert "a ends 700 rows before the place of the checkpoint" in error

@@ -1,0 +1,237 @@
+"""Whole runs that stop between two morsels, and continue from a checkpoint in a new run."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+from cql.errors import CqlError, NotSupportedError
+from cql.executor.run import execution
+from cql.executor.run.execution import Execution
+from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
+from cql.executor.strings.dictionary import Dictionary
+from cql.planner.nodes.physical import LimitExec, PhysicalPlan, QuerySetPlan, walk
+from cql.session.session import Session
+from tests.support import checkpoints, growing_streams
+from tests.support.operator_tools import session_over
+
+Plan = PhysicalPlan | QuerySetPlan
+#: What measures memory or time, and which runtime made it.
+MEASURED = ("state_bytes", "peak_bytes", "why_partitions")
+
+
+@dataclass
+class Ran:
+    """What a run gave. ``rows``: by query, the rows in order, as texts that tell apart all floats.
+    ``late_output``: by query, the rows of LATE OUTPUT. ``ledgers``: the counters, the late rows and
+    the bad rows of each query. ``morsels``: the number of morsels that were admitted."""
+
+    rows: list[list[str]]
+    late_output: list[list[str]]
+    error: str | None = None
+    notices: list[str] = field(default_factory=list)
+    ledgers: list[dict[str, Any]] = field(default_factory=list)
+    morsels: int = 0
+    saved: Checkpoint | None = None
+
+    def behind(self, before: Ran) -> Ran:
+        """This run as if it had begun with the rows that ``before`` gave."""
+        rows = [[*a, *b] for a, b in zip(before.rows, self.rows, strict=True)]
+        late = [[*a, *b] for a, b in zip(before.late_output, self.late_output, strict=True)]
+        notices = [*before.notices, *self.notices]
+        return Ran(rows, late, self.error, notices, self.ledgers, self.morsels, self.saved)
+
+
+class _Execution(Execution):
+    morsels = 0
+
+    def _close(self) -> None:
+        if self._scheduler is not None:
+            self.morsels = self._scheduler.serial
+        super()._close()
+
+
+def run(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    resume: Checkpoint | None = None,
+    stop: int | None = None,
+) -> Ran:
+    """Runs a plan. ``stop``: the number of morsels after which the run takes a checkpoint and
+    ends."""
+    made = _Execution(plan, settings, resume=resume)
+    ran = Ran([[] for _ in made.plans], [[] for _ in made.plans])
+
+    def then(saved: Checkpoint) -> None:
+        ran.saved = saved
+        made.request_stop()
+
+    if stop is not None:
+        made.request_checkpoint(then, stop)
+    for query, late in zip(made.queries, ran.late_output, strict=True):
+        query.on_late = partial(_append, late)
+        query.on_notice = ran.notices.append
+    results = made.results()
+    try:
+        for query, batch in results:
+            _append(ran.rows[query], batch)
+    except NotSupportedError:
+        raise
+    except CqlError as error:
+        ran.error = str(error)
+    finally:
+        results.close()
+    ran.ledgers = [_ledger(query) for query in made.queries]
+    ran.morsels = made.morsels
+    return ran
+
+
+def _append(rows: list[str], batch: pa.RecordBatch) -> None:
+    """Appends the rows as texts. Times are numbers, since Python cannot hold all of them."""
+    columns = [column.cast(_in_numbers(column.type)) for column in batch.columns]
+    named = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    rows += map(repr, named.to_pylist() if columns else [{}] * batch.num_rows)
+
+
+def _in_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_in_numbers(kind.value_type))
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_temporal(kind) else kind
+
+
+def _ledger(query: Any) -> dict[str, Any]:
+    """The counters of the operators, the ledgers of late and bad rows, and the progress."""
+    progress = query.progress()
+    found = {
+        "late": repr(query.late().to_pylist()),
+        "bad": repr(query.bad_rows().to_pylist()),
+        "progress": (progress.rows_in, progress.rows_out, progress.late, progress.bad),
+        "event time": progress.event_time,
+    }
+    for number, entry in enumerate(query.metrics()):
+        kept = {name: count for name, count in entry.items() if name not in MEASURED}
+        found[f"{number} {entry['operator']}"] = kept
+    return found
+
+
+@contextmanager
+def other_codes(texts: Sequence[str]) -> Iterator[None]:
+    """Runs begin with a dictionary that knows ``texts``, so that they number those of rows
+    otherwise."""
+
+    def made() -> Dictionary:
+        dictionary = Dictionary()
+        dictionary.encode(pa.array(texts, pa.string()), np.zeros(len(texts), np.int32))
+        return dictionary
+
+    with patch.object(execution, "Dictionary", made):
+        yield
+
+
+def stop_and_continue(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    choice: random.Random,
+    *,
+    stops: int = 1,
+    others: Sequence[tuple[Plan, Mapping[str, Any]]] = (),
+) -> int:
+    """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
+    returns the number of stops that it made. ``others``: the plans and settings with which it
+    continues, one of them each time."""
+    whole, places = run(plan, settings), list[int]()
+    ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
+    saved: Checkpoint | None = None
+    now = plan, settings
+    while True:
+        at = choice.randrange(at, max(whole.morsels, at) + 1)
+        with other_codes([f"n{choice.randrange(10_000)}" for _ in range(choice.randrange(300))]):
+            ran = run(*now, saved, at if made < stops else None).behind(ran)
+        if ran.saved is None:
+            break
+        made += 1
+        places.append(at)
+        saved = from_ipc(to_ipc(ran.saved))
+        ran.saved = None
+        split = saved.members["partitions"].words.size > 0  # only the ordered runtime has them
+        may = [one for one in others if not split or one[1]["runtime"] == "ordered"]
+        now = choice.choice(may) if may else now
+    in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
+    found = list(_differences(ran, whole, counts=in_turn or not _limited(plan), in_turn=in_turn))
+    assert not found, f"stopped at {places} of {whole.morsels}: {found}"
+    return made
+
+
+def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterator[Any]:
+    """Where two runs differ. ``counts``: in the numbers of rows that were read, too. ``in_turn``:
+    also in the rows that came before a failure, none of which was in a queue."""
+    if ran.error != whole.error:
+        yield ran.error, whole.error
+    for name in ("rows", "late_output"):
+        for given, wanted in zip(getattr(ran, name), getattr(whole, name), strict=True):
+            if given != wanted and (in_turn or whole.error is None):
+                pairs = enumerate(zip_longest(given, wanted))
+                yield name, next((n, *pair) for n, pair in pairs if pair[0] != pair[1])
+    for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
+        names = given if counts and whole.error is None else ("bad",)
+        for name in names:
+            if given[name] != wanted[name]:
+                yield name, given[name], wanted[name]
+    if whole.error is None and ran.notices != whole.notices:
+        yield ran.notices, whole.notices
+
+
+def _limited(plan: Plan) -> bool:
+    """Whether a LIMIT decides how much is read: queues hold rows that are read behind it."""
+    plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
+    return any(isinstance(node, LimitExec) for p in plans for node in walk(p.root))
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion", "ordered")
+
+
+def session_of_case(case: str, **settings: Any) -> Session:
+    """A session over the streams of one of ``checkpoints.CASES``."""
+    name, _, kind = case.partition(", ")
+    own = checkpoints.VARIANTS[name, kind] if kind else growing_streams.SETTINGS.get(name, {})
+    streams = {"a": growing_streams.stream(1), "b": growing_streams.stream(2)}
+    given = {"on_bad_row": "keep", **own, **settings}
+    return session_over(streams, slack=5, settings=given)
+
+
+def query_of_case(case: str) -> str:
+    return checkpoints.QUERIES[case.partition(", ")[0]]
+
+
+def plan_of(session: Session, text: str, **params: Any) -> PhysicalPlan:
+    plan: PhysicalPlan = session.sql(text, **params)._plan
+    return plan
+
+
+def continue_elsewhere(case: str, folder: str) -> None:
+    """Reads ``run.arrow``, continues, and writes what came of it."""
+    with session_of_case(case, morsel_rows=16) as session:
+        plan = plan_of(session, query_of_case(case))
+        saved = from_ipc(Path(folder, "run.arrow").read_bytes())
+        with other_codes([f"other {k}" for k in range(100)]):
+            ran = run(plan, session.settings, saved)
+    Path(folder, "rest").write_text(repr((ran.rows, ran.ledgers)), "utf-8")
+
+
+if __name__ == "__main__":
+    continue_elsewhere(*sys.argv[1:])
