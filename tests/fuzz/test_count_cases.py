@@ -37,7 +37,7 @@ def test_at_most_300_shapes_of_every_kind() -> None:
 def test_at_most_300_shapes_of_joins() -> None:
     assert len(join_names()) == len(set(join_names())) <= 300
     assert {name.split("/")[0] for name in join_names()[:20]} == {
-        "join", "relationjoin", "tablejoin", "asofjoin",
+        "join", "relationjoin", "tablejoin", "asofjoin", "latestrows",
     }  # fmt: skip
 
 

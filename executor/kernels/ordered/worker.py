@@ -25,7 +25,7 @@ from cql.executor.kernels.lib.atomics import (
 )
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.condition import SLEEPERS, lie_down, wake, wakes
-from cql.executor.kernels.lib.memory import call_operator, copy_bytes, lines, words
+from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
 from cql.executor.kernels.lib.mpmc_queue import held
 from cql.executor.kernels.morsel_layout import (
@@ -584,7 +584,7 @@ def choose(plan: int, worker: int) -> int:
     is schedulable."""
     header, me = words(plan, PLAN), words(worker, WORKER)
     n = header[TASKS]
-    numbers = lines(worker + 8 * SCRATCH, n, OF)
+    numbers = words(worker + 8 * SCRATCH, OF * n).reshape((n, OF))
     for k in range(n):
         task = task_at(plan, k)
         s = words(task, TASK)
