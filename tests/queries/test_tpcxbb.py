@@ -123,8 +123,7 @@ SQL = {
 SHAPES = {
     "q01": "Filter Filter OopJoin WidAggregate Sort",
     "q02": "Filter SessionAggregate Unnest Unnest Filter WidAggregate Sort",
-    "q03": "Filter Relation Filter Relation RelationJoin Filter Istream WidAggregate RowNumber"
-    " Filter",
+    "q03": "Filter Filter AsofJoin Filter WidAggregate RowNumber Filter",
     "q04": "Filter SessionAggregate Filter WidAggregate",
     "q15": "Filter Filter TableJoin PaneAggregate Filter",
     "mobility_fraud": "Filter Filter Union Filter Filter Union AsofJoin Filter WidAggregate",

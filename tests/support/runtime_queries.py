@@ -121,6 +121,8 @@ JOINED = {
     "relation with itself": """
         SELECT ISTREAM(x.k, x.v, y.v AS w) FROM a [NOW WA ts] AS x
         JOIN a [PARTITION BY k ROWS 2 WA ts] AS y ON x.k = y.k""",
+    "modes of a relation": """
+        SELECT ISTREAM(k, mode(v) AS m) FROM a [PARTITION BY k ROWS 3 WA ts] GROUP BY k""",
 }
 
 
