@@ -88,11 +88,6 @@ class Waiting:
         self.parts = kept
         return self._in_order(due) if due else no_rows(self.schema)
 
-    def put_back(self, rows: State) -> None:
-        """Takes back rows that ``before`` returned; they precede all rows that still wait."""
-        if count(rows):
-            self.parts.insert(0, rows)
-
     def snapshot(self) -> Snapshot:
         """All rows as one part."""
         rows = self._in_order(self.parts) if self.parts else no_rows(self.schema)
