@@ -34,6 +34,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.order.row_slab import CHOSEN, HELD, PLACES, SLOTS
 from cql.executor.kernels.order.sort_keys import (
+    AT,
     COLUMN_WORDS,
     DATA,
     KEY_COLUMN,
@@ -44,6 +45,7 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
+from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
     ENDED,
     HEAD,
@@ -192,6 +194,24 @@ def place_of(s: Any, first: int, end: int, time: int) -> int:
 def place_above(s: Any, first: int, end: int, time: int) -> int:
     """As ``place_of``, for times above ``time``."""
     return end if time == INFINITY else place_of(s, first, end, time + 1)
+
+
+@njit("UniTuple(int64, 3)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def next_piece(d: Any, left: Any, right: Any, room: int) -> tuple[int, int, int]:
+    """Looks up the keys of the next rows of both sides, at most ``room`` of the left; no row behind
+    them comes before them. Returns the places behind them and, if ids are lacking, how many."""
+    shift, i, j = d[SHIFT], left[READY], right[READY]
+    end = min(d[ENDS + LEFT], i + min(left[groups.PIECE], room))
+    stop = min(d[ENDS + RIGHT], j + right[groups.PIECE])
+    if end < d[ENDS + LEFT]:
+        stop = place_above(right, j, stop, moved(words(left[TIMES], end)[end - 1], shift))
+    if stop < d[ENDS + RIGHT]:
+        end = place_of(left, i, end, words(right[TIMES], stop + 1)[stop] - shift)
+    if groups.free_ids(right) < stop - j:
+        return end, stop, stop - j
+    groups.find_ids(right, right, right[AT], as_i32(right[LINE], right[ROOM]), j, stop)
+    groups.look_up_ids(right, left, as_i32(left[LINE], left[ROOM]), i, end)
+    return end, stop, 0
 
 
 @njit("void(int64[::1])", nogil=True, cache=True)

@@ -15,15 +15,17 @@ from cql.executor.kernels.joins.asof import (
     ENDS,
     FEWEST,
     LOOK_AT,
+    MOST,
     SHIFT,
     TOLERANCE,
     UNTIL,
     add_pair,
     moved,
-    place_above,
+    next_piece,
     place_of,
     time_of,
 )
+from cql.executor.kernels.joins.asof_rows import draw_rows, purge_rows
 from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.morsel_layout import (
@@ -40,7 +42,7 @@ from cql.executor.kernels.morsel_layout import (
     PHASE,
     PORT,
 )
-from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
+from cql.executor.kernels.order.sort_keys import COLUMNS, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
     ENDED,
@@ -60,7 +62,7 @@ END = groups.END + 1
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def advance(d: Any, left: Any, right: Any) -> None:
+def _advance(d: Any, left: Any, right: Any) -> None:
     """Finds the rows that the watermarks of both sides allow now."""
     until = min(left[WATERMARK], moved(right[WATERMARK], -d[SHIFT]))
     d[ENDS + LEFT], d[ENDS + RIGHT] = left[READY], right[READY]
@@ -71,24 +73,6 @@ def advance(d: Any, left: Any, right: Any) -> None:
         else:
             d[ENDS + LEFT] = place_of(left, left[READY], left[TAIL], until)
             d[ENDS + RIGHT] = place_of(right, right[READY], right[TAIL], until + d[SHIFT])
-
-
-@njit("UniTuple(int64, 3)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def next_piece(d: Any, left: Any, right: Any, room: int) -> tuple[int, int, int]:
-    """Looks up the keys of the next rows of both sides, at most ``room`` of the left; no row behind
-    them comes before them. Returns the places behind them and, if ids are lacking, how many."""
-    shift, i, j = d[SHIFT], left[READY], right[READY]
-    end = min(d[ENDS + LEFT], i + min(left[groups.PIECE], room))
-    stop = min(d[ENDS + RIGHT], j + right[groups.PIECE])
-    if end < d[ENDS + LEFT]:
-        stop = place_above(right, j, stop, moved(words(left[TIMES], end)[end - 1], shift))
-    if stop < d[ENDS + RIGHT]:
-        end = place_of(left, i, end, words(right[TIMES], stop + 1)[stop] - shift)
-    if groups.free_ids(right) < stop - j:
-        return end, stop, stop - j
-    groups.find_ids(right, right, right[AT], as_i32(right[LINE], right[ROOM]), j, stop)
-    groups.look_up_ids(right, left, as_i32(left[LINE], left[ROOM]), i, end)
-    return end, stop, 0
 
 
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
@@ -160,18 +144,6 @@ def _purge(d: Any, left: Any, right: Any) -> None:
         d[LOOK_AT] = max(d[FEWEST], 2 * (capacity - groups.free_ids(right)))
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def send_part(d: Any, left: Any, right: Any, o: Any, n: int) -> int:
-    """Sends ``n`` pairs. Returns OUTPUT_FULL, with punctuation, if more rows can take part; else
-    DONE."""
-    asof.send_pairs(d, o, n)
-    if left[READY] == d[ENDS + LEFT] and right[READY] == d[ENDS + RIGHT]:
-        return DONE
-    if left[READY] < d[ENDS + LEFT]:
-        asof.punctuate_so_far(d, o, words(left[TIMES], left[ROOM])[left[READY]])
-    return OUTPUT_FULL
-
-
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def asof_backward(desc: Any, morsel: Any) -> Any:
     d = asof.whole_join(desc)
@@ -183,14 +155,23 @@ def asof_backward(desc: Any, morsel: Any) -> Any:
     if u[PHASE] < 2:
         if not asof.take_in(d, side, u):
             return NEED
-        advance(d, left, right)
+        _advance(d, left, right)
     asof.begin_output(d, u, o)
-    n, lacking = _draw(d, left, right, o[CAPACITY])
+    if d[MOST] > 1:
+        n, lacking = draw_rows(d, left, right, o[CAPACITY])
+    else:
+        n, lacking = _draw(d, left, right, o[CAPACITY])
     if lacking > 0 and n == 0:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
         return NEED
-    if send_part(d, left, right, o, n) == OUTPUT_FULL:
+    asof.send_pairs(d, o, n)
+    if left[READY] < d[ENDS + LEFT] or right[READY] < d[ENDS + RIGHT]:
+        if left[READY] < d[ENDS + LEFT]:
+            asof.punctuate_so_far(d, o, words(left[TIMES], left[ROOM])[left[READY]])
         return OUTPUT_FULL
-    _purge(d, left, right)
+    if d[MOST] > 1:
+        purge_rows(d, left, right)
+    else:
+        _purge(d, left, right)
     asof.punctuate(d, o)
     return DONE

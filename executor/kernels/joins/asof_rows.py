@@ -1,5 +1,5 @@
-"""The native function of the join of each left row with the latest right rows of its key, at the
-left row's time or before it: ``a [NOW]`` with ``b [PARTITION BY k ROWS n]``.
+"""The parts of ``asof_backward`` for several right rows: each left row with the latest right rows
+of its key, at the left row's time or before it, as ``a [NOW]`` with ``b [PARTITION BY k ROWS n]``.
 
 Left rows leave up to the watermarks of both sides. Of the right rows before all left rows that can
 still come, the last n of each key stay, linked in the slab from the oldest to the newest.
@@ -9,27 +9,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from cql.executor.jit.decorators import cfunc, njit
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.joins import asof
-from cql.executor.kernels.joins.asof import CURSOR, DROPS, ENDS, LEFT_ROWS, MOST, PADS, UNMATCHED
-from cql.executor.kernels.joins.asof_backward import advance, next_piece, send_part
+from cql.executor.kernels.joins.asof import (
+    CURSOR,
+    DROPS,
+    ENDS,
+    LEFT_ROWS,
+    MOST,
+    PADS,
+    UNMATCHED,
+    next_piece,
+)
 from cql.executor.kernels.joins.pair_rows import LEFT, RIGHT
 from cql.executor.kernels.lib.memory import as_i32, prefetch, words
-from cql.executor.kernels.morsel_layout import (
-    CAPACITY,
-    DETAIL,
-    DETAIL_ROW,
-    DONE,
-    HEADER,
-    NEED,
-    NEVER,
-    OUT,
-    OUTPUT_FULL,
-    PHASE,
-    PORT,
-)
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.kernels.order.row_slab import NEXT, PLACES, SLOTS
-from cql.executor.kernels.order.sort_keys import COLUMNS, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
     ENDED,
@@ -82,7 +77,7 @@ def _fetch(right: Any, kept: Any, ids: Any, i: int, n: int) -> None:
 
 
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def _draw(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
+def draw_rows(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
     """Merges the rows of both sides by time, up to ``room`` pairs. Returns their number and, if ids
     are lacking, how many."""
     n, most = 0, d[MOST]
@@ -128,7 +123,7 @@ def _draw(d: Any, left: Any, right: Any, room: int) -> tuple[int, int]:
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def _purge(d: Any, left: Any, right: Any) -> None:
+def purge_rows(d: Any, left: Any, right: Any) -> None:
     """Frees all right rows once no left row follows."""
     if d[DROPS] != 0 or left[ENDED] == 0 or left[READY] < left[TAIL]:
         return
@@ -152,27 +147,3 @@ def _purge(d: Any, left: Any, right: Any) -> None:
             groups.free_ids_of(right, ids)
             gone = 0
     groups.free_ids_of(right, ids[:gone])
-
-
-@cfunc("int64(int64, int64)", nopython=True, cache=True)
-def asof_rows(desc: Any, morsel: Any) -> Any:
-    d = asof.whole_join(desc)
-    left, right = whole(d[LEFT]), whole(d[RIGHT])
-    head = words(morsel, HEADER)
-    side = right if head[PORT] == RIGHT else left
-    u = words(morsel, HEADER + 2 * side[COLUMNS])
-    o = words(u[OUT], HEADER + 2 * d[asof.OUTPUTS])
-    if u[PHASE] < 2:
-        if not asof.take_in(d, side, u):
-            return NEED
-        advance(d, left, right)
-    asof.begin_output(d, u, o)
-    n, lacking = _draw(d, left, right, o[CAPACITY])
-    if lacking > 0 and n == 0:
-        u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
-        return NEED
-    if send_part(d, left, right, o, n) == OUTPUT_FULL:
-        return OUTPUT_FULL
-    _purge(d, left, right)
-    asof.punctuate(d, o)
-    return DONE

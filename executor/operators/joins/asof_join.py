@@ -3,7 +3,7 @@ latest ones.
 
 The rows of both sides come in any order. A left row leaves once, by the watermarks of both inputs,
 no later row can change its answer. Left rows leave in the order of time
-(``kernels.joins.asof_backward``, ``asof_rows``, ``asof_forward``).
+(``kernels.joins.asof_backward``, ``kernels.joins.asof_forward``).
 """
 
 from __future__ import annotations
@@ -167,8 +167,6 @@ class AsofJoinOperator:
         d[kernel.FIRST :] = outputs
         d[[kernel.CURSOR, kernel.MOST]] = -1, node.rows
         function: Any = backward.asof_backward if node.backward else forward.asof_forward
-        if node.rows > 1:
-            function = rows.asof_rows
         self.address = int(function.address)
 
     # -- snapshots ---------------------------------------------------------------------------------
