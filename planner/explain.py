@@ -32,6 +32,7 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
+from cql.planner.placement.cost import Split
 
 #: A node of a logical or physical plan; the functions of one tree take nodes of one kind only.
 Node: TypeAlias = Any
@@ -267,7 +268,7 @@ def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
 
     def line(node: Node) -> Line:
         shown = _physical_line(node)
-        if not isinstance(node, ph.WidAggregateExec | OopJoinExec):
+        if not isinstance(node, Split):
             return shown
         return replace(shown, notes=(*shown.notes, partitioning.text(node, runtime.name) or ""))
 

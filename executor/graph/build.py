@@ -333,7 +333,7 @@ class _Builder:
         self,
         node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
     ) -> int:
-        if isinstance(node, OopJoinExec) and self.partitions.splits_join(node):
+        if isinstance(node, OopJoinExec | AsofJoinExec) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
         children = inputs(node)
         ports = [self.operator_below(child) for child in children]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cql.base.model import Schema
+from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import NotSupportedError
 from cql.executor.operators.flow.hash_split import (
@@ -18,6 +18,7 @@ from cql.executor.operators.flow.hash_split import (
     split_schema,
 )
 from cql.executor.operators.flow.replicas import PartitionedOperator
+from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
@@ -26,9 +27,9 @@ from cql.executor.run.partition_sizing import Measured
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
-from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.placement.choose_runtime import LOOKING
-from cql.planner.placement.cost import joins_by_key, runs_by_key
+from cql.planner.placement.cost import Split, joins_by_key, runs_by_key
 from cql.planner.placement.partitioning import origins
 
 
@@ -113,7 +114,7 @@ class Partitions:
             )
         return by_kernel
 
-    def splits_join(self, node: OopJoinExec) -> bool:
+    def splits_join(self, node: OopJoinExec | AsofJoinExec) -> bool:
         return bool(self._parts_of(node)) and joins_by_key(node)
 
     def stage(
@@ -158,12 +159,13 @@ class Partitions:
         builder.connect(split, index, 0)
         return index
 
-    def join(self, builder: Builder, node: OopJoinExec) -> int:
-        """Adds the partitioned join. With few partitions, each partition selects its own rows;
-        otherwise split operators divide both inputs by key."""
+    def join(self, builder: Builder, node: OopJoinExec | AsofJoinExec) -> int:
+        """Adds the partitioned join. With few partitions, each partition of an OOP join selects its
+        own rows; otherwise split operators divide both inputs by key."""
         children, parts, split = inputs(node), self._parts_of(node), node.partitioning
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
-        looking = parts <= LOOKING and hashed and not node.sliced
+        sliced = not isinstance(node, OopJoinExec) or node.sliced
+        looking = parts <= LOOKING and hashed and not sliced
         if looking:
             below = [builder.operator_below(child) for child in children]
             reads, rows = [child.schema for child in children], Rows.OWN
@@ -172,20 +174,21 @@ class Partitions:
             types = [node.left.schema[a].type for a, _ in node.keys]
             splits = self._splits(builder, node, sides, types, parts)
             reads, rows = [split_schema(child.schema) for child in children], Rows.LISTED
-        name, with_order_column = builder.name("join"), id(node) in self.in_order
-        instances = [
-            OopJoinOperator(
-                name,
-                node,
-                builder.workspace,
-                rows,
-                part,
-                parts,
-                with_order_column=with_order_column,
-            )
-            for part in range(parts)
-        ]
-        order = ORDER[-1:] if with_order_column else ()
+        ordered, workspace = id(node) in self.in_order, builder.workspace
+        instances: list[Operator]
+        order: tuple[Field, ...]
+        if isinstance(node, AsofJoinExec):
+            name, order = builder.name("asofjoin"), ORDER if ordered else ()
+            instances = [
+                AsofJoinOperator(name, node, workspace, with_order_columns=ordered)
+                for _ in range(parts)
+            ]
+        else:
+            name, order = builder.name("join"), ORDER[-1:] if ordered else ()
+            instances = [
+                OopJoinOperator(name, node, workspace, rows, part, parts, with_order_column=ordered)
+                for part in range(parts)
+            ]
         partitioned = PartitionedOperator(instances, len(order), split=not looking)
         self.made[id(node)] = parts
         index = builder.add(partitioned, Schema((*node.schema, *order)), *reads)
@@ -196,7 +199,7 @@ class Partitions:
                 builder.connect(splits[port], index, port)
         return index
 
-    def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
+    def _parts_of(self, node: Split) -> int:
         """The number of partitions of an operator; 0 if the operator is not split."""
         if self.exactly is not None:
             return self.exactly.get(id(node), 0)
@@ -210,7 +213,7 @@ class Partitions:
     def _splits(
         self,
         builder: Builder,
-        node: WidAggregateExec | OopJoinExec,
+        node: Split,
         sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
         types: Sequence[DataType],
         parts: int,
@@ -252,7 +255,7 @@ class Partitions:
         return found
 
 
-def _keys_of(node: OopJoinExec, port: int) -> tuple[Expr, ...]:
+def _keys_of(node: OopJoinExec | AsofJoinExec, port: int) -> tuple[Expr, ...]:
     """The keys of an input."""
     schema = inputs(node)[port].schema
     columns = [(key[port], schema[key[port]]) for key in node.keys]

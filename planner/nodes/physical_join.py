@@ -284,6 +284,7 @@ class AsofJoinExec:
     why: str = ""
     rows: int = 1
     pos: Position | None = field(default=None, compare=False)
+    partitioning: Partitioning | None = None
 
     @property
     def schema(self) -> Schema:

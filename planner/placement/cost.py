@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
@@ -164,7 +164,6 @@ _OTHERS: dict[type, float] = {
     PunctuatedSortExec: 45.0,
     TableJoinExec: 15.0,
     UnnestExec: 6.0,
-    AsofJoinExec: 25.0,
     WindowJoinExec: 60.0,
     RelationJoinExec: 60.0,
     SortExec: 180.0,
@@ -192,6 +191,8 @@ _IN_PYTHON = (
 )
 #: Nanoseconds to keep a row and look for its partners; nanoseconds per pair; pairs per row.
 _JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
+#: Nanoseconds per row of an ASOF join, and of one with several rows of a key.
+_ASOF, _ASOF_ROWS = 25.0, 70.0
 #: Steps that run in the kernel of the operator below them or of the aggregate above them.
 _STEPS = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
@@ -247,14 +248,22 @@ def runs_by_key(node: WidAggregateExec) -> bool:
     return type(node) is WidAggregateExec and node.operator in kinds
 
 
-def joins_by_key(node: OopJoinExec) -> bool:
-    """Whether rows may be spread over partitions: the join emits no rows without a partner."""
+def joins_by_key(node: OopJoinExec | AsofJoinExec) -> bool:
+    """Whether rows may be spread over partitions: no row of another key decides when a row leaves.
+    In an ASOF join with later rows, each row waits for those before it. An OOP join must emit no
+    rows without a partner."""
+    if isinstance(node, AsofJoinExec):
+        return node.backward and bool(node.keys)
     return node.kind == "inner" and bool(node.keys)
+
+
+#: Operators that partitions may share.
+Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
 
 
 def can_split(node: Physical) -> bool:
     """Whether partitions can share the operator."""
-    if isinstance(node, OopJoinExec):
+    if isinstance(node, OopJoinExec | AsofJoinExec):
         return joins_by_key(node)
     return isinstance(node, WidAggregateExec) and runs_by_key(node)
 
@@ -297,6 +306,11 @@ class _Estimate:
                 return float(len(node.rows))
             case OopJoinExec():
                 return self._join(node)
+            case AsofJoinExec():
+                rows = sum(self.rows_of(child) for child in inputs(node))
+                each = _ASOF if node.rows == 1 else _ASOF_ROWS
+                self._add_join(node, rows, each)
+                return rows
             case _ if isinstance(node, _STEPS | WidAggregateExec):
                 return self._stage(node)
             case _:
@@ -312,13 +326,16 @@ class _Estimate:
         rest = _expressions(node.rest)
         each = rest.each + _JOIN + _PAIR * _MET
         self._add(rows, rest.held, Share.PYTHON)
+        self._add_join(node, rows, each)
+        return rows * _MET
+
+    def _add_join(self, node: OopJoinExec | AsofJoinExec, rows: float, each: float) -> None:
         if joins_by_key(node):
             more = rows * (_SPLIT + _JOIN_APART)
             self.keyed.append(Keyed(id(node), rows * each, more, is_join=True))
             self._add(rows, each, Share.KEYS)
         else:
             self._add(rows, each, Share.ALONE)
-        return rows * _MET
 
     def _stage(self, node: Physical) -> float:
         """Steps that share a kernel: those above an aggregate run in its kernel, and so do those

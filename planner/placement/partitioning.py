@@ -3,13 +3,13 @@ columns of the keys, whose lowest and highest values divide a RANGE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.nodes.expr import Cast, Column, Expr
-from cql.planner.nodes.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
+from cql.planner.nodes.logical import Aggregate, Join, Logical, Partitioning, inputs
 from cql.planner.nodes.physical import (
     DupelimExec,
     FilterExec,
@@ -28,20 +28,23 @@ from cql.planner.nodes.physical import (
     WindowOperator,
     walk,
 )
-from cql.planner.nodes.physical_join import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.physical_join import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    TableJoinExec,
+    UnnestExec,
+)
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import is_relation
-from cql.planner.optimize.join_condition import Terms, key_column
+from cql.planner.optimize.join_condition import key_column
 from cql.planner.optimize.progress import looks_up
-from cql.planner.placement.cost import joins_by_key, runs_by_key
-
-Split = WidAggregateExec | OopJoinExec
+from cql.planner.placement.cost import Split, joins_by_key, runs_by_key
 
 
-def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
-    """The partitioning of a join by its ``terms``; ``kept`` are the indexes of those terms that are
-    keys of the operator.
+def of_join(node: Join, keys: Sequence[tuple[Expr, Expr]]) -> Partitioning | None:
+    """The partitioning of a join with these ``keys``.
 
     Raises PlanError for a column that is no key of the join."""
     split, width = node.partitioning, len(node.left.schema)
@@ -51,11 +54,11 @@ def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
     for column in split.keys:
         at = [
             k
-            for k, term in enumerate(kept)
-            if _is(terms.keys[term][0], column) or _is(terms.keys[term][1], column - width)
+            for k, (left, right) in enumerate(keys)
+            if _is(left, column) or _is(right, column - width)
         ]
         if not at:
-            pairs = (f"{show(terms.keys[k][0])} = {show(terms.keys[k][1])}" for k in kept)
+            pairs = (f"{show(left)} = {show(right)}" for left, right in keys)
             shown = ", ".join(pairs) or "it has none"
             name = node.schema[column].name
             raise PlanError(
@@ -112,8 +115,6 @@ def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str
         return "an aggregate of a relation that changes", whole
     if looks_up(node):
         return "a join with a table", whole
-    if node.kind in ASOF:
-        return "an ASOF join", whole
     if is_relation(node):
         return "a join of relations that change", whole
     return f"the operator of SET join_operator = '{settings['join_operator']}'", (
@@ -124,10 +125,13 @@ def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str
 def _whole(node: Split) -> tuple[str, str] | None:
     """A phrase for an operator that cannot be split, and a remedy; None if it can be split."""
     whole = "leave the clause out: it only says how work is shared"
-    if isinstance(node, OopJoinExec):
+    if isinstance(node, OopJoinExec | AsofJoinExec):
         if joins_by_key(node):
             return None
-        if node.keys:
+        if isinstance(node, AsofJoinExec):
+            if node.keys:
+                return "an ASOF join with the next row", whole
+        elif node.keys:
             return f"{_article(node.kind)} {node.kind} join", whole
         return "a join without keys", "ON a.k = b.k says what is equal in both inputs"
     if runs_by_key(node):

@@ -14,6 +14,7 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.joins.pair_rows import LEFT, OF_OUTPUT, RIGHT, give_pairs
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.morsel_layout import CHOSEN as SELECTED
 from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
@@ -47,6 +48,7 @@ from cql.executor.kernels.order.sort_keys import (
 )
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
+    BORN,
     ENDED,
     HEAD,
     INSTANT,
@@ -59,6 +61,7 @@ from cql.executor.kernels.relations.frontier import (
     WATERMARK,
     append_chosen,
     free_slot,
+    give_order,
     note_progress,
     sort_waiting,
 )
@@ -124,8 +127,9 @@ def _choose(d: Any, s: Any, u: Any) -> int:
     n, kept, c = u[ROWS], 0, s[INSTANT]
     chosen, there = as_i32(s[CHOSEN], n), as_u8(u[HEADER + 2 * c + 1], n)
     data, size, watermark = u[HEADER + 2 * c], size_of(s, c), s[WATERMARK]
-    right = u[PORT] == RIGHT
-    for i in range(n):
+    right, selected = u[PORT] == RIGHT, as_i32(u[SELECTED], n)
+    for k in range(n):
+        i = int(selected[k]) if u[SELECTED] != 0 else k
         if there[i] != 0 and watermark > NEVER and integer_at(data, size, i) < watermark:
             d[TOO_LATE + u[PORT]] += 1
             continue
@@ -247,7 +251,10 @@ def add_pair(d: Any, left: Any, right: Any, n: int, slot: int, partner: int) -> 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def send_pairs(d: Any, o: Any, n: int) -> None:
     """Copies the ``n`` pairs to the output."""
-    give_pairs(whole(d[LEFT]), whole(d[RIGHT]), d[FIRST:], o, n)
+    left = whole(d[LEFT])
+    give_pairs(left, whole(d[RIGHT]), d[FIRST:], o, n)
+    if left[BORN] != 0:
+        give_order(left, o, d[OUTPUTS], n)
     o[ROWS] = n
     d[ROWS_OUT] += n
 
@@ -261,9 +268,10 @@ def time_of(right: Any, slot: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def punctuate_so_far(d: Any, o: Any, time: int) -> None:
-    """Emits punctuation behind a part of the output: the next left row has ``time``."""
+    """Emits punctuation behind a part of the output: the next left row has ``time``. Not in one of
+    several partitions: the punctuation of all is the same."""
     o[PUNCTUATIONS] = 0
-    if d[TIME_OUT] >= 0 and d[SENT] < time < INFINITY:
+    if whole(d[LEFT])[BORN] == 0 and d[TIME_OUT] >= 0 and d[SENT] < time < INFINITY:
         leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
         o[PUNCTUATIONS] = send(leaving, 0, d[TIME_OUT], time)
         d[SENT] = time

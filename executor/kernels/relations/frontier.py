@@ -12,7 +12,8 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
-from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.lib.memory import as_i32, as_u8, copy_bytes, integer_at, words
+from cql.executor.kernels.morsel_layout import CHOSEN as SELECTED
 from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
@@ -74,7 +75,8 @@ TIMES = OWN + 14  # int64 per place of the line
 LINE = OWN + 15  # int32 per place of the line: the slot of the row
 SPARE_TIMES = OWN + 16  # scratch
 SPARE_LINE = OWN + 17
-BEHIND = OWN + 18  # the first word that belongs to the operator
+BORN = OWN + 18  # int64 per slot: the stream position of the row; 0: rows have none
+BEHIND = OWN + 19  # the first word that belongs to the operator
 
 #: Rows of a run that insertion sorts before the runs are merged.
 _RUN = 8
@@ -117,6 +119,10 @@ def append_chosen(d: Any, u: Any, n: int) -> None:
         if in_order:
             d[SORTED] = at
     d[TAIL] = at
+    if d[BORN] != 0:
+        born = words(d[BORN], d[SLOTS])
+        for i in range(n):
+            born[places[i]] = u[SEQUENCE] + chosen[i]
 
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
@@ -124,8 +130,11 @@ def append_rows(d: Any, u: Any, first: int) -> None:
     """Stores the rows of a morsel from ``first`` on, and appends them to the line."""
     n = u[ROWS] - first
     chosen = as_i32(d[CHOSEN], n)
-    for i in range(n):
-        chosen[i] = first + i
+    if u[SELECTED] != 0:
+        copy_bytes(u[SELECTED] + 4 * first, d[CHOSEN], 4 * n)
+    else:
+        for i in range(n):
+            chosen[i] = first + i
     append_chosen(d, u, n)
 
 
@@ -234,8 +243,9 @@ def is_over(d: Any, time: int) -> bool:
 @njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
 def over_at_once(d: Any, u: Any) -> int:
     """The number of rows of a new morsel that need not wait: its first rows, whose instants are
-    over. Below 0: the morsel has to be taken in, since rows wait or do not come in order."""
-    if d[HEAD] < d[TAIL] or size_of(d, d[INSTANT]) != 8:
+    over. Below 0: the morsel has to be taken in, since rows wait, do not come in order, or belong
+    to several partitions."""
+    if d[HEAD] < d[TAIL] or u[SELECTED] != 0 or size_of(d, d[INSTANT]) != 8:
         return -1
     times, n = words(u[HEADER + 2 * d[INSTANT]], u[ROWS]), u[ROWS]
     for i in range(1, n):
@@ -269,6 +279,23 @@ def give_columns(d: Any, table: Any, first: int, o: Any, columns: int, n: int) -
             move_values(1, table[at + MASK], o[HEADER + 2 * c + 1], places, chosen, n)
     o[ROWS] = n
     d[ROWS_OUT] += n
+
+
+@njit("void(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def give_order(d: Any, o: Any, column: int, n: int) -> None:
+    """Writes the order columns, from ``column`` on, of the ``n`` rows at PLACES: a row's time
+    (NEVER if it is NULL) and its stream position."""
+    places, born, at = as_i32(d[PLACES], n), words(d[BORN], d[SLOTS]), HEADER + 2 * column
+    times, positions = words(o[at], n), words(o[at + 2], n)
+    time = column_at(d, d[INSTANT])
+    size, masked = size_of(d, d[INSTANT]), d[time + MASK] != 0
+    there = as_u8(d[time + MASK], d[SLOTS])
+    for i in range(n):
+        slot = places[i]
+        times[i] = integer_at(d[time + DATA], size, slot)
+        if masked and there[slot] == 0:
+            times[i] = NEVER
+        positions[i] = born[slot]
 
 
 @njit(inline="always")

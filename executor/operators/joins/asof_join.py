@@ -50,8 +50,16 @@ class _SoughtRows(FrontierOperator):
     scratch = FrontierOperator.scratch | {"wanted", "ids"}
 
     def __init__(
-        self, name: str, schema: Schema, time: int, keys: list[int], workspace: Workspace
+        self,
+        name: str,
+        schema: Schema,
+        time: int,
+        keys: list[int],
+        workspace: Workspace,
+        *,
+        numbered: bool = False,
     ) -> None:
+        self.numbered = numbered
         super().__init__(name, schema, time, time, forward.RIGHT_END, workspace, keys)
         piece = piece_rows(workspace)
         self.resize("wanted", piece * key_width(len(keys)), np.int64)
@@ -140,9 +148,18 @@ class _Partners(_SoughtRows):
 
 class AsofJoinOperator:
     """State: the rows of both sides. The counter ``null_keys`` is the number of right rows without
-    a key or time; left rows without a key or time leave without a partner."""
+    a key or time; left rows without a key or time leave without a partner. ``with_order_columns``:
+    the output of this partition, of a backward join, has the order columns (``stage.spec.ORDER``):
+    the time of the left row and its stream position."""
 
-    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        name: str,
+        node: AsofJoinExec,
+        workspace: Workspace,
+        *,
+        with_order_columns: bool = False,
+    ) -> None:
         self.name = name
         self.node = node
         (left, right), (a, b) = (node.left.schema, node.right.schema), node.times
@@ -151,7 +168,8 @@ class AsofJoinOperator:
         if node.backward:
             kept = _LatestRows if node.rows == 1 else _LastRows
             found = kept(name, right, b, others, workspace)
-            self.sides = _SoughtRows(name, left, a, keys, workspace), found
+            seeking = _SoughtRows(name, left, a, keys, workspace, numbered=with_order_columns)
+            self.sides = seeking, found
         else:
             waiting = _WaitingRows(name, left, a, keys, workspace)
             self.sides = waiting, _Partners(name, right, b, others, workspace)

@@ -27,13 +27,17 @@ class FrontierOperator(SlabOperator):
     """``time``: the input column with the instants. ``time_out``: the output column on which the
     operator emits punctuation. ``by``: the columns whose values the kernel compares. ``end``: the
     number of the descriptor's words up to the columns. State: the slab and the line, ``times`` and
-    ``line`` (``kernels.relations.frontier``)."""
+    ``line`` (``kernels.relations.frontier``); if the rows are ``numbered``, ``born``, the stream
+    position of each row."""
+
+    numbered = False
 
     addresses: ClassVar = {
         "times": kernel.TIMES,
         "line": kernel.LINE,
         "spare_times": kernel.SPARE_TIMES,
         "spare_line": kernel.SPARE_LINE,
+        "born": kernel.BORN,
     }
 
     scratch = frozenset(("spare_times", "spare_line"))
@@ -65,6 +69,8 @@ class FrontierOperator(SlabOperator):
         room = int(self.descriptor[SLOTS]) * 3 // 2
         self.resize("times", room, np.int64)
         self.resize("line", room, np.int32)
+        if self.numbered:
+            self.resize("born", int(self.descriptor[SLOTS]), np.int64)
         self.descriptor[kernel.ROOM] = room
         self.bind()
 

@@ -19,6 +19,7 @@ from cql.planner.nodes.show import show, show_of
 from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, differences, equalities
 from cql.planner.optimize.progress import is_table
 from cql.planner.optimize.progress import progressing as logical_progress
+from cql.planner.placement.partitioning import of_join
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 _EXAMPLE = "ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts"
@@ -80,6 +81,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
         columns,
         why,
         pos=node.pos,
+        partitioning=of_join(node, terms.keys),
     )
 
 

@@ -94,7 +94,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         settings["join_flush"] == "slow",
         why,
         node.pos,
-        partitioning.of_join(node, terms, kept),
+        partitioning.of_join(node, [terms.keys[k] for k in kept]),
     )
     made = replace(made, follows=followers(made))
     return FilterExec(made, conjunction(others)) if others else made
