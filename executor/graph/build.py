@@ -17,7 +17,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import ReplicatedOperator, can_replicate
+from cql.executor.operators.flow.replicas import ReplicatedOperator
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.lookup_join import TableJoinOperator
@@ -476,7 +476,7 @@ class _Builder:
         kind = "aggregate" if aggregate is not None else _word(node)
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
-        shared = self.partitions.parts is not None and can_replicate(operator)
+        shared = self.partitions.parts is not None and operator.can_replicate
         index = self.add(
             ReplicatedOperator(operator) if shared else operator,
             node.schema,

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 from cql.base.model import Schema
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import Operator, RowLimit
 from cql.executor.operators.flow.hash_split import Bounds
-from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, first_of
-from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.planner.nodes.physical import ValuesExec
 
 SINK = -1
@@ -47,10 +45,7 @@ class Graph:
     def running(self) -> Iterator[Operator]:
         """The operators; an operator with instances is replaced by its instances."""
         for operator in self.operators:
-            if isinstance(operator, Instances):
-                yield from operator.instances
-            else:
-                yield operator
+            yield from operator.instances or (operator,)
 
     def users(self) -> list[set[int]]:
         """Per operator: the queries that its output contributes to."""
@@ -69,15 +64,15 @@ class Graph:
                     waiting += above[k]
         return found
 
-    def limits(self) -> list[LimitOperator]:
-        return [op for op in self.operators if isinstance(op, LimitOperator)]
+    def limits(self) -> list[RowLimit]:
+        return [op.limit for op in self.operators if op.limit is not None]
 
     def needed_feeds(self) -> set[int]:
         """The feeds that still lead to a result: no exhausted LIMIT blocks every way."""
         wanted = {SINK}
         for k in self._backwards():
-            operator = self.operators[k]
-            over = isinstance(operator, LimitOperator) and operator.is_over
+            limit = self.operators[k].limit
+            over = limit is not None and limit.is_over
             if not over and any(edge.target in wanted for edge in self.edges[k]):
                 wanted.add(k)
         entries = enumerate(self.entries)
@@ -103,18 +98,14 @@ class Graph:
         held a NULL."""
         found = {}
         for k, columns in self.fed.items() if any(nulls) else ():
-            operator = first_of(self.operators[k])
-            assert isinstance(operator, StageOperator)
             seen = {c for c, places in columns.items() if any(p[1] in nulls[p[0]] for p in places)}
-            if wrong := seen & operator.spec.assume_valid:
+            if wrong := seen & self.operators[k].any_instance.assume_valid:
                 found[k] = wrong
         return found
 
     def reassume(self, contradicted: dict[int, set[int]]) -> None:
         """Rebuilds the ``contradicted`` kernels without the refuted assumptions."""
         for k, wrong in contradicted.items():
-            operator, first = self.operators[k], first_of(self.operators[k])
-            assert isinstance(operator, StageOperator | ReplicatedOperator)
-            assert isinstance(first, StageOperator)
-            operator.reassume(first.spec.assume_valid - wrong)
+            operator = self.operators[k]
+            operator.reassume(operator.any_instance.assume_valid - wrong)
             self.morsels[k].own_masks()

@@ -14,19 +14,15 @@ import pyarrow as pa
 from cql.base.call_timeout import SETTING
 from cql.errors import CatalogError, RunError
 from cql.executor.graph.graph import SINK, Graph
-from cql.executor.kernels.morsel_layout import PHASE, SEQUENCE, SERIAL
-from cql.executor.ledgers import metrics
+from cql.executor.kernels.morsel_layout import SEQUENCE, SERIAL
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.operators.flow.replicas import first_of
-from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.joins.subquery_lookup import LookupOperator
-from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.contract import Operator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.state.store import Snapshot, State
 from cql.executor.state.texts import saved_texts, texts_of
 from cql.executor.udf.errors import TIME_LIMIT
-from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
+from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 
 #: All bad rows are counted; this many keep their details.
 LEDGER_ROWS = 10_000
@@ -209,7 +205,7 @@ class BadRows:
         assert self._running is not None
         named = (op for op in self._running.graph.running() if op.name == failure.operator)
         operator = next(named, None)
-        return metrics.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
+        return "bad" if operator is None else operator.refused_kind(failure.morsel)
 
     def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
         """The source of a failed row and its offset there; (None, None) unless rows reach the
@@ -224,13 +220,13 @@ class BadRows:
             return None, None
         first = scheduler.first if failure.feed is None else failure.feed[1]
         operator = _reached(self._running.graph, k, failure.operator)
-        if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
+        if operator is None or operator.refused_kind(failure.morsel) == "bad_results":
             return None, None
         row = int(words[SEQUENCE]) - first + failure.row
         return self._running.feeds[k].source, loaded.place(row)
 
 
-def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
+def _reached(graph: Graph, k: int, name: str) -> Operator | None:
     """The operator called ``name``, if only operators that pass every row lie between it and feed
     ``k``."""
     waiting = [graph.entries[k]]
@@ -238,15 +234,10 @@ def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
         edge = waiting.pop()
         if edge is None or edge.target == SINK:
             continue
-        operator = first_of(graph.operators[edge.target])
-        if isinstance(operator, StageOperator) and operator.name == name:
+        operator = graph.operators[edge.target].any_instance
+        if operator.name == name and operator.fails_by_row:
             return operator
-        if isinstance(operator, StageOperator):
-            projects = all(isinstance(step, ProjectExec) for step in operator.spec.steps)
-            passes = projects and not operator.spec.aggregate
-        else:
-            passes = isinstance(operator, UnionOperator | LookupOperator)
-        if passes:
+        if operator.passes_rows:
             waiting += graph.edges[edge.target]
     return None
 

@@ -11,7 +11,7 @@ from cql.executor.kernels.ingest.advance import CONFIRMING
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute, slack_for
-from cql.executor.operators.order.bounded_disorder import SlackOperator
+from cql.executor.operators.contract import Disorder
 from cql.executor.operators.stage.operator import Operator
 
 #: The share of all rows that the suggested slack leaves late.
@@ -54,8 +54,7 @@ def entries(
         counters = operator.counters()
         # Of an operator with several inputs: the rows of each input below the punctuation that was
         # sent while the input was idle.
-        idle: Sequence[tuple[str, int]] = getattr(operator, "too_late", tuple)()
-        found += [Late(name, "idle", n) for name, n in idle if n]
+        found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))
         if operator.name in windows:
@@ -63,10 +62,10 @@ def entries(
             found.append(Late(operator.name, "pairs", lost))
         if "late_rows" in counters:
             found.append(Late(operator.name, "left out", counters["late_rows"]))
-        if isinstance(operator, SlackOperator):
-            late = counters["behind_slack"]
-            most, slack = operator.max_lateness, _suggested_behind(operator)
-            found.append(Late(operator.name, "behind slack", late, most, slack))
+        if (disorder := operator.disorder()) is not None:
+            slack = _suggested_behind(disorder)
+            late = Late(operator.name, "behind slack", disorder.late, disorder.most, slack)
+            found.append(late)
     return found
 
 
@@ -95,11 +94,10 @@ def _suggested(feed: Feed, attribute: Attribute) -> int | None:
     return suggested_slack(attribute.behind, feed.rows, slack, attribute.max_lateness)
 
 
-def _suggested_behind(operator: SlackOperator) -> int | None:
-    slack = operator.interval
-    if slack is None or not operator.counters()["behind_slack"]:
+def _suggested_behind(found: Disorder) -> int | None:
+    if found.units is None or not found.late:
         return None
-    return suggested_slack(operator.behind, operator.rows, slack, operator.max_lateness)
+    return suggested_slack(found.histogram, found.rows, found.units, found.most)
 
 
 def suggested_slack(behind: Words, rows: int, declared: int, most: int) -> int | None:

@@ -6,10 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cql.executor.graph.graph import Graph
-from cql.executor.operators.flow.dupelim import DupelimOperator
-from cql.executor.operators.flow.replicas import first_of
-from cql.executor.operators.joins.oop_join import OopJoinOperator
-from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.physical import Physical, PhysicalPlan, ProjectExec, walk
 from cql.planner.placement.cost import calls_python
@@ -61,13 +57,3 @@ def gathered(
         return {}
     rows = min(int(settings["morsel_rows"]), BLOCK_ROWS) // 2
     return {sink: rows for sink in graph.sinks if sink not in carrying}
-
-
-def fills(operator: Operator) -> bool:
-    """Whether each call appends to the rows in the output morsel, so that the morsel itself
-    collects rows. Other operators write from the first row on or pass columns by reference; their
-    small results are copied."""
-    last = first_of(operator)
-    if isinstance(last, StageOperator):
-        return not (last.code.by_ref or last.code.passes)
-    return isinstance(last, OopJoinOperator | DupelimOperator)

@@ -29,9 +29,8 @@ from cql.executor.morsel.ingest import Feed, errors_at
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
-from cql.executor.operators.flow.late_output import LateRowsOperator
-from cql.executor.operators.order.row_slab import SlabOperator
-from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.operators.contract import Operator
+from cql.executor.operators.stage.operator import Workspace
 from cql.executor.protocols import Reader, Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
@@ -195,8 +194,7 @@ class Execution:
         for query in self.queries:
             query.freeze()
         for operator in self.graph.running() if self.graph else ():
-            if isinstance(operator, StageOperator):
-                operator.release()
+            operator.release()
         self.graph = self._runtime = self._scheduler = self._limits = self.responses = None
         self._members, self._sources, self._resume = None, [], None
         self.feeds, self._readers = [], []
@@ -260,9 +258,8 @@ class Execution:
             egress = Egress(schema, self.workspace.dictionary, carried, (base, base + ones.nbytes))
             self._egress[sink] = q, egress
         for operator, users in zip(graph.operators, self.users, strict=True):
-            if isinstance(operator, LateRowsOperator):
-                (query,) = users
-                operator.on_late = self.queries[query].on_late
+            for query in users:
+                operator.give_late_rows(self.queries[query].on_late)
         self.rereading = Rereading(self.feeds, found, self._clock)
         early = self._read_early()
         self._compute_ahead(early)
@@ -811,11 +808,11 @@ class Execution:
 
     # -- texts -----------------------------------------------------------------------------------
 
-    def _refreshing(self) -> Iterator[StageOperator | SlabOperator]:
+    def _refreshing(self) -> Iterator[Operator]:
         """The operators that look up texts."""
         assert self.graph is not None
         for operator in self.graph.running():
-            if isinstance(operator, StageOperator | SlabOperator) and operator.needs_refresh:
+            if operator.needs_refresh:
                 yield operator
 
     def _refresh(self) -> None:

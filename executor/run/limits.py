@@ -21,7 +21,6 @@ from cql.executor.kernels.morsel_layout import (
     LATE_ROW_WORDS,
     LATE_ROWS,
     OUT,
-    PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
@@ -34,9 +33,7 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
-from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import PartitionedOperator, first_of
-from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.contract import Parallelism, RowLimit
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.state.declared import Declared
@@ -60,9 +57,9 @@ class Limits(Declared):
         self._limits = graph.limits()
         self._over = 0  # number of exhausted LIMITs at the last ``leave``
         #: Each failure with its place, and the LIMITs that hide it if they are exhausted.
-        self._failures: list[tuple[tuple[int, ...], CqlError, list[LimitOperator]]] = []
+        self._failures: list[tuple[tuple[int, ...], CqlError, list[RowLimit]]] = []
         self._unread: dict[int, CqlError] = {}  # by input: error behind the rows of its open block
-        self._guards: dict[int, list[LimitOperator]] = {}
+        self._guards: dict[int, list[RowLimit]] = {}
         for limit in self._limits:
             limit.stops(scheduler.stopped)
 
@@ -131,7 +128,7 @@ class Limits(Declared):
         names = (operator.name for operator in self._graph.operators)
         return next((k for k, known in enumerate(names) if known == name), SINK)
 
-    def _guards_of(self, operator: int) -> list[LimitOperator]:
+    def _guards_of(self, operator: int) -> list[RowLimit]:
         if operator not in self._guards:
             self._guards[operator] = _guards(self._graph, operator)
         return self._guards[operator]
@@ -147,15 +144,14 @@ class Limits(Declared):
 
     def _end_before(self, failure: Failure, operator: int) -> tuple[int, ...]:
         """Ends the morsel before the failed row, if possible. Returns the arguments for
-        ``LimitOperator.close_behind``: they let pass the whole morsel, its results up to a sequence
+        ``RowLimit.close_behind``: they let pass the whole morsel, its results up to a sequence
         number, or only earlier morsels."""
         morsel, serial = failure.morsel, int(failure.morsel.words[SERIAL])
-        stage = first_of(self._graph.operators[operator])
-        if not isinstance(stage, StageOperator) or morsel.words[CHOSEN]:
+        failed = self._graph.operators[operator]
+        one = failed.any_instance
+        if failed.parallelism is Parallelism.KEYED or morsel.words[CHOSEN] or not one.fails_by_row:
             return (serial - 1,)
-        if isinstance(self._graph.operators[operator], PartitionedOperator):
-            return (serial - 1,)
-        if morsel.words[PHASE] <= len(stage.code.kernel.hosts):
+        if one.refused_kind(morsel) != "bad_results":
             self._cut_off(failure, operator, int(morsel.words[DETAIL_ROW]))
             return (serial,)
         if all(e.target != SINK and self._is_limit(e) for e in self._graph.edges[operator]):
@@ -164,7 +160,7 @@ class Limits(Declared):
         return (serial - 1,)
 
     def _is_limit(self, edge: Edge) -> bool:
-        return isinstance(self._graph.operators[edge.target], LimitOperator)
+        return self._graph.operators[edge.target].limit is not None
 
     def _cut_off(self, failure: Failure, operator: int, row: int) -> None:
         """Cuts the morsel to the rows before ``row``, with the punctuation that these rows make."""
@@ -215,7 +211,7 @@ class Limits(Declared):
         guards = self._guards_of_feed(k)
         return bool(guards) and all(limit.is_over for limit in guards)
 
-    def _guards_of_feed(self, k: int) -> list[LimitOperator]:
+    def _guards_of_feed(self, k: int) -> list[RowLimit]:
         entry = self._graph.entries[k]
         return [] if entry is None or not self._limits else self._guards_of(entry.target)
 
@@ -224,27 +220,24 @@ def fails_in_parts(graph: Graph) -> bool:
     """Whether an expression or a sum below a LIMIT can fail in an operator that is split into
     partitions. The other partitions are then ahead of the failed row in the morsel."""
     for k, operator in enumerate(graph.operators):
-        stage = first_of(operator)
-        if not (isinstance(operator, PartitionedOperator) and isinstance(stage, StageOperator)):
-            continue
-        sites = stage.code.kernel.sites
-        if any(not site.kind.endswith("event time") for site in sites) and _guards(graph, k):
+        fails = operator.parallelism is Parallelism.KEYED and operator.any_instance.can_fail
+        if fails and _guards(graph, k):
             return True
     return False
 
 
-def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
+def _guards(graph: Graph, operator: int) -> list[RowLimit]:
     """The first LIMITs behind an operator; empty if some of its results reach a sink without
     one."""
-    found: list[LimitOperator] = []
+    found: list[RowLimit] = []
     seen, waiting = {operator}, [operator]
     while waiting:
         k = waiting.pop()
         if k == SINK:
             return []
         at = graph.operators[k]
-        if isinstance(at, LimitOperator):
-            found.append(at)
+        if at.limit is not None:
+            found.append(at.limit)
             continue
         waiting += {edge.target for edge in graph.edges[k]} - seen
         seen |= set(waiting)

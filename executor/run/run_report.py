@@ -14,9 +14,7 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
-from cql.executor.operators.flow.replicas import first_of
-from cql.executor.operators.relations.window_relation import RelationOperator
-from cql.executor.operators.stage.operator import Operator, StageOperator
+from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.backpressure_report import value_behind
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.planner.lower.choose import duration
@@ -134,7 +132,7 @@ class QueryRun:
         windows that a row could leave."""
         if self._over is not None:
             return self._over.last_instant
-        relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
+        relations = [op.any_instance for op in self._operators() if op.any_instance.has_instants]
         if not relations:
             return INFINITY
         return max((op.last for op in relations if op.last is not None), default=None)
@@ -237,9 +235,9 @@ class QueryRun:
         """This query's window numbers, per operator with the windows of several queries."""
         wanted = own_windows(self._execution.plans[self._number].root)
         return {
-            op.name: wanted[id(op.spec.aggregate)]
+            op.name: wanted[id(op.aggregate)]
             for op in self._operators()
-            if isinstance(op, StageOperator) and id(op.spec.aggregate) in wanted
+            if op.aggregate is not None and id(op.aggregate) in wanted
         }
 
     def bad_rows(self) -> pa.Table:
@@ -251,9 +249,8 @@ class QueryRun:
         """The generated source of each stage, by operator."""
         if self._over is not None:
             return self._over.sources
-        running = map(first_of, self._operators())
-        stages = [op for op in running if isinstance(op, StageOperator)]
-        return {op.name: op.code.kernel.text for op in stages}
+        running = (op.any_instance for op in self._operators())
+        return {op.name: op.source_text for op in running if op.source_text is not None}
 
     # -- its part of the execution ---------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
 from cql.executor.kernels.morsel_layout import INFINITY, ROWS
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.morsel.morsel_size import fills
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
@@ -63,7 +62,7 @@ class DepthFirst(Alone):
         self._addresses = np.array([a.ctypes.data for a in arrays], np.int64)
         self._tables = int(self._addresses.ctypes.data)
         for operator, rows in (gather or {}).items():
-            if fills(graph.operators[operator]):
+            if graph.operators[operator].any_instance.fills:
                 self._gather[operator] = rows
             elif rows > 0:
                 self._collect(operator, rows)

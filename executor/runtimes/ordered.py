@@ -29,7 +29,7 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
+from cql.executor.operators.contract import Parallelism
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
@@ -374,8 +374,9 @@ class Ordered:
                 lane[tables.OUTPUT] = self._tasks.new_morsel(s).address
             return
         operator = self.graph.operators[self._tasks.order[s]]
-        of_worker = isinstance(operator, ReplicatedOperator)  # its user functions may run at once
-        if isinstance(operator, Instances):
+        # The user functions of replicas may run at once.
+        of_worker = operator.parallelism is Parallelism.REPLICATED
+        if operator.instances:
             operator = operator.instances[on]
         morsel = self._tasks.input_at(s, on)
         if event == workers.FAILED:
@@ -384,7 +385,7 @@ class Ordered:
             with self._lock:
                 self.handler.failed(Failure.of(operator, morsel, place, feed))
             return
-        guard = self._lock if calls_users(operator) and not of_worker else nullcontext()
+        guard = self._lock if operator.calls_users and not of_worker else nullcontext()
         with guard, at_work(operator.name):
             if event == workers.NEEDS:
                 operator.provide(morsel)

@@ -16,11 +16,6 @@ from itertools import combinations
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.ordered.handover import PATH_BITS, PORT_BITS
 from cql.executor.kernels.ordered.tables import MOST_TASKS
-from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import first_of
-from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.planner.nodes.physical import BucketExec
 
 #: Visits (operator, port) of the morsels of an input, at most.
 _LONGEST = 1000
@@ -139,7 +134,7 @@ def _path(
                 found.pop()
             found.append((at.target, at.port, path_number))
         edges = graph.edges[at.target]
-        parts |= not _gives_one_at_most(graph.operators[at.target])
+        parts |= not graph.operators[at.target].any_instance.gives_one_at_most
         if len(edges) > 1 and parts:
             reached = [_beyond(graph, fed, e) for e in edges]
             if any(a & b for a, b in combinations(reached, 2)):
@@ -162,15 +157,3 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
                 found.add(k)
             waiting += [e.target for e in graph.edges[k]]
     return found
-
-
-def _gives_one_at_most(operator: Operator) -> bool:
-    """Whether an operator emits at most one morsel for each input morsel."""
-    operator = first_of(operator)
-    if isinstance(operator, UnionOperator):
-        return not operator.knows_values
-    if isinstance(operator, LimitOperator):
-        return True
-    if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
-        return False
-    return not any(isinstance(step, BucketExec) for step in operator.spec.steps)

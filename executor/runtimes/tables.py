@@ -21,15 +21,8 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
+from cql.executor.operators.contract import Operator, Parallelism
 from cql.executor.operators.flow.hash_split import LISTS
-from cql.executor.operators.flow.replicas import (
-    Instances,
-    PartitionedOperator,
-    ReplicatedOperator,
-    first_of,
-    is_shared,
-)
-from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.worker_scaling import cores
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
@@ -159,7 +152,8 @@ class Tasks:
         crew[:, tables.AT] = -1
         crew[:, tables.SEED] = 88172645463325252 + 7919 * each
         crew[:, tables.PLACES] = places.ctypes.data + 16 * morsel_rows * each
-        parts = [len(o.instances) for o in graph.operators if isinstance(o, PartitionedOperator)]
+        keyed = [o for o in graph.operators if o.parallelism is Parallelism.KEYED]
+        parts = [len(o.instances) for o in keyed]
         merging = tables.MERGING_WORDS * max(parts, default=0)
         merging += -merging % mpmc_queue.CACHE_LINE
         nodes = table.words(merging * MOST_WORKERS)
@@ -265,9 +259,8 @@ class Tasks:
         for s in range(len(self.order)):
             words, operator = self.task(s), self.graph.operators[self.order[s]]
             words[tables.SIZE] = places if words[tables.KIND] == tables.SERIAL_ONE else size
-            if isinstance(operator, ReplicatedOperator):
-                operator.grow(workers)
-                self.bind(s)
+            operator.replicate(workers)
+            self.bind(s)
             if words[tables.KIND] != tables.SERIAL_ONE:
                 words[tables.MOST] = min(int(words[tables.LANES]), workers)
             for port in self.ports(s):
@@ -286,9 +279,10 @@ class Tasks:
         k, table = self.order[s], self._table
         operator, words = self.graph.operators[k], self.task(s)
         kind, lanes = tables.SERIAL_ONE, 1
-        if isinstance(operator, PartitionedOperator):
+        parallelism = operator.parallelism
+        if parallelism is Parallelism.KEYED:
             kind, lanes = tables.PARTITIONED, len(operator.instances)
-        elif isinstance(operator, ReplicatedOperator) or is_shared(operator):
+        elif parallelism is not Parallelism.SERIAL:
             kind, lanes = tables.STATELESS, MOST_WORKERS
         words[tables.KIND], words[tables.MOST] = kind, 1
         words[tables.NUMBER], words[tables.LANES] = k, lanes
@@ -297,14 +291,13 @@ class Tasks:
         self._lanes[s][tables.CODE :: tables.LANE] = tables.NOT_CALLED
         words[tables.POOL] = table.ring(_POOL)
         words[tables.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
-        first = first_of(operator)
-        passes = isinstance(first, StageOperator) and first.code.passes
+        passes = operator.any_instance.passes_by_reference
         words[tables.BORROWS] = passes or any(d is None for d in self.graph.morsels[k].data)
-        if isinstance(operator, PartitionedOperator):
+        if parallelism is Parallelism.KEYED:
             self._partitions(s, operator)
         self.bind(s)
 
-    def _partitions(self, s: int, operator: PartitionedOperator) -> None:
+    def _partitions(self, s: int, operator: Operator) -> None:
         """Makes the queues of the partitions of a task and the tables for merging their outputs."""
         words, table = self.task(s), self._table
         parts = len(operator.instances)
@@ -322,8 +315,8 @@ class Tasks:
         words[tables.OUTPUTS] = table.words(_MOST_DEPTH * parts).ctypes.data
         words[tables.MERGED] = table.ring(_POOL)
         schema = self.graph.schemas[self.order[s]]
-        words[tables.ORDER] = operator.order
-        words[tables.WIDE] = len(schema) - operator.order
+        words[tables.ORDER] = operator.order_columns
+        words[tables.WIDE] = len(schema) - operator.order_columns
         columns = table.words(2 * len(schema))
         for c, f in enumerate(schema):
             columns[2 * c : 2 * c + 2] = value_bytes(f.type), f.nullable
@@ -343,10 +336,10 @@ class Tasks:
     def bind(self, s: int) -> None:
         """Enters the address of a task's kernel and the descriptors of its lanes."""
         operator, words = self.graph.operators[self.order[s]], self.task(s)
-        words[tables.ADDRESS] = operator.address
-        running = operator.instances if isinstance(operator, Instances) else ()
+        first, running = operator.any_instance, operator.instances
+        words[tables.ADDRESS] = first.address
         lanes = self._lanes[s][tables.DESCRIPTOR :: tables.LANE]
-        lanes[:] = operator.descriptor.ctypes.data
+        lanes[:] = first.descriptor.ctypes.data
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_morsel(self, s: int) -> Morsel:
@@ -426,9 +419,9 @@ class Tasks:
             record[tables.QUEUE] = table.words(_MOST_DEPTH).ctypes.data
             record[tables.FROM] = of.get(port, -1)
             operator = self.graph.operators[self.order[s]]
-            if isinstance(operator, PartitionedOperator):
+            if operator.parallelism is Parallelism.KEYED:
                 columns = len(self.graph.inputs[self.order[s]][port])
-                record[tables.SPLIT] = columns - len(LISTS) if operator.split else -1
+                record[tables.SPLIT] = columns - len(LISTS) if operator.reads_lists else -1
         if count > 1:
             turns = max(_MOST_DEPTH, 1 << longest.bit_length())
             words[tables.TURNS] = table.words(turns).ctypes.data

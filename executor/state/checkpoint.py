@@ -22,7 +22,7 @@ import pyarrow as pa
 from cql.errors import RunError
 from cql.executor.operators.stage.operator import CodeColumn, Operator
 from cql.executor.protocols import Offset
-from cql.executor.state.store import Snapshot, saves
+from cql.executor.state.store import Snapshot
 from cql.executor.strings.dictionary import Dictionary
 
 #: The version of the form; a reader refuses another one.
@@ -71,9 +71,7 @@ def checkpoint(
     operators: Sequence[Operator], dictionary: Dictionary, others: Sequence[HasCodes] = ()
 ) -> Checkpoint:
     """The state of ``operators``, all of a query's; no morsel is inside. ``others`` have codes,
-    too.
-
-    Raises NotSupportedError for an operator whose state cannot be saved."""
+    too."""
     live = np.zeros(len(dictionary), np.bool_)
 
     def keep(codes: CodeColumn) -> CodeColumn:
@@ -84,7 +82,7 @@ def checkpoint(
         other.map_codes(keep)
     for operator in operators:
         operator.map_codes(keep)  # and drops what holds texts of rows that have left
-    snapshots = [saves(operator).snapshot() for operator in operators]
+    snapshots = [operator.snapshot() for operator in operators]
     codes = np.flatnonzero(live).astype(np.int32)
     texts = dictionary.decode(codes, None, pa.large_binary())
     found = dict(zip(_keys(operators), snapshots, strict=True))
@@ -104,7 +102,7 @@ def restore(saved: Checkpoint, operators: Sequence[Operator], dictionary: Dictio
         )
     translate = translation(saved, dictionary)
     for operator, snapshot in zip(operators, saved.operators.values(), strict=True):
-        saves(operator).restore(snapshot)
+        operator.restore(snapshot)
         operator.map_codes(translate)
 
 

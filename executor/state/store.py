@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cql.errors import NotSupportedError
 from cql.executor.morsel.buffers import POOL
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -66,22 +65,6 @@ class Saves(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     def restore(self, saved: Snapshot) -> None: ...
-
-
-def saves(operator: Any) -> Saves:
-    """The operator; raises NotSupportedError if it has no snapshots."""
-    if not hasattr(operator, "snapshot"):
-        raise not_saved(operator.name)
-    found: Saves = operator
-    return found
-
-
-def not_saved(operator: str) -> NotSupportedError:
-    """The error of a checkpoint of a query with an operator that has no snapshots yet."""
-    return NotSupportedError(
-        f"the state of {operator} cannot be saved yet",
-        hint="all operators of the engine's own can be: this one has no snapshots",
-    )
 
 
 def plain_words(words: npt.NDArray[np.int64], bound: Iterable[int]) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cql.executor.morsel.partitioned_watermark import Values
-from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.run.input_scheduler import InputScheduler
 
 #: A compaction is due when the dictionary has grown by as many bytes as the last compaction kept,
@@ -48,8 +48,8 @@ def compact(
     for state in states:
         state.map_codes(keep)
     held = live.copy()
-    stages = [op for op in operators if isinstance(op, StageOperator)]
-    tables = list(dict.fromkeys(op.tables for op in stages))  # instances may share tables
+    found = (op.text_tables for op in operators)
+    tables = list(dict.fromkeys(t for t in found if t is not None))  # instances may share tables
     for table in tables:
         live[table.results(held)] = True
     renumbered = dictionary.compact(live)

@@ -15,13 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cql.errors import NotSupportedError, RunError
-from cql.executor.kernels.morsel_layout import DONE
-from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.stage.operator import PythonOperator
-from cql.executor.state.checkpoint import checkpoint, from_ipc, to_ipc
+from cql.errors import RunError
+from cql.executor.state.checkpoint import from_ipc, to_ipc
 from cql.executor.state.store import Snapshot
-from cql.executor.strings.dictionary import Dictionary
 from tests.support.checkpoints import CASES, Part, ledgers, plan_of_case, rows_of, stop_and_continue
 from tests.support.paths import ROOT
 
@@ -71,18 +67,11 @@ def words_of(saved: Snapshot) -> list[object]:
     return [saved.words.tolist(), *map(words_of, saved.parts.values())]
 
 
-class WithoutSnapshots(PythonOperator):
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        return DONE
-
-
 def test_what_is_refused() -> None:
     first, other = (Part(plan_of_case(case), 64) for case in ("join", "two keys"))
     first.run(0, 5)
     with pytest.raises(RunError, match=r"the checkpoint is of a plan with .*join.*, and this plan"):
         other.restore(first.checkpoint())
-    with pytest.raises(NotSupportedError, match="the state of new#0 cannot be saved yet"):
-        checkpoint([WithoutSnapshots("new#0")], Dictionary())
     table = pa.table({"ts": [1], "k": [1], "v": [2]})
     with pa.BufferOutputStream() as sink:
         with pa.ipc.new_stream(sink, table.schema) as writer:

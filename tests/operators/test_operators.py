@@ -22,7 +22,6 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations import row_batch
-from cql.executor.operators.stage.operator import PythonOperator
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
 from tests.support.checked import Checked, ContractError, StreamCheck, check_graph
@@ -38,6 +37,7 @@ from tests.support.operator_tools import (
     session_over,
     workspace_of,
 )
+from tests.support.python_operators import PythonOperator
 from tests.support.script import END, Script
 
 # -- filter, project -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from cql.base.settings import Settings
 from cql.executor.graph.build import build
-from cql.executor.operators.stage.operator import PythonOperator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, RuntimeChoice
 from cql.planner.placement import cost as costs
@@ -241,7 +241,7 @@ def test_what_was_chosen_runs(seed: int) -> None:
 
 def test_every_operator_costs_something() -> None:
     steps = typing.get_args(costs._STEPS)
-    own = (costs.SourceExec, costs.ValuesExec, costs.WidAggregateExec, costs.OopJoinExec)
+    own = (costs.SourceExec, costs.ValuesExec, *typing.get_args(costs.Split))
     for node in typing.get_args(Physical):
         assert node in costs._OTHERS or issubclass(node, (*steps, *own)), node
 
@@ -340,7 +340,7 @@ def test_what_python_runs_is_known(text: str) -> None:
     workspace = Workspace(Dictionary(), "on", 64, 1 << 30)
     graph = build([root], workspace, fuse=True, nulls=[set() for _ in costs.sources(root)])
     asked = any(
-        isinstance(op, PythonOperator) or (isinstance(op, StageOperator) and bool(op.code.logs))
+        op.address == 0 or (isinstance(op, StageOperator) and bool(op.code.logs))
         for op in graph.running()
     )
     assert costs.calls_python(root) == asked

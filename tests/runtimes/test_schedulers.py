@@ -29,11 +29,12 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.stage.operator import PythonOperator, Workspace
+from cql.executor.operators.stage.operator import Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
 from cql.session.session import Session
 from tests.support.operator_tools import column_data, runtime_of, workspace_of
+from tests.support.python_operators import PythonOperator
 from tests.support.runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
 SCHEMA = Schema((Field("n", BIGINT, False),))

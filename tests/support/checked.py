@@ -69,6 +69,7 @@ from cql.planner.nodes.physical import (
     inputs,
 )
 from tests.support.operator_tools import column_data, column_mask, records
+from tests.support.python_operators import PythonOperator
 
 END = -1
 MOST_NEEDS = 10_000
@@ -165,17 +166,14 @@ class StreamCheck:
 # -- operators -------------------------------------------------------------------------------------
 
 
-class Checked:
+class Checked(PythonOperator):
     """An operator whose calls are verified. ``pairs`` counts the (row, window) pairs that enter a
     windowed operator; ``bad`` counts the rows that fail."""
 
-    address = 0
-
     def __init__(self, inner: Operator, node: Physical) -> None:
+        super().__init__(inner.name)
         self.inner = inner
         self.node = node
-        self.name = inner.name
-        self.descriptor = inner.descriptor
         self.given = StreamCheck(inner.name, node.schema, progressing(node))
         self.bad = 0
         self.pairs = 0

@@ -8,14 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.base.types import DataType
-from cql.errors import RunError
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.relations.group_index import GroupIndex
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import BUFFERS, Snapshot, State, plain_words, take_plain_words
 from cql.planner.nodes.physical import DupelimExec
 
@@ -28,7 +26,7 @@ _BOUND = (
 _LEAST = 256
 
 
-class DupelimOperator:
+class DupelimOperator(Operator):
     """State: the index of the keys of the rows seen so far; a key is all columns of a row. A sweep
     removes the keys below the watermark. It starts when the index holds at least ``_LEAST`` keys,
     twice as many as the last sweep left, and a quarter of its capacity."""
@@ -90,6 +88,10 @@ class DupelimOperator:
         d[kernel.SWEEP_AT] = max(_LEAST, 2 * left, self._index.capacity // 4)
 
     @property
+    def fills(self) -> bool:
+        return True
+
+    @property
     def state_bytes(self) -> int:
         return self._index.nbytes + sum(a.nbytes for a in self._scratch.values())
 
@@ -119,17 +121,6 @@ class DupelimOperator:
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._index.map_codes(change)
         self._bind()
-
-    # -- called by the runtime -------------------------------------------------------------------
-
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise RunError("Dupelim fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
 
 def _kind(kind: DataType) -> int:

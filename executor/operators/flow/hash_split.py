@@ -29,7 +29,7 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import Parallelism
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -79,11 +79,12 @@ class SplitOperator(GeneratedOperator):
         self.set("low", low)
         self.set("width", min((high - low) // self.parts + 1, INFINITY))
 
+    @property
+    def parallelism(self) -> Parallelism:
+        return Parallelism.STATELESS
+
     def counters(self) -> dict[str, int]:
         return self.counted()
-
-    def provide(self, morsel: Morsel) -> None:
-        raise AssertionError(f"{self.name} asks for nothing")
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self.map_constants(change)

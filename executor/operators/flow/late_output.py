@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from cql.base.window import MAX_EVENT_TIME, Window, WindowKind
 from cql.base.zones import DAY, days_of
-from cql.errors import RunError
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import (
     LATE_ROW_ADDRESS,
     LATE_ROW_WORDS,
@@ -25,29 +23,29 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.morsel.egress import to_arrow, view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import LateRowsExec
 
 Times = npt.NDArray[np.int64]
 
 
-class LateRowsOperator:
-    """Keeps no rows: ``on_late`` receives the late rows of a morsel at once."""
+class LateRowsOperator(Operator):
+    """Keeps no rows: the late rows of a morsel leave at once (``give_late_rows``)."""
 
     def __init__(self, name: str, node: LateRowsExec, workspace: Workspace) -> None:
         self.name = name
         self.schema = node.schema
         self.window = node.window
         self.workspace = workspace
-        self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
+        self._on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.given = 0
         self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
         self.descriptor[kernel.COLUMNS] = len(node.schema)
         self.address = int(kernel.late_rows.address)
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
+    def give_late_rows(self, to: Callable[[pa.RecordBatch], None]) -> None:
+        self._on_late = to
 
     def provide(self, morsel: Morsel) -> None:
         """Called when the morsel has late rows."""
@@ -63,7 +61,7 @@ class LateRowsOperator:
         lost = row[leaves_out(self.window, self._column(morsel, wa, row).astype(np.int64), own)]
         if lost.size:
             self.given += lost.size
-            self.on_late(self._rows(morsel, lost))
+            self._on_late(self._rows(morsel, lost))
 
     def _column(self, morsel: Morsel, k: int, rows: Times) -> npt.NDArray[np.generic]:
         dtype = stored_dtype(self.schema[k].type.storage)
@@ -82,17 +80,11 @@ class LateRowsOperator:
             arrays.append(to_arrow(values, valid, field, self.workspace.dictionary))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
 
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise RunError("LATE OUTPUT fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
-
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: the operator keeps no codes."""
 
     def snapshot(self) -> Snapshot:
-        """The counts of rows; ``on_late`` has received the late ones."""
+        """The counts of rows; the late ones have left."""
         return Snapshot({}, np.array([self.descriptor[kernel.ROWS_SEEN], self.given], np.int64))
 
     def restore(self, saved: Snapshot) -> None:

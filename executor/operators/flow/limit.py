@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.errors import RunError
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
 from cql.executor.kernels.morsel_layout import INFINITY
-from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.morsel.morsel import Words, value_bytes
+from cql.executor.operators.contract import RowLimit
+from cql.executor.operators.stage.operator import CodeColumn, Operator
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
 
 
-class LimitOperator:
+class LimitOperator(Operator):
     """Passes rows by reference. After the last row of the LIMIT, ``is_over`` is true and the
     runtime need not call the operator with further morsels."""
 
@@ -34,6 +33,14 @@ class LimitOperator:
         d[kernel.LEFT] = INFINITY if node.limit is None else node.limit
         d[[kernel.LAST_SERIAL, kernel.LAST_SEQUENCE]] = INFINITY
         self.address = int(kernel.limit.address)
+
+    @property
+    def limit(self) -> RowLimit:
+        return self
+
+    @property
+    def gives_one_at_most(self) -> bool:
+        return True
 
     @property
     def is_over(self) -> bool:
@@ -62,18 +69,6 @@ class LimitOperator:
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan."""
         take_plain_words(saved.words, self.descriptor, (kernel.STOPS,), self.name)
-
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def provide(self, morsel: Morsel) -> None:
-        raise AssertionError("a limit asks for nothing")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise RunError("a limit fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: the operator keeps no codes."""

@@ -9,13 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from cql.base.model import Schema
-from cql.errors import RunError
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
 
 #: Addresses in the descriptor, and in the words of the values.
@@ -25,7 +23,7 @@ _BOUND_OF_VALUES = (union_values.ENTRIES, union_values.INDEX)
 _FEWEST = 256
 
 
-class UnionOperator:
+class UnionOperator(Operator):
     """``attributes``: output columns with punctuation (the same index in every input). ``names``:
     the name of each port's input. ``keyed_watermark``: (attribute, key column) of per-key
     watermarks, one watermark on the attribute for each value of the key column (out-of-order paper,
@@ -100,6 +98,14 @@ class UnionOperator:
         return self._values.size > 0
 
     @property
+    def gives_one_at_most(self) -> bool:
+        return not self.knows_values
+
+    @property
+    def passes_rows(self) -> bool:
+        return True
+
+    @property
     def state_bytes(self) -> int:
         return sum(a.nbytes for a in list(self.state.values()))
 
@@ -127,18 +133,9 @@ class UnionOperator:
             self._values[union_values.COUNT] = values.words[union_values.COUNT]
             union_values.renumber(self._values.ctypes.data)
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
     def provide(self, morsel: Morsel) -> None:
         room = 2 * int(self._values[union_values.ROOM])
         self._more_values(max(room, int(morsel.words[DETAIL_ROW])))
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise RunError("a union fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         if not self._is_text:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import asof as kernel
 from cql.executor.kernels.joins import asof_backward as backward
 from cql.executor.kernels.joins import asof_forward as forward
@@ -28,7 +27,7 @@ from cql.executor.operators.order.row_slab import output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import AsofJoinExec
@@ -146,7 +145,7 @@ class _Partners(_SoughtRows):
         self.bind()
 
 
-class AsofJoinOperator:
+class AsofJoinOperator(Operator):
     """State: the rows of both sides. The counter ``null_keys`` is the number of right rows without
     a key or time; left rows without a key or time leave without a partner. ``with_order_columns``:
     the output of this partition, of a backward join, has the order columns (``stage.spec.ORDER``):
@@ -204,20 +203,11 @@ class AsofJoinOperator:
 
     # -- called by the runtime ---------------------------------------------------------------------
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
     def provide(self, morsel: Morsel) -> None:
         side = self.sides[int(morsel.words[PORT])]
         if morsel.words[DETAIL] == groups.NEED_GROUPS:
             side = self.sides[self.node.backward]
         side.provide(morsel)
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     @property
     def state_bytes(self) -> int:

@@ -204,6 +204,10 @@ class OopJoinOperator(GeneratedOperator):
         elif stay < held:
             self._link(side)
 
+    @property
+    def fills(self) -> bool:
+        return True
+
     def counters(self) -> dict[str, int]:
         counted = self.counted()
         for side, word in zip(self.sides, ("left", "right"), strict=True):

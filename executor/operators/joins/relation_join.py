@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import pair_rows
 from cql.executor.kernels.joins import relation_join as kernel
 from cql.executor.kernels.joins import relation_pairs as pairs
@@ -18,6 +17,7 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import row_slab
 from cql.executor.kernels.relations import frontier, groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.order.row_slab import output_words
 from cql.executor.operators.order.sort_keys import order_words
@@ -160,7 +160,7 @@ class _Keys:
         self.bind()
 
 
-class RelationJoinOperator:
+class RelationJoinOperator(Operator):
     """State: the distinct rows of both sides, in lists by key. Per row: its multiplicity, its
     number of partners, and the number of its copies output without a partner (mark joins: with the
     answer)."""
@@ -270,9 +270,6 @@ class RelationJoinOperator:
 
     # -- called by the runtime ---------------------------------------------------------------------
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
     def provide(self, morsel: Morsel) -> None:
         port, request = divmod(int(morsel.words[DETAIL]), sides.OF_SIDE)
         if request == kernel.NEED_RANK:
@@ -283,12 +280,6 @@ class RelationJoinOperator:
         else:
             self.sides[port].answer(request, int(morsel.words[DETAIL_ROW]))
         self._bind()
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     @property
     def state_bytes(self) -> int:

@@ -76,6 +76,10 @@ class LookupOperator(Declared, PythonOperator):
         self.workspace.resize(before, self.state_bytes, self.name)
 
     @property
+    def passes_rows(self) -> bool:
+        return True
+
+    @property
     def state_bytes(self) -> int:
         return self._requested.nbytes
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.errors import RunError
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
-from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.morsel.morsel import Words, value_bytes
+from cql.executor.operators.contract import Disorder
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import SlackExec
 
@@ -21,7 +20,7 @@ from cql.planner.nodes.physical import SlackExec
 _BOUND = (kernel.HEAP, kernel.BEHIND)
 
 
-class SlackOperator:
+class SlackOperator(Operator):
     """State: for a slack of n rows, a heap of the n + 1 highest times so far; for a slack in time,
     the descriptor alone."""
 
@@ -48,18 +47,15 @@ class SlackOperator:
     def state_bytes(self) -> int:
         return int(self._heap.nbytes)
 
-    @property
-    def max_lateness(self) -> int:
-        return int(self.descriptor[kernel.MAX_LATENESS])
-
-    @property
-    def interval(self) -> int | None:
-        """The slack as a span of the attribute; None if the slack is a number of rows."""
-        return int(self.descriptor[kernel.INTERVAL]) if self.descriptor[kernel.COUNT] < 0 else None
-
-    @property
-    def rows(self) -> int:
-        return int(self.descriptor[kernel.ROWS_SEEN])
+    def disorder(self) -> Disorder:
+        d = self.descriptor
+        return Disorder(
+            int(d[kernel.LATE]),
+            int(d[kernel.ROWS_SEEN]),
+            int(d[kernel.INTERVAL]) if d[kernel.COUNT] < 0 else None,
+            int(d[kernel.MAX_LATENESS]),
+            self.behind,
+        )
 
     def snapshot(self) -> Snapshot:
         """The heap, the histogram and the descriptor; the runtime has no morsel inside."""
@@ -71,23 +67,11 @@ class SlackOperator:
         take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
         self._heap[:], self.behind[:] = saved.arrays["heap"], saved.arrays["behind"]
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def provide(self, morsel: Morsel) -> None:
-        raise AssertionError("slack asks for nothing")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise RunError("slack fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
-
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
-        rows = self.rows
+        rows = int(self.descriptor[kernel.ROWS_SEEN])
         late = int(self.descriptor[kernel.LATE])
         far = int(self.descriptor[kernel.FAR] - self.descriptor[kernel.CONFIRMED])
         reported = {"far_ahead": far} if far else {}

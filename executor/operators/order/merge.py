@@ -100,6 +100,10 @@ class MergeOperator(SlabOperator):
         what = f"the event time {self.schema[self._order].name} is NULL"
         return ErrorSite("null event time", what, None)
 
+    @property
+    def counts_bad_rows(self) -> bool:
+        return True
+
     def is_fatal(self, morsel: Morsel) -> bool:
         return False
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
-from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
+from cql.executor.morsel.morsel import Words, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
@@ -22,7 +22,7 @@ from cql.planner.nodes.logical import SortKey
 STEP = 1024
 
 
-class SlabOperator:
+class SlabOperator(Operator):
     """The descriptor has ``own`` words of the operator behind those of the slab. State: ``c<i>``
     and ``m<i>``, data and mask of column i of the waiting rows; ``next`` links a slot to the next
     slot of its list or to the next free slot."""
@@ -146,11 +146,6 @@ class SlabOperator:
             column = self.state[f"c{i}"]
             held = np.flatnonzero(used & self.state[f"m{i}"] if f"m{i}" in self.state else used)
             column[held] = change(column[held])
-
-    # -- called by the runtime -------------------------------------------------------------------
-
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
 
 
 def output_words(columns: Sequence[int], output: Schema, width: int) -> Words:

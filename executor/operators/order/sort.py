@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import window_sort as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN
@@ -80,12 +79,6 @@ class SortOperator(SlabOperator):
                 self._room_to_sort(wanted)
             case _:
                 self.refresh()
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     def counters(self) -> dict[str, int]:
         d = self.descriptor

@@ -80,7 +80,6 @@ class ChangeAggregateOperator(ChangelogOperator):
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
         self._functions = function_codes(self.code.functions) if self.code.functions else []
-        self.calls_users = bool(self._functions)
         for k, code in enumerate(self._functions):
             self._words[self.code.slots[f"function {k}"]] = code.made.address
             self._words[self.code.slots[f"function {k} own"]] = code.own
@@ -91,6 +90,10 @@ class ChangeAggregateOperator(ChangelogOperator):
             return ListedValues(log, self.node.calls, self.workspace, by_entry=by_entry)
         lists = log.number in self.code.listed
         return CountedValues(log, self.node.calls, self.workspace, lists=lists)
+
+    @property
+    def calls_users(self) -> bool:
+        return bool(self._functions)
 
     @property
     def held_bytes(self) -> int:

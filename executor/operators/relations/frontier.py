@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from cql.base.model import Schema
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.kernels.relations import frontier as kernel
@@ -101,12 +100,6 @@ class FrontierOperator(SlabOperator):
                 self._room_to_sort(wanted)
             case _:
                 raise AssertionError(f"{self.name} asks for {request}")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
     def counters(self) -> dict[str, int]:
         d = self.descriptor

@@ -48,6 +48,10 @@ class KeyedRowsOperator(GroupedOperator):
         self.state["keys"][kernel.OF_KEY * known :] = 0
 
     @property
+    def has_instants(self) -> bool:
+        return True
+
+    @property
     def first(self) -> int | None:
         d = self.descriptor
         return int(d[kernel.FIRST]) if d[kernel.ENTERED] else None

@@ -38,6 +38,10 @@ class WindowRelationOperator(FrontierOperator):
         self.address = int(kernel.window_relation.address)
 
     @property
+    def has_instants(self) -> bool:
+        return True
+
+    @property
     def first(self) -> int | None:
         d = self.descriptor
         return int(d[kernel.FIRST]) if d[kernel.ENTERED] else None

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
-from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.morsel.morsel import Words
 from cql.executor.operators.stage.operator import (
     CodeColumn,
+    Operator,
     Workspace,
     bind_constants,
     map_constants,
@@ -22,7 +22,7 @@ from cql.executor.operators.stage.operator import (
 from cql.executor.state.store import Role, Snapshot, State, StateStore
 
 
-class GeneratedOperator:
+class GeneratedOperator(Operator):
     """The address of each array of ``state`` is the descriptor's word of the same name, if the
     kernel reads that array."""
 
@@ -85,12 +85,9 @@ class GeneratedOperator:
         return old
 
     def snapshot(self) -> Snapshot:
-        """The state; the runtime has no morsel inside."""
         return self.store.snapshot(self.descriptor)
 
     def restore(self, saved: Snapshot) -> None:
-        """Continues with the state of an operator of the same plan. The codes are those of the
-        snapshot: ``map_codes`` follows."""
         self.store.restore(saved, self.descriptor)
         for name, array in self.state.items():
             self.bind(name, array.ctypes.data)
@@ -109,15 +106,6 @@ class GeneratedOperator:
 
     def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self._kernel, self.descriptor, change)
-
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
 
 
 def map_key(words: Words, part: KeyPart, change: Callable[[CodeColumn], CodeColumn]) -> None:

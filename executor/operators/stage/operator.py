@@ -8,11 +8,11 @@ never Python objects, so that a checkpoint could save them.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +34,16 @@ from cql.executor.codegen.kernel_builder import (
     NEED_WINDOWS,
 )
 from cql.executor.codegen.kernel_cache import Kernel
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, SUB
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
+from cql.executor.operators.contract import CodeColumn as CodeColumn
+from cql.executor.operators.contract import Operator as Operator
+from cql.executor.operators.contract import Parallelism
 from cql.executor.operators.order.sort_keys import order_words
+from cql.executor.operators.stage import sharing
+from cql.executor.operators.stage.pair_counters import pairs
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
@@ -48,14 +53,14 @@ from cql.executor.strings.host_functions import DictionaryTables, compute_host_c
 from cql.executor.udf.errors import explained, function_codes, raise_interrupt
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import SortKey
+from cql.planner.nodes.physical import BucketExec, ProjectExec
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from cql.executor.udf.compile import UserCode
+    from cql.planner.nodes.physical import WidAggregateExec
 
-#: Codes of the query's dictionary, -1 for none.
-CodeColumn: TypeAlias = npt.NDArray[np.int32]
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
 _ONES.flags.writeable = False  # every query reads it
 #: The key word of every NaN (``kernels.lib.memory.key_bits``).
@@ -108,26 +113,7 @@ class Workspace:
             self.peaks[what] = max(self.peaks.get(what, 0), mine)
 
 
-class Operator(Protocol):
-    """An operator that a runtime drives. ``address`` 0: Python runs it through ``call``."""
-
-    name: str
-
-    @property
-    def address(self) -> int: ...
-    @property
-    def descriptor(self) -> Words: ...
-    def call(self, morsel: Morsel, out: Morsel) -> int: ...
-    def provide(self, morsel: Morsel) -> None: ...
-    def error(self, morsel: Morsel) -> ErrorSite: ...
-    def is_fatal(self, morsel: Morsel) -> bool: ...
-    def counters(self) -> dict[str, int]: ...
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Replaces all dictionary codes in the operator's state by ``change(codes)``."""
-        ...
-
-
-class StageOperator:
+class StageOperator(Operator):
     """A compiled stage. ``like``: an operator of the same name and spec, with which this one shares
     the code and the dictionary tables (``replica``)."""
 
@@ -444,11 +430,7 @@ class StageOperator:
 
     # -- requests of a runtime -------------------------------------------------------------------
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
     def provide(self, morsel: Morsel) -> None:
-        """Answers NEED; the runtime calls the operator again with the same morsel."""
         detail, amount = int(morsel.words[DETAIL]), int(morsel.words[DETAIL_ROW])
         number = detail & ~NEED_KIND
         match detail & NEED_KIND:
@@ -514,6 +496,84 @@ class StageOperator:
     def _host(self, name: str, dtype: npt.DTypeLike) -> None:
         self.store.resize(f"host {name}", self.workspace.morsel_rows, dtype, Role.SCRATCH)
 
+    # -- what it is for a runtime ----------------------------------------------------------------
+
+    @property
+    def _is_stateless(self) -> bool:
+        return sharing.is_stateless(self.spec)
+
+    @property
+    def parallelism(self) -> Parallelism:
+        shared = self._is_stateless and not sharing.needs_python(self.code.kernel)
+        return Parallelism.STATELESS if shared else Parallelism.SERIAL
+
+    @property
+    def can_replicate(self) -> bool:
+        kernel = self.code.kernel
+        if not (self._is_stateless and sharing.needs_python(kernel)):
+            return False
+        return sharing.can_replicate(kernel, self.python_functions)
+
+    @property
+    def calls_users(self) -> bool:
+        aggregate = self.spec.aggregate
+        if aggregate is not None and any(call.function is not None for call in aggregate.calls):
+            return True
+        return next(sharing.functions_of(self.code.kernel), None) is not None
+
+    @property
+    def gives_one_at_most(self) -> bool:
+        repeats = any(isinstance(step, BucketExec) for step in self.spec.steps)
+        return self.spec.aggregate is None and not repeats
+
+    @property
+    def passes_by_reference(self) -> bool:
+        return self.code.passes
+
+    @property
+    def fills(self) -> bool:
+        return not (self.code.by_ref or self.code.passes)
+
+    @property
+    def passes_rows(self) -> bool:
+        projects = all(isinstance(step, ProjectExec) for step in self.spec.steps)
+        return projects and self.spec.aggregate is None
+
+    @property
+    def assume_valid(self) -> frozenset[int]:
+        return self.spec.assume_valid
+
+    @property
+    def text_tables(self) -> DictionaryTables:
+        return self.tables
+
+    @property
+    def aggregate(self) -> WidAggregateExec | None:
+        return self.spec.aggregate
+
+    @property
+    def source_text(self) -> str:
+        return self.code.kernel.text
+
+    # -- rows that fail --------------------------------------------------------------------------
+
+    @property
+    def fails_by_row(self) -> bool:
+        return True
+
+    @property
+    def can_fail(self) -> bool:
+        return any(not site.kind.endswith("event time") for site in self.code.kernel.sites)
+
+    @property
+    def counts_bad_rows(self) -> bool:
+        return True
+
+    def refused_kind(self, morsel: Morsel) -> str:
+        if morsel.words[PHASE] > len(self.code.kernel.hosts):
+            return "bad_results"
+        return "bad_pairs" if morsel.words[SUB] > 0 else "bad"
+
     def error(self, morsel: Morsel) -> ErrorSite:
         site = self.code.kernel.sites[int(morsel.words[DETAIL])]
         return explained(site, self._functions, self.descriptor, self.workspace.dictionary)
@@ -524,6 +584,9 @@ class StageOperator:
     def counters(self) -> dict[str, int]:
         descriptor, slots = self._counted
         return {name: int(descriptor[slot]) for name, slot in slots.items()}
+
+    def derived_counters(self, counters: Mapping[str, Any]) -> dict[str, int]:
+        return pairs(self.spec, counters)
 
     @property
     def state_bytes(self) -> int:
@@ -591,32 +654,17 @@ def constant_bits(literal: Literal | int, dictionary: Dictionary) -> int:
     return int(value)
 
 
-class PythonOperator(ABC):
+class PythonOperator(Operator):
     """An operator that runs in Python, under the same contract."""
-
-    address = 0
-    calls_users = False  # whether it calls users' functions
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.address = 0
         self.descriptor: Words = np.zeros(1, np.int64)
 
     @abstractmethod
     def call(self, morsel: Morsel, out: Morsel) -> int:
         """Handles a morsel as a compiled operator's function does, and returns its status."""
 
-    def provide(self, morsel: Morsel) -> None:
-        raise AssertionError(f"{self.name} asks for nothing")
-
-    def error(self, morsel: Morsel) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, morsel: Morsel) -> bool:
-        return True
-
-    def counters(self) -> dict[str, int]:
-        return {}
-
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: the state holds no codes."""
-        return

@@ -356,7 +356,7 @@ def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
 
 def conserved(metrics: list[dict[str, Any]]) -> None:
     """Asserts the conservation laws (``executor.ledgers.metrics``) of a run that has ended."""
-    from cql.executor.ledgers.metrics import filtered
+    from cql.executor.operators.stage.pair_counters import filtered
 
     for m in metrics:
         kind = m["operator"].split("#")[0]

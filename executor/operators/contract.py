@@ -1,0 +1,279 @@
+"""The contract of a running operator: what runtimes, ledgers and reports may ask of it.
+
+An operator is a compiled function, a descriptor, and state as named flat arrays. What it is for a
+runtime (who may share it, what its output looks like) it says itself, in the properties below.
+Their defaults are safe for every operator: one worker at a time, any number of output morsels, no
+row that fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.kernels.morsel_layout import INFINITY
+from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.state.store import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cql.executor.strings.host_functions import DictionaryTables
+    from cql.planner.nodes.physical import WidAggregateExec
+
+#: Codes of the query's dictionary, -1 for none.
+CodeColumn: TypeAlias = npt.NDArray[np.int32]
+
+
+class Parallelism(Enum):
+    """How workers share an operator (ordered-multicore paper, section 4)."""
+
+    SERIAL = auto()  # one worker at a time
+    STATELESS = auto()  # several workers at once, each at a morsel of its own
+    REPLICATED = auto()  # the same, but each worker calls an instance of its own
+    KEYED = auto()  # each instance takes the rows of one partition, in order
+
+
+class RowLimit(Protocol):
+    """A LIMIT, for what ends inputs and judges failures behind its last row."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its last row has passed."""
+        ...
+
+    @property
+    def has_ended(self) -> bool: ...
+    def stops(self, word: int) -> None: ...
+    def close_behind(self, serial: int, sequence: int = INFINITY) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """How far out of order rows came: ``late`` of ``rows`` came more than the slack of ``units``
+    (None: a number of rows) below the highest time before them, at the most ``most`` further.
+    ``histogram`` counts rows by their distance below it."""
+
+    late: int
+    rows: int
+    units: int | None
+    most: int
+    histogram: Words
+
+
+class Operator(ABC):
+    """An operator that a runtime drives: its function at ``address`` has the address of
+    ``descriptor`` and that of a morsel as arguments. If it has ``instances``, these are called."""
+
+    name: str
+    descriptor: Words
+    address: int
+
+    # -- for runtimes ----------------------------------------------------------------------------
+
+    @property
+    def parallelism(self) -> Parallelism:
+        return Parallelism.SERIAL
+
+    @property
+    def instances(self) -> Sequence[Operator]:
+        """The operators that share its work, if it runs REPLICATED or KEYED."""
+        return ()
+
+    @property
+    def any_instance(self) -> Operator:
+        """The operator itself, or an instance, to read what all instances share."""
+        return self
+
+    @property
+    def order_columns(self) -> int:
+        """If it runs KEYED: how many columns, the last ones of its outputs, give the order in which
+        the runtime merges these; 0: they need no order."""
+        return 0
+
+    @property
+    def reads_lists(self) -> bool:
+        """If it runs KEYED: whether its inputs list the rows of each partition
+        (``operators.flow.hash_split``); otherwise each instance searches all rows for its own."""
+        return True
+
+    @property
+    def can_replicate(self) -> bool:
+        """Whether it may run REPLICATED, with ``replica``."""
+        return False
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether its requests to Python may call user functions. Two threads must not serve such
+        requests at once."""
+        return False
+
+    @property
+    def gives_one_at_most(self) -> bool:
+        """Whether it emits at most one morsel for each input morsel."""
+        return False
+
+    @property
+    def passes_by_reference(self) -> bool:
+        """Whether an output morsel may show columns of its input morsel."""
+        return False
+
+    @property
+    def fills(self) -> bool:
+        """Whether each call appends to the rows in the output morsel, so that the morsel itself
+        collects rows. Other operators write from the first row on or pass columns by reference."""
+        return False
+
+    @property
+    def limit(self) -> RowLimit | None:
+        """The LIMIT that the operator is."""
+        return None
+
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        """Does the work of the function, if ``address`` is 0."""
+        raise AssertionError(f"{self.name} is called by its address")
+
+    def provide(self, morsel: Morsel) -> None:
+        """Answers NEED; the runtime calls the operator again with the same morsel."""
+        raise AssertionError(f"{self.name} asks for nothing")
+
+    def refresh(self) -> None:
+        """Extends what the function knows of texts, before a morsel, to every code in it."""
+        return
+
+    @property
+    def needs_refresh(self) -> bool:
+        return False
+
+    @property
+    def assume_valid(self) -> frozenset[int]:
+        """Nullable input columns without a NULL so far, which the function takes to have none."""
+        return frozenset()
+
+    def reassume(self, assume_valid: frozenset[int]) -> None:
+        """Replaces the function by one with other assumptions; the state stays."""
+        raise AssertionError(f"{self.name} assumes nothing")
+
+    def replicate(self, workers: int) -> None:
+        """Makes instances, if it runs REPLICATED, until each of ``workers`` has one. Those of
+        workers that have left stay, with their counters."""
+        return
+
+    def release(self) -> None:
+        """Lets memory go, when the query has ended."""
+        return
+
+    # -- rows that fail --------------------------------------------------------------------------
+
+    def error(self, morsel: Morsel) -> ErrorSite:
+        """What has failed, after ERROR."""
+        raise AssertionError(f"{self.name} fails no row")
+
+    def is_fatal(self, morsel: Morsel) -> bool:
+        """Whether the failure ends the query although bad rows are kept."""
+        return True
+
+    @property
+    def fails_by_row(self) -> bool:
+        """Whether the row of a failure is a row of the input morsel, as long as ``refused_kind`` is
+        no result."""
+        return False
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a row can fail by its values, apart from its event time."""
+        return False
+
+    def refused_kind(self, morsel: Morsel) -> str:
+        """The kind of refused item after ERROR: ``bad`` (a row), ``bad_pairs`` ((row, window)
+        pairs) or ``bad_results``."""
+        return "bad"
+
+    @property
+    def passes_rows(self) -> bool:
+        """Whether each input row leaves, in its place."""
+        return False
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        return 0
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """The state; the runtime has no morsel inside."""
+
+    @abstractmethod
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. The codes are those of the
+        snapshot: ``map_codes`` follows."""
+
+    @abstractmethod
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Replaces all dictionary codes in the state by ``change(codes)``."""
+
+    @property
+    def text_tables(self) -> DictionaryTables | None:
+        """Tables of values by text; instances may share them."""
+        return None
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def counters(self) -> dict[str, int]:
+        """Where rows went (``ledgers.metrics``); at least ``rows_in`` and ``rows_out``. Other
+        threads may ask."""
+
+    @property
+    def counts_bad_rows(self) -> bool:
+        """Whether rows can be refused under ON BAD ROW KEEP."""
+        return False
+
+    def derived_counters(self, counters: Mapping[str, Any]) -> dict[str, int]:
+        """Terms that follow from the counters."""
+        return {}
+
+    def reported(self) -> dict[str, Any]:
+        """What the metrics show of its instances."""
+        return {}
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port that can be idle, its name and the number of its rows that arrived below
+        the bound that the port got meanwhile."""
+        return []
+
+    def disorder(self) -> Disorder | None:
+        """The disorder that it has measured, if it derives a watermark."""
+        return None
+
+    def give_late_rows(self, to: Callable[[pa.RecordBatch], None]) -> None:
+        """Sets who receives the rows of LATE OUTPUT."""
+        return
+
+    @property
+    def has_instants(self) -> bool:
+        """Whether it turns a stream into a relation, which has ``last``."""
+        return False
+
+    @property
+    def last(self) -> int | None:
+        """The latest watermark of the input before its end."""
+        return None
+
+    @property
+    def aggregate(self) -> WidAggregateExec | None:
+        """The windowed aggregate that the operator runs."""
+        return None
+
+    @property
+    def source_text(self) -> str | None:
+        """The generated source of its function."""
+        return None

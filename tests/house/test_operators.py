@@ -1,0 +1,28 @@
+"""Nobody asks a running operator what it is: it says so itself (``executor.operators.contract``)."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.support.paths import ROOT
+
+CHOICES = ("WindowOperator", "JoinOperator")
+PACKAGES = ("cql", "planner", "executor", "catalog")
+
+
+def test_no_operator_is_told_by_its_class() -> None:
+    found = []
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "type"):
+                    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                    if any(_is_operator(name) for name in names):
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found
+
+
+def _is_operator(name: str) -> bool:
+    """Whether a name is that of a class of operators; two end so that name choices of the
+    planner."""
+    return name.endswith(("Operator", "Instances")) and name not in CHOICES
