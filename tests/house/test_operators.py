@@ -1,4 +1,4 @@
-"""Nobody asks a running operator what it is: it says so itself (``executor.operators.contract``)."""
+"""Nobody asks a running operator for its class (``executor.operators.contract``)."""
 
 from __future__ import annotations
 
