@@ -31,7 +31,7 @@ from cql.planner.nodes.physical_join import (
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
 from cql.planner.placement.choose_runtime import splits
-from cql.planner.placement.cost import Split, can_split
+from cql.planner.placement.cost import Split, SplitRelation, can_split, requested
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Planned:
         return [n for n in self.of(ph.WidAggregateExec) if n.window is not None]
 
     @cached_property
-    def splittable(self) -> list[Split]:
+    def splittable(self) -> list[Split | SplitRelation]:
         """Operators that can run in partitions."""
-        return [n for n in self.of(Split) if can_split(n)]
+        return [n for n in self.of(Split | SplitRelation) if can_split(n)]
 
     @property
     def is_split(self) -> bool:
@@ -285,7 +285,7 @@ def _partitions(planned: Planned, value: Any) -> str | None:
         return None
     if away := _ordered(planned, value):
         return away
-    if any(node.partitioning is None for node in planned.splittable):
+    if any(requested(node) is None for node in planned.splittable):
         return None
     if planned.splittable:
         return "PARTITION BY says it"

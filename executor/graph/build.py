@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from cql.base.model import Schema
@@ -83,6 +84,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.placement.cost import SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
 #: Nodes with one input that keep rows.
@@ -181,7 +183,8 @@ class _Builder:
     partitions: Partitions
     order: dict[int, int] = field(default_factory=dict)
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
-    windows: dict[int, RelationOperator] = field(default_factory=dict)
+    # of a window over a stream: its operators, one for each partition
+    windows: dict[int, list[RelationOperator]] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
     # the sort, by its input node's id
     top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
@@ -287,6 +290,9 @@ class _Builder:
             ):
                 if isinstance(node, SortExec) and node.limit and not node.number:
                     self.top_n_sorts[id(node.input)] = node
+                if isinstance(node, SplitRelation) and self.partitions.splits_relation(node):
+                    make = partial(self._rows_operator, node)
+                    return self.partitions.relation(self, node, make)
                 below = self.operator_below(node.input)
                 operator = self._rows_operator(node)
                 index = self.add(operator, node.schema, node.input.schema)
@@ -297,7 +303,8 @@ class _Builder:
             case _:
                 return self._stage(node)
 
-    def _rows_operator(self, node: Rows) -> Operator:
+    def _rows_operator(self, node: Rows, numbered: bool = False) -> Operator:
+        """The operator of a node. ``numbered``: as a partition whose output has order columns."""
         name = self.name(_word(node))
         match node:
             case SortExec():
@@ -311,19 +318,20 @@ class _Builder:
 
                 return KeyWindowsOperator(name, node, self.workspace)
             case RelationExec():
-                self.windows[id(node)] = relation_operator(name, node, self.workspace)
-                return self.windows[id(node)]
+                window = relation_operator(name, node, self.workspace, numbered=numbered)
+                self.windows.setdefault(id(node), []).append(window)
+                return window
             case ChangeAggregateExec(method="weights") | SetOperationExec():
-                return WeightsOperator(name, node, self.workspace)
+                return WeightsOperator(name, node, self.workspace, numbered=numbered)
             case ChangeAggregateExec() if runs_natively(node):
-                return NativeAggregateOperator(name, node, self.workspace)
+                return NativeAggregateOperator(name, node, self.workspace, numbered=numbered)
             case ChangeAggregateExec():
-                windows = [self.windows[id(r)] for r in relations(node.input)]
+                windows = [w for r in relations(node.input) for w in self.windows[id(r)]]
                 return ChangeAggregateOperator(name, node, self.workspace, windows)
             case SubqueryJoinExec():
                 return SubqueryJoinOperator(name, node, self.workspace)
             case RowNumberExec() if keeps_one_row(node):
-                return KeyedRowsOperator(name, node, self.workspace)
+                return KeyedRowsOperator(name, node, self.workspace, numbered=numbered)
             case RowNumberExec() | TopExec():
                 return RankingOperator(name, node, self.workspace)
             case StreamExec():

@@ -3,7 +3,7 @@ split, into how many partitions, and which split operators precede them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,7 +29,14 @@ from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.placement.choose_runtime import LOOKING
-from cql.planner.placement.cost import Split, joins_by_key, runs_by_key
+from cql.planner.placement.cost import (
+    Split,
+    SplitRelation,
+    joins_by_key,
+    keys_of_relation,
+    requested,
+    runs_by_key,
+)
 from cql.planner.placement.partitioning import origins
 
 
@@ -199,12 +206,32 @@ class Partitions:
                 builder.connect(splits[port], index, port)
         return index
 
-    def _parts_of(self, node: Split) -> int:
+    def splits_relation(self, node: SplitRelation) -> bool:
+        return bool(keys_of_relation(node) and self._parts_of(node))
+
+    def relation(
+        self, builder: Builder, node: SplitRelation, make: Callable[[bool], Operator]
+    ) -> int:
+        """Adds a partitioned operator over a relation. ``make`` makes an instance; its argument
+        says whether the output has order columns."""
+        below, parts, ordered = node.input, self._parts_of(node), id(node) in self.in_order
+        keys = tuple(_column(below, c) for c in keys_of_relation(node))
+        (split,) = self._splits(builder, node, [(below, keys)], [k.type for k in keys], parts)
+        order = ORDER if ordered else ()
+        partitioned = PartitionedOperator([make(ordered) for _ in range(parts)], len(order))
+        self.made[id(node)] = parts
+        schema = Schema((*node.schema, *order))
+        index = builder.add(partitioned, schema, split_schema(below.schema))
+        builder.connect(split, index, 0)
+        return index
+
+    def _parts_of(self, node: Physical) -> int:
         """The number of partitions of an operator; 0 if the operator is not split."""
         if self.exactly is not None:
             return self.exactly.get(id(node), 0)
-        if self.parts is not None and node.partitioning is not None:
-            return node.partitioning.parts
+        wanted = requested(node)
+        if self.parts is not None and wanted is not None:
+            return wanted.parts
         if self.split is not None and id(node) not in self.split:
             return 0
         known = self.measured.get(id(node))
@@ -213,14 +240,14 @@ class Partitions:
     def _splits(
         self,
         builder: Builder,
-        node: Split,
+        node: Split | SplitRelation,
         sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
         types: Sequence[DataType],
         parts: int,
         conditions: Sequence[Expr] = (),
     ) -> list[int]:
         """Adds the operators that split the inputs of ``node`` by key; returns their numbers."""
-        wanted = node.partitioning
+        wanted = requested(node)
         chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
         ranged = wanted is not None and wanted.scheme == "RANGE"
         found, splits, places = [], [], []
@@ -257,6 +284,9 @@ class Partitions:
 
 def _keys_of(node: OopJoinExec | AsofJoinExec, port: int) -> tuple[Expr, ...]:
     """The keys of an input."""
-    schema = inputs(node)[port].schema
-    columns = [(key[port], schema[key[port]]) for key in node.keys]
-    return tuple(Column(c, f.name, f.type, f.nullable) for c, f in columns)
+    return tuple(_column(inputs(node)[port], key[port]) for key in node.keys)
+
+
+def _column(node: Physical, column: int) -> Column:
+    field = node.schema[column]
+    return Column(column, field.name, field.type, field.nullable)

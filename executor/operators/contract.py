@@ -105,6 +105,12 @@ class Operator(ABC):
         return True
 
     @property
+    def numbers_rows(self) -> bool:
+        """Whether its output rows get stream positions in the order in which they leave: rows of
+        several inputs, or repeated rows, have positions that do not rise."""
+        return False
+
+    @property
     def can_replicate(self) -> bool:
         """Whether it may run REPLICATED, with ``replica``."""
         return False

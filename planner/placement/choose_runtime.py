@@ -15,7 +15,7 @@ from cql.planner.nodes.physical import (
     live,
     walk,
 )
-from cql.planner.placement.cost import Cost, Split, can_split, cost
+from cql.planner.placement.cost import Cost, can_split, cost, requested
 
 #: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
 #: input, where the amount of work is unknown.
@@ -84,10 +84,10 @@ def choose_runtime(
 def splits(node: Physical, partitions: int, split: frozenset[int] | None) -> bool:
     """Whether an operator runs in ``partitions``: it has a PARTITION BY, or it is one of ``split``
     (None: of all that can be split)."""
-    if not isinstance(node, Split) or not can_split(node):
+    if not can_split(node):
         return False
     chosen = bool(partitions) and (split is None or id(node) in split)
-    return chosen or node.partitioning is not None
+    return chosen or requested(node) is not None
 
 
 def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> str:

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeAlias
 from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
-from cql.planner.nodes.native_relations import runs_natively
+from cql.planner.nodes.logical import Partitioning
+from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
@@ -257,12 +258,36 @@ def joins_by_key(node: OopJoinExec | AsofJoinExec) -> bool:
     return node.kind == "inner" and bool(node.keys)
 
 
-#: Operators that partitions may share.
+#: Operators that partitions may share; those that PARTITION BY may name.
 Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
+#: Operators over relations that partitions may share.
+SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
+
+
+def requested(node: Physical) -> Partitioning | None:
+    """The PARTITION BY of an operator."""
+    return node.partitioning if isinstance(node, Split) else None
+
+
+def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
+    """The columns of the input by which partitions may share an operator over a relation: rows that
+    differ in them never meet. Empty if there are none."""
+    match node:
+        case RelationExec():
+            rows = node.window.kind is WindowKind.ROWS
+            return tuple(node.window.partition_by) if rows else ()
+        case RowNumberExec():
+            return node.partition if keeps_one_row(node) else ()
+        case ChangeAggregateExec():
+            return tuple(range(node.keys)) if runs_natively(node) else ()
+        case SetOperationExec():
+            return tuple(range(len(node.schema) - 2))
 
 
 def can_split(node: Physical) -> bool:
     """Whether partitions can share the operator."""
+    if isinstance(node, SplitRelation):
+        return bool(keys_of_relation(node))
     if isinstance(node, OopJoinExec | AsofJoinExec):
         return joins_by_key(node)
     return isinstance(node, WidAggregateExec) and runs_by_key(node)
@@ -315,8 +340,14 @@ class _Estimate:
                 return self._stage(node)
             case _:
                 rows = sum(self.rows_of(child) for child in inputs(node))
-                share = Share.PYTHON if _runs_python(node) else Share.ALONE
-                self._add(rows, _OTHERS[type(node)], share)
+                share, each = Share.ALONE, _OTHERS[type(node)]
+                if _runs_python(node):
+                    share = Share.PYTHON
+                elif can_split(node):
+                    share = Share.KEYS
+                    more = rows * (_SPLIT + _JOIN_APART)
+                    self.keyed.append(Keyed(id(node), rows * each, more, is_join=False))
+                self._add(rows, each, share)
                 if isinstance(node, KeyWindowsExec):
                     return rows * node.windows.rows / node.windows.slide
                 return rows * _ELEMENTS if isinstance(node, UnnestExec) else rows

@@ -34,6 +34,7 @@ from cql.executor.kernels.ordered.tables import (
     KIND,
     LOCKED,
     NEXT,
+    NUMBERS,
     PARTITIONED,
     PLAN,
     SENT,
@@ -61,7 +62,7 @@ def _leave(plan: int, task: int, slot: int) -> int:
         u = words(morsel, HEADER)
         following: Any = u[FOLLOWING]
         rows = u[ROWS]
-        if s[KIND] == PARTITIONED:
+        if s[KIND] == PARTITIONED or s[NUMBERS] != 0:
             u[SEQUENCE] = s[EMITTED]
         if push_downstream(plan, task, morsel) == 0:
             return 0

@@ -306,10 +306,10 @@ def free_slot(d: Any, slot: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def punctuate_so_far(d: Any, o: Any, time: int) -> None:
-    """Emits punctuation behind a part of the output: the rest belongs to instants from ``time``
-    on."""
+    """Emits punctuation behind a part of the output: the rest belongs to instants from ``time`` on.
+    Not in one of several partitions: the punctuation of all is the same."""
     o[PUNCTUATIONS] = 0
-    if time > d[SENT]:
+    if d[BORN] == 0 and time > d[SENT]:
         leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
         o[PUNCTUATIONS] = send(leaving, 0, d[OUT_TIME], time)
         d[SENT] = time

@@ -54,6 +54,7 @@ from cql.executor.kernels.order.sort_keys import (
 )
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
+    BORN,
     HEAD,
     INSTANT,
     LINE,
@@ -125,7 +126,9 @@ GONE_AT = (
 )  # word of OWN_WORDS: groups without rows that are not in the piece; -1: none
 GONE = FUNCTION + 37  # address of their ids
 SECOND = FUNCTION + 38  # address of the control of a second index of the function; 0: none
-END = FUNCTION + 39
+BORN_IN = FUNCTION + 39  # address of the stream positions of the piece's rows
+ORDERED_TO = FUNCTION + 40  # the row of the piece that caused the change written last
+END = FUNCTION + 41
 
 #: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
@@ -227,6 +230,24 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     return _call_function(d, u)
 
 
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _put_order(d: Any, o: Any, n: int) -> None:
+    """Writes the order columns of the next ``n`` changes: the instant, and the stream position of
+    the group's first row at that instant. The groups of an instant change in the order of these
+    rows."""
+    first, rows = d[SENT_SO_FAR], d[PIECE]
+    owners, times = words(d[OWNERS_OUT] + 8 * first, n), words(d[TIMES_OUT] + 8 * first, n)
+    ids, born = words(d[groups.IDS], rows), words(d[BORN_IN], rows)
+    instants = words(words(d[OWN_WORDS], d[TIMES_AT] + 1)[d[TIMES_AT]], rows)
+    at = HEADER + 2 * (d[OUT_TIME] + 1 + int(d[WEIGHTS_OUT] != 0))
+    order, positions, row = words(o[at], n), words(o[at + 2], n), d[ORDERED_TO]
+    for k in range(n):
+        while ids[row] != owners[k] or instants[row] != times[k]:
+            row += 1
+        order[k], positions[k] = times[k], born[row]
+    d[ORDERED_TO] = row
+
+
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
 def _send(d: Any, o: Any) -> None:
     """Writes the next changes to the output."""
@@ -256,6 +277,8 @@ def _send(d: Any, o: Any) -> None:
             put_integer(o[at], d[TIME_BYTES], k, times[k])
     if d[WEIGHTS_OUT] != 0:
         copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
+    if d[BORN] != 0:
+        _put_order(d, o, n)
     o[ROWS] = n
     d[ROWS_OUT] += n
     d[SENT_SO_FAR] += n
@@ -370,6 +393,9 @@ def _next_waiting(d: Any, u: Any) -> int:
         move_values(size_of(d, c), d[column + DATA], copy[at + DATA], line[first:end], numbers, n)
         if d[column + MASK] != 0:
             move_values(1, d[column + MASK], copy[at + MASK], line[first:end], numbers, n)
+    if d[BORN] != 0:
+        move_values(8, d[BORN], d[BORN_IN], line[first:end], numbers, n)
+        d[ORDERED_TO] = 0
     code = _aggregate(d, u, copy, 0)
     if code == NEED:
         d[PIECE] = 0
@@ -423,7 +449,7 @@ def _begin_directly(d: Any, u: Any) -> int:
 def group_changes(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
     u = words(morsel, HEADER + 2 * d[COLUMNS])
-    o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 2))
+    o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 4))
     here = words(d[COPY] + 8 * COLUMN_WORDS * d[COLUMNS], COLUMN_WORDS * d[COLUMNS])
     if d[FAILED] != 0:
         u[DETAIL], u[DETAIL_ROW] = words(d[OWN_WORDS], 1)[d[DETAIL_AT]], 0

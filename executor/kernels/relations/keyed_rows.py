@@ -25,6 +25,7 @@ from cql.executor.kernels.order.row_slab import NEXT, PLACES, SLOTS
 from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
+    BORN,
     HEAD,
     LINE,
     OUT_TIME,
@@ -83,13 +84,17 @@ def _look_up(d: Any) -> int:
 
 
 @njit(inline="always")
-def _write(d: Any, o: Any, n: int, slot: int, time: int, weight: int) -> None:
+def _write(d: Any, o: Any, n: int, slot: int, time: int, weight: int, cause: int) -> None:
+    """Writes a change: the row in ``slot``, because of the row in slot ``cause``."""
     at = HEADER + 2 * d[OUT_TIME]
     as_i32(d[PLACES], n + 1)[n] = slot
     put_integer(o[at], d[TIME_BYTES], n, time)
     words(o[at + 2], n + 1)[n] = weight
     if d[NUMBER_BYTES] > 0:
         put_integer(o[at - 2], d[NUMBER_BYTES], n, 1)
+    if d[BORN] != 0:
+        words(o[at + 4], n + 1)[n] = time
+        words(o[at + 6], n + 1)[n] = words(d[BORN], cause + 1)[cause]
 
 
 @njit(inline="always")
@@ -111,7 +116,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
     n, keys = 0, lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
     while n < o[CAPACITY]:
         if d[LEAVING] >= 0:
-            _write(d, o, n, d[LEAVING], times[d[READY] - 1], -1)
+            _write(d, o, n, d[LEAVING], times[d[READY] - 1], -1, line[d[READY] - 1])
             free_slot(d, d[LEAVING])
             d[LEAVING] = -1
             d[LEFT] += 1
@@ -126,7 +131,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
         key = ids[i]
         _fetch(d, keys, ids, i)
         if kept == LATEST_ROW and keys[key, HELD] > 0 and keys[key, LATEST] < time:
-            _write(d, o, n, keys[key, NEWEST], time, -1)
+            _write(d, o, n, keys[key, NEWEST], time, -1, slot)
             free_slot(d, keys[key, NEWEST])
             keys[key, HELD] = 0
             d[LEFT] += 1
@@ -139,7 +144,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
             continue
         d[FIRST] = time if d[ENTERED] == 0 else d[FIRST]
         d[ENTERED] += 1
-        _write(d, o, n, slot, time, 1)
+        _write(d, o, n, slot, time, 1, slot)
         n += 1
         if kept == FIRST_ROW:
             free_slot(d, slot)
@@ -162,7 +167,7 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
 def keyed_rows(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
     u = words(morsel, HEADER + 2 * d[COLUMNS])
-    o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 2))
+    o = words(u[OUT], HEADER + 2 * (d[OUT_TIME] + 4))
     if u[PHASE] < 2:
         if not take_in(d, u):
             return NEED

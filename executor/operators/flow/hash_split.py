@@ -83,6 +83,10 @@ class SplitOperator(GeneratedOperator):
     def parallelism(self) -> Parallelism:
         return Parallelism.STATELESS
 
+    @property
+    def numbers_rows(self) -> bool:
+        return True
+
     def counters(self) -> dict[str, int]:
         return self.counted()
 

@@ -23,7 +23,7 @@ from cql.executor.state.store import Snapshot
 _GROUPS = 64
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
 _PIECE = 8192
-_ROWS = ("once", "touched", "times_in")
+_ROWS = ("once", "touched", "times_in", "born_in")
 _OUT = ("out_owner", "out_time", "out_weight")  # RSTREAM has no weights
 
 
@@ -150,6 +150,7 @@ class GroupChangesOperator(GroupedOperator):
         "seen": changes.SEEN,
         "once": changes.ONCE,
         "live": changes.LIVE,
+        "born_in": changes.BORN_IN,
     }
     #: For an array of the state, the word of the function that holds its address.
     own_addresses: ClassVar[Mapping[str, int]] = {}

@@ -16,14 +16,24 @@ from cql.planner.nodes.physical import RelationExec, RowNumberExec
 
 class KeyedRowsOperator(GroupedOperator):
     """[PARTITION BY k ROWS n], and ROW_NUMBER() = 1 in the order of time. State: the rows that wait
-    and those that the keys keep, and per key which these are."""
+    and those that the keys keep, and per key which these are. ``numbered``: the output of this
+    partition has the order columns (``stage.spec.ORDER``): the instant, and the stream position of
+    the row that causes the change."""
 
     addresses: ClassVar = {
         **GroupedOperator.addresses,
         "keys": kernel.OF_KEYS,
     }
 
-    def __init__(self, name: str, node: RelationExec | RowNumberExec, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        name: str,
+        node: RelationExec | RowNumberExec,
+        workspace: Workspace,
+        *,
+        numbered: bool = False,
+    ) -> None:
+        self.numbered = numbered
         schema, output = node.input.schema, node.schema
         if isinstance(node, RelationExec):
             assert node.window.wa is not None

@@ -35,7 +35,10 @@ class NativeAggregateOperator(GroupChangesOperator):
         "free": kernel.FREE_ENTRIES,
     }
 
-    def __init__(self, name: str, node: ChangeAggregateExec, workspace: Workspace) -> None:
+    def __init__(
+        self, name: str, node: ChangeAggregateExec, workspace: Workspace, *, numbered: bool = False
+    ) -> None:
+        self.numbered = numbered
         self.node = node
         self.code = writing.write(node)
         self._module = workspace.load(self.code.text)

@@ -101,8 +101,14 @@ class WeightsOperator(GroupChangesOperator):
     own_addresses: ClassVar = _ARRAYS
 
     def __init__(
-        self, name: str, node: ChangeAggregateExec | SetOperationExec, workspace: Workspace
+        self,
+        name: str,
+        node: ChangeAggregateExec | SetOperationExec,
+        workspace: Workspace,
+        *,
+        numbered: bool = False,
     ) -> None:
+        self.numbered = numbered
         schema, output = node.input.schema, node.schema
         words = np.zeros(kernel.WORDS, np.int64)
         reads = []

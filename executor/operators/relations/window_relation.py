@@ -59,7 +59,10 @@ class WindowRelationOperator(FrontierOperator):
 RelationOperator: TypeAlias = KeyedRowsOperator | WindowRelationOperator
 
 
-def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> RelationOperator:
+def relation_operator(
+    name: str, node: RelationExec, workspace: Workspace, *, numbered: bool = False
+) -> RelationOperator:
+    """The operator of a window; ``numbered`` as in ``KeyedRowsOperator``."""
     if node.window.kind is WindowKind.ROWS and node.window.partition_by:
-        return KeyedRowsOperator(name, node, workspace)
+        return KeyedRowsOperator(name, node, workspace, numbered=numbered)
     return WindowRelationOperator(name, node, workspace)
