@@ -31,7 +31,7 @@ from cql.planner.nodes.physical_join import (
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
 from cql.planner.placement.choose_runtime import splits
-from cql.planner.placement.cost import Split, SplitRelation, can_split, requested
+from cql.planner.placement.cost import can_split, requested
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Planned:
         return [n for n in self.of(ph.WidAggregateExec) if n.window is not None]
 
     @cached_property
-    def splittable(self) -> list[Split | SplitRelation]:
+    def splittable(self) -> list[ph.Physical]:
         """Operators that can run in partitions."""
-        return [n for n in self.of(Split | SplitRelation) if can_split(n)]
+        return [n for n in self.nodes if can_split(n)]
 
     @property
     def is_split(self) -> bool:

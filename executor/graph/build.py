@@ -84,7 +84,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.placement.cost import SplitRelation
+from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
 #: Nodes with one input that keep rows.
@@ -341,7 +341,7 @@ class _Builder:
         self,
         node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
     ) -> int:
-        if isinstance(node, OopJoinExec | AsofJoinExec) and self.partitions.splits_join(node):
+        if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
         children = inputs(node)
         ports = [self.operator_below(child) for child in children]

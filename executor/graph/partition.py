@@ -21,16 +21,17 @@ from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.oop_join_kernel import Rows
+from cql.executor.operators.joins.relation_join import RelationJoinOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
+from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJoinExec
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.cost import (
-    Split,
+    SplitJoin,
     SplitRelation,
     joins_by_key,
     keys_of_relation,
@@ -121,7 +122,7 @@ class Partitions:
             )
         return by_kernel
 
-    def splits_join(self, node: OopJoinExec | AsofJoinExec) -> bool:
+    def splits_join(self, node: SplitJoin) -> bool:
         return bool(self._parts_of(node)) and joins_by_key(node)
 
     def stage(
@@ -166,10 +167,10 @@ class Partitions:
         builder.connect(split, index, 0)
         return index
 
-    def join(self, builder: Builder, node: OopJoinExec | AsofJoinExec) -> int:
+    def join(self, builder: Builder, node: SplitJoin) -> int:
         """Adds the partitioned join. With few partitions, each partition of an OOP join selects its
         own rows; otherwise split operators divide both inputs by key."""
-        children, parts, split = inputs(node), self._parts_of(node), node.partitioning
+        children, parts, split = inputs(node), self._parts_of(node), requested(node)
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         sliced = not isinstance(node, OopJoinExec) or node.sliced
         looking = parts <= LOOKING and hashed and not sliced
@@ -189,6 +190,11 @@ class Partitions:
             instances = [
                 AsofJoinOperator(name, node, workspace, with_order_columns=ordered)
                 for _ in range(parts)
+            ]
+        elif isinstance(node, RelationJoinExec):
+            name, order = builder.name("relationjoin"), ORDER if ordered else ()
+            instances = [
+                RelationJoinOperator(name, node, workspace, numbered=ordered) for _ in range(parts)
             ]
         else:
             name, order = builder.name("join"), ORDER[-1:] if ordered else ()
@@ -240,7 +246,7 @@ class Partitions:
     def _splits(
         self,
         builder: Builder,
-        node: Split | SplitRelation,
+        node: SplitJoin | WidAggregateExec | SplitRelation,
         sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
         types: Sequence[DataType],
         parts: int,
@@ -282,7 +288,7 @@ class Partitions:
         return found
 
 
-def _keys_of(node: OopJoinExec | AsofJoinExec, port: int) -> tuple[Expr, ...]:
+def _keys_of(node: SplitJoin, port: int) -> tuple[Expr, ...]:
     """The keys of an input."""
     return tuple(_column(inputs(node)[port], key[port]) for key in node.keys)
 

@@ -235,6 +235,13 @@ def calls_python(plan: Physical) -> bool:
     return False
 
 
+#: Operators that partitions may share; those that PARTITION BY may name.
+Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
+SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
+#: Operators over relations that partitions may share.
+SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
+
+
 def runs_by_key(node: WidAggregateExec) -> bool:
     """Whether groups may be spread over partitions: the watermark alone decides when their windows
     leave, not the rows in the windows."""
@@ -249,19 +256,15 @@ def runs_by_key(node: WidAggregateExec) -> bool:
     return type(node) is WidAggregateExec and node.operator in kinds
 
 
-def joins_by_key(node: OopJoinExec | AsofJoinExec) -> bool:
+def joins_by_key(node: SplitJoin) -> bool:
     """Whether rows may be spread over partitions: no row of another key decides when a row leaves.
     In an ASOF join with later rows, each row waits for those before it. An OOP join must emit no
     rows without a partner."""
     if isinstance(node, AsofJoinExec):
         return node.backward and bool(node.keys)
+    if isinstance(node, RelationJoinExec):
+        return bool(node.keys)
     return node.kind == "inner" and bool(node.keys)
-
-
-#: Operators that partitions may share; those that PARTITION BY may name.
-Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
-#: Operators over relations that partitions may share.
-SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
 
 
 def requested(node: Physical) -> Partitioning | None:
@@ -288,7 +291,7 @@ def can_split(node: Physical) -> bool:
     """Whether partitions can share the operator."""
     if isinstance(node, SplitRelation):
         return bool(keys_of_relation(node))
-    if isinstance(node, OopJoinExec | AsofJoinExec):
+    if isinstance(node, SplitJoin):
         return joins_by_key(node)
     return isinstance(node, WidAggregateExec) and runs_by_key(node)
 

@@ -119,6 +119,10 @@ def _put_instant(j: Any, o: Any, first: int, end: int) -> None:
     times = o[HEADER + 2 * (j[WEIGHT_OUT] - 1)]
     for k in range(first, end):
         put_integer(times, j[TIME_BYTES], k, j[NOW])
+    if words(j[LEFT], sides.END)[frontier.BORN] != 0:
+        order = words(o[HEADER + 2 * (j[WEIGHT_OUT] + 1)], end)
+        for k in range(first, end):
+            order[k] = j[NOW]
 
 
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -199,7 +203,7 @@ def relation_join(desc: Any, morsel: Any) -> Any:
     j = words(desc, FIRST + OF_OUTPUT * words(desc, FIRST)[OUTPUTS])
     side = whole(j[words(morsel, HEADER)[PORT]])
     u = words(morsel, HEADER + 2 * side[COLUMNS])
-    o = words(u[OUT], HEADER + 2 * (j[WEIGHT_OUT] + 1))
+    o = words(u[OUT], HEADER + 2 * (j[WEIGHT_OUT] + 3))
     if j[RANKED] == 0:
         u[DETAIL] = NEED_RANK
         return NEED
@@ -211,7 +215,8 @@ def relation_join(desc: Any, morsel: Any) -> Any:
         return NEED
     _send_rows(j, o, n)
     if code != DONE:
-        o[PUNCTUATIONS] = _punctuate(j, o, 0, j[NOW])
+        # The punctuation of all partitions is the same.
+        o[PUNCTUATIONS] = _punctuate(j, o, 0, j[NOW]) if side[frontier.BORN] == 0 else 0
         return OUTPUT_FULL
     sides.forget(j, LEFT)
     sides.forget(j, RIGHT)

@@ -18,6 +18,7 @@ from cql.executor.kernels.joins.relation_sides import (
     AFTER,
     BEFORE,
     BITS,
+    CAUSE,
     CHANGED,
     CHANGING,
     CONCERNED,
@@ -42,9 +43,9 @@ from cql.executor.kernels.joins.relation_sides import (
 )
 from cql.executor.kernels.lib.memory import as_i32, call_operator, prefetch, words
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER
-from cql.executor.kernels.order.row_slab import PLACES
+from cql.executor.kernels.order.row_slab import PLACES, SLOTS
 from cql.executor.kernels.relations import groups
-from cql.executor.kernels.relations.frontier import HEAD, READY, ROOM, TAIL, TIMES
+from cql.executor.kernels.relations.frontier import BORN, HEAD, LINE, READY, ROOM, TAIL, TIMES
 
 # Descriptor of the join, behind the words of ``relation_sides``.
 SHOWS = sides.BEHIND  # whether the pairs are emitted
@@ -65,8 +66,18 @@ NOTHING, WITHOUT, ANSWER = range(3)
 NONE, SOME = -1, -2
 BEGIN, GATHER, PAIR, EMIT = 0, 1, 3, 5  # of the right side: 1 more
 FIRST_OF_LIST = -2  # the cursor stands before the first row of a list
+#: The second order column of a change, in one of several partitions: its step from this bit on; one
+#: bit, whether the row was concerned because it met another row; the stream position of the first
+#: change of the row (of the other row) at the instant.
+_STEP_BIT, _MET_BIT = 57, 56
 #: Rows are prefetched this many changes ahead, the heads of their lists half as many.
 _AHEAD = 16
+
+
+@njit(inline="always")
+def _order(j: Any, o: Any) -> Any:
+    """The second order column of the output, if there are order columns."""
+    return words(o[HEADER + 2 * (j[WEIGHT_OUT] + 2)], o[CAPACITY])
 
 
 @njit(inline="always")
@@ -136,6 +147,8 @@ def gather(j: Any, u: Any, port: int) -> bool:
         rows, heads = rows_of(side), keys_of(j)
         concerned = words(side[CONCERNED], side[groups.CAPACITY])
         first, end, n = side[LOOKED_FROM], side[READY], side[CHANGING]
+        line, born = as_i32(side[LINE], side[ROOM]), words(side[BORN], side[SLOTS])
+        causes = words(side[CAUSE], side[groups.CAPACITY])
         ids, weights = words(side[groups.IDS], end - first), words(side[WEIGHTS], end - first)
         place = side[HEAD]
         while place < end and times[place] == now:
@@ -146,6 +159,8 @@ def gather(j: Any, u: Any, port: int) -> bool:
                 rows[row, BITS] |= CHANGED | IS_LISTED
                 concerned[n] = row
                 n += 1
+                if side[BORN] != 0:
+                    causes[row] = born[line[place]]
             place += 1
         side[HEAD], side[CHANGING] = place, n
     _keep_changing(j, side, port)
@@ -153,15 +168,17 @@ def gather(j: Any, u: Any, port: int) -> bool:
 
 
 @njit(inline="always")
-def _meet(side: Any, rows: Any, concerned: Any, row: int, more: int) -> None:
+def _meet(side: Any, rows: Any, concerned: Any, row: int, more: int, cause: int) -> None:
     """Adds ``more`` to the number of a row's different partners and lists the row in CONCERNED if
-    that number changes."""
+    that number changes, because of ``cause``."""
     if more != 0:
         rows[row, PARTNERS] += more
         if rows[row, BITS] & IS_LISTED == 0:
             rows[row, BITS] |= IS_LISTED
             concerned[side[LISTED]] = row
             side[LISTED] += 1
+            if side[BORN] != 0:
+                words(side[CAUSE], row + 1)[row] = cause
 
 
 @njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
@@ -182,8 +199,11 @@ def pairs(j: Any, o: Any, port: int, n: int) -> int:
     weights = words(o[HEADER + 2 * j[WEIGHT_OUT]], room)
     shows, counts = j[SHOWS] != 0, j[OWN + LEFT] != NOTHING or j[OWN + RIGHT] != NOTHING
     condition, pair = j[CONDITION], words(j[CONDITION_WORDS], 2)
+    order, cause, ordered = _order(j, o), 0, my[BORN] != 0
     while j[PLACE] < my[CHANGING]:
         x = concerned[j[PLACE]]
+        if ordered:
+            cause = words(my[CAUSE], x + 1)[x]
         x_was, x_now = mine[x, SHOWN], mine[x, HELD]
         y = j[CURSOR]
         if y == FIRST_OF_LIST:
@@ -202,14 +222,16 @@ def pairs(j: Any, o: Any, port: int, n: int) -> int:
                 if shows and x_now * y_now != x_was * y_was:
                     to[n], beside[n] = my_slots[x], other_slots[y]
                     weights[n] = x_now * y_now - x_was * y_was
+                    if ordered:
+                        order[n] = (PAIR + port) << _STEP_BIT | cause
                     n += 1
                 if counts:
                     # The partners of a row that is new at this instant are counted from 0.
                     x_before, y_before = int(x_was > 0), int(y_was > 0)
                     more = int(y_now > 0) - (y_before if x_before else 0)
-                    _meet(my, mine, concerned, x, more)
+                    _meet(my, mine, concerned, x, more, cause)
                     more = int(x_now > 0) - (x_before if y_before else 0)
-                    _meet(other, theirs, others, y, more)
+                    _meet(other, theirs, others, y, more, 1 << _MET_BIT | cause)
             y = following
         j[PLACE] += 1
         j[CURSOR] = FIRST_OF_LIST
@@ -225,10 +247,13 @@ def emit(j: Any, o: Any, port: int, n: int) -> int:
     concerned, room = words(side[CONCERNED], side[LISTED]), o[CAPACITY]
     to, beside = as_i32(side[PLACES], room), as_i32(other[PLACES], room)
     weights = words(o[HEADER + 2 * j[WEIGHT_OUT]], room)
+    order, ordered = _order(j, o), side[BORN] != 0
     while j[PLACE] < side[LISTED]:
         if n == room:
             return n
         row = concerned[j[PLACE]]
+        if ordered:
+            order[n] = (EMIT + port) << _STEP_BIT | words(side[CAUSE], row + 1)[row]
         held, emitted, met = rows[row, HELD], rows[row, EMITTED], rows[row, PARTNERS] > 0
         partner = NONE
         if kind == ANSWER:

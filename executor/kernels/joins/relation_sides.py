@@ -58,7 +58,8 @@ DEAD = LOOKED_FROM + 9  # int64 per row: those that may have left
 WEIGHTS = LOOKED_FROM + 10  # int64 per row of the piece
 NEW = LOOKED_FROM + 11  # int32 per row of the piece: slots of rows with new ids
 NEW_IDS = LOOKED_FROM + 12  # int64 per row of the piece: these ids
-END = LOOKED_FROM + 13
+CAUSE = LOOKED_FROM + 13  # int64 per row: what put it into CONCERNED (``relation_pairs``); 0: none
+END = LOOKED_FROM + 14
 
 #: Words of each row of a side: its copies after and before the instant; the id of its key (-1:
 #: NULL, which has no partners); its neighbours in the list of the key; bits; the number of its

@@ -59,11 +59,13 @@ class _Side(GroupedOperator):
         "weights": sides.WEIGHTS,
         "new": sides.NEW,
         "new_ids": sides.NEW_IDS,
+        "cause": sides.CAUSE,
     }
 
-    scratch = GroupedOperator.scratch | {"concerned", "dead", "weights", "new", "new_ids"}
+    scratch = GroupedOperator.scratch | {"concerned", "dead", "weights", "new", "new_ids", "cause"}
 
-    def __init__(self, name: str, node: Physical, workspace: Workspace) -> None:
+    def __init__(self, name: str, node: Physical, workspace: Workspace, *, numbered: bool) -> None:
+        self.numbered = numbered
         self.names = ", ".join(s.name for s in sources_of(node))
         time = len(node.schema) - 2
         super().__init__(name, node.schema, range(time), time, time, sides.END, workspace)
@@ -80,6 +82,8 @@ class _Side(GroupedOperator):
         self.resize("slot", size, np.int32)
         self.resize("concerned", size, np.int64)
         self.resize("dead", size, np.int64)
+        if self.numbered:
+            self.resize("cause", size, np.int64)
 
     @property
     def rows(self) -> int:
@@ -163,13 +167,19 @@ class _Keys:
 class RelationJoinOperator(Operator):
     """State: the distinct rows of both sides, in lists by key. Per row: its multiplicity, its
     number of partners, and the number of its copies output without a partner (mark joins: with the
-    answer)."""
+    answer). ``numbered``: the output of this partition has the order columns
+    (``stage.spec.ORDER``): the instant, and what caused the change (``relation_pairs``)."""
 
-    def __init__(self, name: str, node: RelationJoinExec, workspace: Workspace) -> None:
+    def __init__(
+        self, name: str, node: RelationJoinExec, workspace: Workspace, *, numbered: bool = False
+    ) -> None:
         self.name = name
         self.node = node
         self.workspace = workspace
-        self.sides = tuple(_Side(name, side, workspace) for side in (node.left, node.right))
+        left, right = node.left, node.right
+        self.sides = tuple(
+            _Side(name, side, workspace, numbered=numbered) for side in (left, right)
+        )
         self._keys = _Keys(name, node, workspace)
         outputs = output_words(node.columns, node.schema, len(node.left.schema) - 2)
         self.descriptor: Words = np.zeros(kernel.FIRST + outputs.size, np.int64)
