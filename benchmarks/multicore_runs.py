@@ -98,7 +98,7 @@ def uses_of(tasks: Tasks) -> list[Use]:
         use = Use(
             operator.name,
             int(words[tables.KIND]),
-            host=operator.address == 0,
+            host=operator.any_instance.address == 0,
             borrows=bool(words[tables.BORROWS]),
             inputs=int(words[tables.NEXT]),
             outputs=int(words[tables.MADE]),

@@ -34,9 +34,9 @@ from cql.executor.kernels.ordered.tables import (
     KIND,
     LOCKED,
     NEXT,
-    NUMBERS,
     PARTITIONED,
     PLAN,
+    RENUMBERS,
     SENT,
     SIZE,
     SLOTS,
@@ -62,7 +62,7 @@ def _leave(plan: int, task: int, slot: int) -> int:
         u = words(morsel, HEADER)
         following: Any = u[FOLLOWING]
         rows = u[ROWS]
-        if s[KIND] == PARTITIONED or s[NUMBERS] != 0:
+        if s[KIND] == PARTITIONED or s[RENUMBERS] != 0:
             u[SEQUENCE] = s[EMITTED]
         if push_downstream(plan, task, morsel) == 0:
             return 0

@@ -106,7 +106,7 @@ EMITTED = DISPATCHING + CACHE_LINE  # rows that have left, in order
 HELD_FOR = EMITTED + 1  # total nanoseconds that outputs waited for the outputs of earlier inputs
 SIZED_TIME = EMITTED + 2  # TIME when the size of morsels was last chosen
 PASSED_ON = EMITTED + 3  # items of punctuation sent, if TIMED
-NUMBERS = EMITTED + 4  # whether it numbers its output rows, as a partitioned task does
+RENUMBERS = EMITTED + 4  # whether it numbers its output rows, as a partitioned task does
 TASK = EMITTED + CACHE_LINE
 
 STATELESS, SERIAL_ONE, PARTITIONED = range(3)
