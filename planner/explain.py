@@ -14,14 +14,12 @@ from cql.base.model import Schema
 from cql.base.recursion import deep_stack
 from cql.base.window import Window, WindowKind
 from cql.planner.lower.choose import duration
-from cql.planner.lower.watermark import progressing
 from cql.planner.lower.watermark_demand import awaited_text
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
+from cql.planner.nodes.physical import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -29,6 +27,7 @@ from cql.planner.nodes.physical_join import (
     SubqueryJoinExec,
     TableJoinExec,
     UnnestExec,
+    WindowJoinExec,
 )
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
@@ -55,8 +54,8 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
     mermaid (for either)."""
     if isinstance(plan, ph.PhysicalPlan):
         if mode == "mermaid":
-            return _mermaid([plan.root], _line_under(plan.runtime), ph.inputs)
-        lines = _tree(plan.root, _line_under(plan.runtime), ph.inputs)
+            return _mermaid([plan.root], _line_under(plan.runtime), _inputs)
+        lines = _tree(plan.root, _line_under(plan.runtime), _inputs)
         policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
         lines += _runtime_lines(plan.runtime)
         lines.append(f"bad rows: {policy}")
@@ -73,7 +72,7 @@ def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical"
     runtime = queries.plans[0].runtime
     line = _line_under(runtime)
     if mode == "mermaid":
-        return _mermaid([p.root for p in queries.plans], line, ph.inputs)
+        return _mermaid([p.root for p in queries.plans], line, _inputs)
     common = _Common([p.root for p in queries.plans], line)
     lines = []
     for name, plan in zip(names, queries.plans, strict=True):
@@ -86,6 +85,10 @@ def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical"
 def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:
     lines = [f"runtime: {runtime.name} ({runtime.why})"]
     return [*lines, f"scheduler: {runtime.how}"] if runtime.how else lines
+
+
+def _inputs(node: ph.Physical) -> tuple[ph.Physical, ...]:
+    return node.inputs
 
 
 class _Common:
@@ -114,7 +117,7 @@ class _Common:
         return Line(f"#{number} {shown.name}", shown.text, shown.notes)
 
     def inputs(self, node: Node) -> tuple[Node, ...]:
-        return () if id(node) in self._again else ph.inputs(node)
+        return () if id(node) in self._again else _inputs(node)
 
 
 def _tree(
@@ -489,7 +492,7 @@ def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
 
 
 def _progress_text(node: ph.Physical) -> str:
-    live = progressing(node)
+    live = node.progressing
     if not live:
         return ""
     return ", watermark on " + ", ".join(node.schema[c].name for c in live)

@@ -130,7 +130,7 @@ def prepare(
         source=origin.source,
         plan=plan,
         schema=plan.root.schema,
-        bounded=physical.bounded(plan.root),
+        bounded=plan.root.bounded,
         windowed=physical.windowed(plan.root),
         run=run,
         job=job,

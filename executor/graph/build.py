@@ -39,11 +39,11 @@ from cql.executor.operators.stage.operator import Operator, StageOperator, Works
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
 from cql.executor.state.store import BUFFERS
-from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
     DupelimExec,
@@ -51,38 +51,35 @@ from cql.planner.nodes.physical import (
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
+    WindowJoinExec,
     WindowOperator,
-    inputs,
     relations,
     sources,
 )
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    UnnestExec,
-)
+from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.order_sensitivity import in_order
 
 #: Nodes with one input that keep rows.
@@ -155,7 +152,7 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
     def visit(node: Physical) -> None:
         if id(node) not in entered:
             entered.add(id(node))
-            for child in inputs(node):
+            for child in node.inputs:
                 visit(child)
             order.append(node)
 
@@ -165,7 +162,7 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
     for root in roots:
         found[id(root)] += 1
     for node in reversed(order):
-        for child in inputs(node):
+        for child in node.inputs:
             found[id(child)] += found[id(node)]
     return found
 
@@ -194,7 +191,7 @@ class _Builder:
             if len(edges) < 2:
                 continue
             node = _identity(feed)
-            stream, live = feed.relation.stream, progressing(feed)
+            stream, live = feed.relation.stream, feed.progressing
             by = feed.schema.find(stream.by) if stream is not None and stream.by else None
             spec = StageSpec(
                 feed.schema,
@@ -251,7 +248,7 @@ class _Builder:
                 self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
-                below, query = (self.operator_below(child) for child in inputs(node))
+                below, query = (self.operator_below(child) for child in node.inputs)
                 lookup = LookupOperator(self.name("lookup"), node, self.workspace)
                 answer = frozenset((node.width,))
                 index = self.add(
@@ -335,7 +332,7 @@ class _Builder:
     ) -> int:
         if isinstance(node, OopJoinExec) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
-        children = inputs(node)
+        children = node.inputs
         ports = [self.operator_below(child) for child in children]
         operator: Operator
         match node:
@@ -368,7 +365,7 @@ class _Builder:
             self.name("union"),
             node.schema,
             _inputs(node),
-            progressing(node),
+            node.progressing,
             self.workspace,
             node.keyed_watermark,
         )
@@ -382,7 +379,7 @@ class _Builder:
         while isinstance(node, FilterExec | ProjectExec):
             self.keyed_watermarks[id(node)] = ((attribute, by),)
             if isinstance(node, ProjectExec):
-                time = progress_origin(node.exprs[attribute], progressing(node.input))
+                time = progress_origin(node.exprs[attribute], node.input.progressing)
                 value = value_origin(node.exprs[by])
                 if time is None or value is None:
                     del self.keyed_watermarks[id(node)]
@@ -391,7 +388,7 @@ class _Builder:
             node = node.input
 
     def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
-        children = inputs(node)
+        children = node.inputs
         ports = [self.operator_below(child) for child in children]
         workspace = self.workspace
         if isinstance(node, MergeUnionExec):
@@ -467,7 +464,7 @@ class _Builder:
             aggregate,
             tuple(post) if aggregate else (),
             node.schema,
-            progressing(cursor),
+            cursor.progressing,
             self._assumed(cursor),
             carry_late_rows=aggregate is None and id(node) not in self.unasked,
             top_n=top_n,

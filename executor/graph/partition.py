@@ -23,10 +23,8 @@ from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
-from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
-from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.nodes.physical import FilterExec, OopJoinExec, Physical, WidAggregateExec
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.cost import joins_by_key, runs_by_key
 from cql.planner.placement.partitioning import origins
@@ -137,7 +135,7 @@ class Partitions:
             aggregate,
             post,
             node.schema,
-            progressing(below),
+            below.progressing,
             partitioned=True,
             with_order_columns=id(node) in self.in_order,
             top_n=builder.is_top_n(node, aggregate),
@@ -161,7 +159,7 @@ class Partitions:
     def join(self, builder: Builder, node: OopJoinExec) -> int:
         """Adds the partitioned join. With few partitions, each partition selects its own rows;
         otherwise split operators divide both inputs by key."""
-        children, parts, split = inputs(node), self._parts_of(node), node.partitioning
+        children, parts, split = node.inputs, self._parts_of(node), node.partitioning
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         looking = parts <= LOOKING and hashed and not node.sliced
         if looking:
@@ -254,6 +252,6 @@ class Partitions:
 
 def _keys_of(node: OopJoinExec, port: int) -> tuple[Expr, ...]:
     """The keys of an input."""
-    schema = inputs(node)[port].schema
+    schema = node.inputs[port].schema
     columns = [(key[port], schema[key[port]]) for key in node.keys]
     return tuple(Column(c, f.name, f.type, f.nullable) for c, f in columns)

@@ -15,30 +15,27 @@ from cql.base.recursion import deep_stack
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     FilterExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    RelationJoinExec,
     SlackExec,
     SourceExec,
+    TableJoinExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    inputs,
+    WindowJoinExec,
     sources,
-)
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    TableJoinExec,
-    UnnestExec,
 )
 
 Place = tuple[int, int]  # (source, column of that source)
@@ -143,7 +140,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
         case OopJoinExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():  # keep rows
-            for child in inputs(node):
+            for child in node.inputs:
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
             keys = {c for c in _text(node.input.schema) if c >= node.width}

@@ -26,7 +26,6 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.watermark import progressing, window_columns
 from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Cluster, Queue, StreamSpec, TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
@@ -63,6 +62,7 @@ from cql.planner.nodes.physical import (
     FilterExec,
     KeyWindowsExec,
     LimitExec,
+    LookupExec,
     NumberExec,
     OnTimeExec,
     Physical,
@@ -70,16 +70,15 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     SortExec,
     SourceExec,
+    TableJoinExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    bounded,
+    WindowJoinExec,
     sources,
     walk,
 )
-from cql.planner.nodes.physical import inputs as below
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import changes as changing
 from cql.planner.optimize.changelog import clock, is_append_only, is_relation
@@ -367,11 +366,11 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         if times is not None:
             return _closed_by_pair(node, child, times, settings)
         closing = closing_key(node)
-        if closing is not None and closing[1] in progressing(child):
+        if closing is not None and closing[1] in child.progressing:
             return _closed_by_key(node, child, *closing, settings)
-        if not bounded(child):
+        if not child.bounded:
             raise _never_ends(node, child)
-    elif node.window.wa not in progressing(child):
+    elif node.window.wa not in child.progressing:
         raise PlanError(
             "the window attribute has no watermark in this plan: no window would ever close",
             position=node.pos,
@@ -415,7 +414,7 @@ def _closed_by_pair(
     the first time can come any more."""
     made = with_end(child, times, "greatest")
     if made is None or settings["join_punctuation"] == "individual":
-        live = [t for t in times if t in progressing(child)]
+        live = [t for t in times if t in child.progressing]
         if not live:
             raise PlanError(
                 "neither time of the join has a watermark: no group would ever be complete",
@@ -478,7 +477,7 @@ def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     """Sort keys that are expressions become columns below the sort and are dropped above it."""
     width, names = len(node.input.schema), node.input.schema.names
     child, keys = _sorted_by_join(node, settings) or (_lower(node.input, settings), node.keys)
-    if node.window_end is not None and node.window_end not in window_columns(child):
+    if node.window_end is not None and node.window_end not in child.window_columns:
         raise PlanError(
             "ORDER BY cannot tell when a window of its input is complete", position=node.pos
         )
@@ -500,7 +499,7 @@ def _sorted_by_join(
         return None
     keys = tuple(replace(key, expr=found.place(key.expr)) for key in node.keys)
     first = keys[0].expr
-    if isinstance(first, Column) and ordering.joined_in_order(found.plan, first.index):
+    if isinstance(first, Column) and found.plan.joined_in_order(first.index):
         return found.plan, keys
     return None
 
@@ -509,7 +508,7 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     """A sort that numbers the rows of each window."""
     child = _lower(node.input, settings)
     assert node.window is not None  # else it is a relation
-    if node.window not in window_columns(child) or not _in_windows(child):
+    if node.window not in child.window_columns or not _in_windows(child):
         raise _refusal("OVER without a window below", node.pos, _NUMBERED)
     if _holds_rows(child):
         why = f"rows that come after their {child.schema[node.window].name} are left out"
@@ -545,7 +544,7 @@ def _in_windows(node: Physical) -> bool:
 def _holds_rows(node: Physical) -> bool:
     """Whether some rows are input rows, of window functions or Dupelim, which may come late."""
     return not isinstance(node, WidAggregateExec) and (
-        isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in below(node))
+        isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in node.inputs)
     )
 
 
@@ -588,13 +587,13 @@ def _ordered(
     if node.window_end is None:
         released = ordering.sort(child, keys)
         if released is not None:
-            closed = released.order in window_columns(child) and not _holds_rows(child)
+            closed = released.order in child.window_columns and not _holds_rows(child)
             if not closed and not _is_distinct(child):  # else the slack is applied below already
                 unit = _unit(node, keys[0])
                 below = ordering.with_slack(child, released.order, unit, settings, node.pos)
                 released = replace(released, input=below)
             return ordering.with_limit(released, node.limit, node.offset)
-    if node.holds and not bounded(child):
+    if node.holds and not child.bounded:
         raise NotSupportedError(
             f"{node.clause} over a join without a time whose watermark is the later of its members'"
             " is not supported",
@@ -602,7 +601,7 @@ def _ordered(
             hint="join two streams within a distance of time (a.ts BETWEEN b.ts - INTERVAL 1 MINUTE"
             " AND b.ts + INTERVAL 1 MINUTE), or leave the clause out",
         )
-    if node.window_end is None and not bounded(child):
+    if node.window_end is None and not child.bounded:
         within = "within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …"
         if is_relation(node.input):
             within = "what the window holds at each instant: … EMIT CHANGES"

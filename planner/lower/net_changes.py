@@ -13,10 +13,10 @@ from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
+    RelationJoinExec,
     StreamExec,
     UnionExec,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 
 
 def as_stream(changelog: Physical, kind: str, why: str) -> Physical:

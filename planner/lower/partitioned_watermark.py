@@ -15,46 +15,42 @@ from typing import Any
 from cql.base.window import WindowKind
 from cql.errors import PlanError
 from cql.planner.lower.choose import duration
-from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import NUMBERED
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     SlackExec,
     SortExec,
     SourceExec,
-    TopExec,
-    UnionExec,
-    WidAggregateExec,
-    WindowOperator,
-    inputs,
-    sources,
-    with_input,
-)
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    TopExec,
+    UnionExec,
     UnnestExec,
+    WidAggregateExec,
+    WindowJoinExec,
+    WindowOperator,
+    sources,
 )
 from cql.planner.nodes.progress import max_skew
+from cql.planner.nodes.watermarks import progress_origin, value_origin
 
 #: Operators that use one watermark for all values, as the plan names them.
 _CONSUMERS = {
@@ -152,10 +148,10 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
             below = (consumer or "a relation",)
         case _:
             below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
-    children = inputs(node)
+    children = node.inputs
     below *= len(children) // len(below)
     made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
-    return with_input(node, tuple(made))
+    return node.with_inputs(tuple(made))
 
 
 def _together(source: SourceExec, consumer: str) -> SourceExec:
@@ -220,7 +216,7 @@ def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[
         case ProjectExec():
             below = None
             if column is not None and time:
-                below = progress_origin(node.exprs[column], progressing(node.input))
+                below = progress_origin(node.exprs[column], node.input.progressing)
             elif column is not None:
                 below = value_origin(node.exprs[column])
             return _origins(node.input, below, time=time)
@@ -253,7 +249,7 @@ def _by_value(
     columns = [None if (by := column_of(s)) is None else s.schema.find(by) for s in reached]
     name = next(column_of(s) for s in reached if column_of(s) is not None)
     wanted = str(settings["window_operator"])
-    if window.wa not in progressing(node.input):
+    if window.wa not in node.input.progressing:
         return node, None  # all groups wait for the end
     if window.kind is not WindowKind.SLIDING:
         return node, _WINDOWS.get(window.kind, "such windows")
@@ -315,7 +311,7 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
 def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
     """``node`` with unions that pass on the watermarks of single values of column ``by``."""
     match node:
-        case UnionExec() if attribute in progressing(node):
+        case UnionExec() if attribute in node.progressing:
             below = tuple(_with_keyed_watermark(child, attribute, by) for child in node.inputs)
             name = node.schema[by].name
             why = f"{node.why}; of each {name} besides, while that is ahead of the others (A.2.1)"
@@ -323,7 +319,7 @@ def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
         case FilterExec():
             return replace(node, input=_with_keyed_watermark(node.input, attribute, by))
         case ProjectExec():
-            time = progress_origin(node.exprs[attribute], progressing(node.input))
+            time = progress_origin(node.exprs[attribute], node.input.progressing)
             value = value_origin(node.exprs[by])
             if time is None or value is None:
                 return node

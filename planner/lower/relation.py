@@ -22,7 +22,6 @@ from cql.planner.lower.joins.relation_join import (
 )
 from cql.planner.lower.net_changes import as_stream
 from cql.planner.lower.ordering import late_rows
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import (
     TIME,
@@ -49,20 +48,19 @@ from cql.planner.nodes.physical import (
     ArrivalExec,
     ChangeAggregateExec,
     FilterExec,
+    LookupExec,
     OnTimeExec,
     Physical,
     ProjectExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
+    SubqueryJoinExec,
     TopExec,
     UnionExec,
-    bounded,
-    inputs,
     read_ahead,
-    with_input,
 )
-from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
 from cql.planner.optimize.changelog import as_side, clock, sees_relation
 from cql.planner.optimize.progress import is_constant
 
@@ -89,7 +87,7 @@ def stream_of(node: RelationToStream, lower: Lower) -> Physical:
 def on_time(node: Windowed, lower: Lower) -> Physical:
     """A window at the top of a query without an operator that needs a relation: each row once."""
     child = lower(node.input)
-    if node.window.wa is None or node.window.wa not in progressing(child):
+    if node.window.wa is None or node.window.wa not in child.progressing:
         return child
     child = late_rows(child, node)
     return OnTimeExec(child, node.window.wa, "each row once: nothing above asks what leaves")
@@ -145,7 +143,7 @@ def _of_change(below: Physical) -> tuple[Expr, Expr]:
 def _windowed(node: Windowed, lower: Lower) -> Physical:
     child, window = lower(node.input), node.window
     assert window.wa is not None
-    if window.wa not in progressing(child):
+    if window.wa not in child.progressing:
         raise PlanError(
             "the window attribute has no watermark in this plan: no instant would ever be over",
             position=node.pos,
@@ -168,7 +166,7 @@ def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
 
 
 def _from_the_beginning(child: Physical, time: DataType, node: Logical) -> Physical:
-    if not bounded(child):
+    if not child.bounded:
         raise PlanError(
             "an unbounded input without a watermark is no relation: no instant would ever be over",
             position=getattr(node, "pos", None),
@@ -429,7 +427,7 @@ def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
 
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
     constant = is_constant(node.query)
-    if not constant and never_shrinks(left) and not bounded(left):
+    if not constant and never_shrinks(left) and not left.bounded:
         raise _kept_for_ever(node)
     right = _from_ever(changes(node.query, time, lower))
     if node.condition is not None:
@@ -513,7 +511,7 @@ def _from_ever(node: Physical) -> Physical:
         ):
             return replace(node, input=_from_ever(node.input))
         case UnionExec() | RelationJoinExec():
-            return with_input(node, tuple(map(_from_ever, inputs(node))))
+            return node.with_inputs(tuple(map(_from_ever, node.inputs)))
         case _:
             return node
 

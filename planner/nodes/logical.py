@@ -127,6 +127,17 @@ class AggregateCall:
         return fits and self.function is None and not self.distinct
 
     @property
+    def read(self) -> tuple[Expr, ...]:
+        """The expressions over the columns of the input."""
+        return self.args if self.where is None else (*self.args, self.where)
+
+    @property
+    def same_in_any_order(self) -> bool:
+        """Whether the result is the same in any order of rows, bit for bit."""
+        plain = self.fn in ANY_ORDER and self.beside is None and self.function is None
+        return plain and not any(arg.type.is_fraction for arg in self.args)
+
+    @property
     def by_time(self) -> bool:
         """Whether the result depends on the order of rows by (window attribute, arrival)."""
         return self.fn in BY_TIME
@@ -134,6 +145,7 @@ class AggregateCall:
 
 #: Canonical names; see ``cql.planner.functions.holistic``.
 HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "string_agg"))
+ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))
 BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
 
 

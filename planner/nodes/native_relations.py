@@ -10,12 +10,12 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
     StreamExec,
     TopExec,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 
 
 def runs_natively(node: Physical) -> bool:

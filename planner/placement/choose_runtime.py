@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from cql.planner.nodes.physical import (
+    OopJoinExec,
     Physical,
     RuntimeChoice,
     SourceExec,
     WidAggregateExec,
-    inputs,
     live,
     walk,
 )
-from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.placement.cost import Cost, can_split, cost
 
 #: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
@@ -194,6 +193,6 @@ def _in_several_ways(roots: Sequence[Physical]) -> bool:
         node = waiting.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            readers.update(id(c) for c in inputs(node) if not isinstance(c, SourceExec))
-            waiting += inputs(node)
+            readers.update(id(c) for c in node.inputs if not isinstance(c, SourceExec))
+            waiting += node.inputs
     return max(readers.values()) > 1

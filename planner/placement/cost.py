@@ -18,6 +18,7 @@ from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, 
 from cql.planner.nodes.native_relations import runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
     DupelimExec,
@@ -25,38 +26,34 @@ from cql.planner.nodes.physical import (
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
+    WindowJoinExec,
     WindowOperator,
-    inputs,
     sources,
 )
 from cql.planner.nodes.physical import walk as walk_plan
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    UnnestExec,
-)
 
 
 class Share(IntEnum):
@@ -300,7 +297,7 @@ class _Estimate:
             case _ if isinstance(node, _STEPS | WidAggregateExec):
                 return self._stage(node)
             case _:
-                rows = sum(self.rows_of(child) for child in inputs(node))
+                rows = sum(self.rows_of(child) for child in node.inputs)
                 share = Share.PYTHON if _runs_python(node) else Share.ALONE
                 self._add(rows, _OTHERS[type(node)], share)
                 if isinstance(node, KeyWindowsExec):
@@ -308,7 +305,7 @@ class _Estimate:
                 return rows * _ELEMENTS if isinstance(node, UnnestExec) else rows
 
     def _join(self, node: OopJoinExec) -> float:
-        rows = sum(self.rows_of(child) for child in inputs(node))
+        rows = sum(self.rows_of(child) for child in node.inputs)
         rest = _expressions(node.rest)
         each = rest.each + _JOIN + _PAIR * _MET
         self._add(rows, rest.held, Share.PYTHON)
@@ -346,7 +343,7 @@ class _Estimate:
     def _aggregate(self, node: WidAggregateExec, rows: float, before: float | None = None) -> float:
         """``before`` is the total cost of what lies below the kernel that the whole aggregate runs
         in; None if the aggregate cannot be split."""
-        read = _expressions(_read_by(node))
+        read = _expressions((*node.keys, *(e for call in node.calls for e in call.read)))
         each, held, needed = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
         each += find
@@ -409,14 +406,6 @@ class _Estimate:
             self._add(taken, each, share)
             self.more += taken * _HAND_ON if share >= Share.KEYS else 0.0
         return rows
-
-
-def _read_by(node: WidAggregateExec) -> Iterable[Expr]:
-    yield from node.keys
-    for call in node.calls:
-        yield from call.args
-        if call.where is not None:
-            yield call.where
 
 
 def _distinct(node: Physical, key: Expr) -> float | None:

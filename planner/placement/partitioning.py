@@ -15,20 +15,23 @@ from cql.planner.nodes.physical import (
     FilterExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     SlackExec,
     SortExec,
     SourceExec,
+    TableJoinExec,
     UnionExec,
+    UnnestExec,
     WidAggregateExec,
     WindowOperator,
     walk,
 )
-from cql.planner.nodes.physical_join import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import is_relation

@@ -23,20 +23,20 @@ from cql.planner.lower.joins.pair_columns import (
     with_columns,
     without_late_rows,
 )
-from cql.planner.lower.ordering import in_order
 from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
 from cql.planner.nodes.logical import Filter, Join, Logical, Project
 from cql.planner.nodes.physical import (
+    BandExec,
+    Distance,
     FilterExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
-    bounded,
+    WindowJoinExec,
 )
-from cql.planner.nodes.physical_in_order_join import Distance, WindowJoinExec
-from cql.planner.nodes.physical_join import BandExec
 from cql.planner.nodes.show import labels
-from cql.planner.optimize.join_condition import NO_BOUND, Band
+from cql.planner.nodes.watermarks import NO_BOUND
+from cql.planner.optimize.join_condition import Band
 
 
 def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
@@ -118,7 +118,7 @@ def _made(request: JoinRequest, node: Join, settings: Mapping[str, Any], *, time
 
 
 def _refuse_endless(request: JoinRequest) -> None:
-    endless = [i for i, child in enumerate(request.inputs) if not bounded(child)]
+    endless = [i for i, child in enumerate(request.inputs) if not child.bounded]
     for i in endless:
         for j in endless:
             if request.reaches[i][j] >= NO_BOUND:
@@ -141,7 +141,7 @@ class _Parts:
             for (s, _), place in zip(own, places[1:], strict=True):
                 sets[s].append((i, place))
             self.times.append(places[0])
-            self.declared.append(in_order(made, places[0], guarded=True))
+            self.declared.append(made.comes_in_order(places[0], guarded=True))
             self.inputs.append(_in_order(made, places[0]))
         self.keys = tuple(tuple(columns) for columns in sets)
         widths = [len(child.schema) for child in self.inputs]
@@ -260,7 +260,7 @@ def _timed(made: WindowJoinExec, *, time: bool) -> WindowJoinExec:
 
 
 def _in_order(child: Physical, column: int) -> Physical:
-    if in_order(child, column):
+    if child.comes_in_order(column):
         return child
     name = child.schema[column].name
     why = f"rows wait until {name} has passed them: the join takes them in order"

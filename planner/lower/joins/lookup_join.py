@@ -10,8 +10,7 @@ from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts, rebuild
 from cql.planner.nodes.logical import Filter, Join, Logical, Project, Scan, Values
-from cql.planner.nodes.physical import FilterExec, Physical, read_ahead, sources
-from cql.planner.nodes.physical_join import TableJoinExec
+from cql.planner.nodes.physical import FilterExec, Physical, TableJoinExec, read_ahead, sources
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, split_condition
 from cql.planner.optimize.progress import is_table

@@ -16,10 +16,9 @@ from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
-    bounded,
+    RelationJoinExec,
     sources,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 from cql.planner.optimize.join_condition import Sides, by_one_side, split_condition
 from cql.planner.optimize.progress import looks_up, progressing
 
@@ -30,7 +29,7 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
     Raises PlanError for an endless side that grows, and for sides whose times differ in type."""
     _refuse_clocks(node, left, right)
     for side, forever in zip((left, right), grows, strict=True):
-        if forever and not bounded(side):
+        if forever and not side.bounded:
             raise _kept_for_ever(side, node.pos)
     parts = [] if node.condition is None else conjuncts(node.condition)
     sides = _sides(left, node.left, node.right)
@@ -47,7 +46,7 @@ def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: boo
     leave.
 
     Raises PlanError for an endless subquery that grows."""
-    if grows and not bounded(right):
+    if grows and not right.bounded:
         raise _kept_for_ever(right, node.pos)
     width, fields = len(left.schema) - 2, right.schema.fields
     equal = [

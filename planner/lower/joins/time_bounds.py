@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
+    BandExec,
     FilterExec,
     LateRowsExec,
     LimitExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
 )
-from cql.planner.nodes.physical_join import BandExec, OopJoinExec
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.watermarks import NO_BOUND
 
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
