@@ -61,8 +61,8 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
         lines.append(f"bad rows: {policy}")
         return "\n".join([*lines, *plan.notes])
     if mode == "mermaid":
-        return _mermaid([plan], _logical_line, lg.inputs)
-    return "\n".join(_tree(plan, _logical_line, lg.inputs))
+        return _mermaid([plan], _logical_line, _inputs)
+    return "\n".join(_tree(plan, _logical_line, _inputs))
 
 
 @deep_stack()
@@ -87,8 +87,9 @@ def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:
     return [*lines, f"scheduler: {runtime.how}"] if runtime.how else lines
 
 
-def _inputs(node: ph.Physical) -> tuple[ph.Physical, ...]:
-    return node.inputs
+def _inputs(node: Node) -> tuple[Node, ...]:
+    found: tuple[Node, ...] = node.inputs
+    return found
 
 
 class _Common:

@@ -82,7 +82,7 @@ class Planned:
 
 def _walk(node: lg.Logical) -> Iterator[lg.Logical]:
     yield node
-    for child in lg.inputs(node):
+    for child in node.inputs:
         yield from _walk(child)
 
 

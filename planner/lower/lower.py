@@ -53,7 +53,6 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
-    inputs,
     is_inner,
 )
 from cql.planner.nodes.physical import (
@@ -197,7 +196,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case _:
             pass
     under_window = under_window or getattr(node, "window", None) is not None
-    for child in inputs(node):
+    for child in node.inputs:
         refuse(child, under_window=under_window)
 
 

@@ -43,7 +43,6 @@ from cql.planner.nodes.logical import (
     Union,
     Windowed,
 )
-from cql.planner.nodes.logical import inputs as logical_inputs
 from cql.planner.nodes.physical import (
     ArrivalExec,
     ChangeAggregateExec,
@@ -463,7 +462,7 @@ def _kept_for_ever(node: SubqueryJoin) -> PlanError:
 
 def _called(node: Logical) -> str:
     """The first stream below, as FROM names it."""
-    while below := logical_inputs(node):
+    while below := node.inputs:
         node = below[0]
     if not isinstance(node, Scan):
         return "s"

@@ -22,7 +22,6 @@ from cql.planner.nodes.logical import (
     Union,
     Unnest,
     Windowed,
-    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
@@ -32,10 +31,10 @@ from cql.planner.optimize.progress import looks_up, progressing
 def drop_inner_orders(plan: Logical) -> Logical:
     """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``. Applies
     below every operator that ignores the order of its input: joins, unions, windows of time."""
-    plan = with_inputs(plan, drop_inner_orders)
+    plan = plan.map_inputs(drop_inner_orders)
     match plan:
         case Join() | SetOperation() | Union() | RelationToStream() | Bucket():
-            return with_inputs(plan, _unordered)
+            return plan.map_inputs(_unordered)
         case SubqueryJoin():
             return replace(plan, query=_unordered(plan.query))
         case Sort() if plan.keys and plan.window_end is None:

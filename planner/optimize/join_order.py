@@ -38,9 +38,7 @@ from cql.planner.nodes.logical import (
     Scan,
     Values,
     Windowed,
-    inputs,
     is_inner,
-    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
@@ -91,7 +89,7 @@ def order_joins(plan: Logical) -> Logical:
         order, why = chosen
         leaves = tuple(map(order_joins, chain.leaves))
         return _joined(replace(chain, leaves=leaves), order, plan, why)
-    return with_inputs(plan, order_joins)
+    return plan.map_inputs(order_joins)
 
 
 def _chosen(chain: _Chain) -> _Chosen | None:
@@ -114,7 +112,7 @@ def joins_several(plan: Logical) -> bool:
     """Whether some inner join has more than two inputs, which join in an order."""
     if _moves(plan) and len(_chain(plan).leaves) > 2:
         return True
-    return any(map(joins_several, inputs(plan)))
+    return any(map(joins_several, plan.inputs))
 
 
 def _moves(node: Logical) -> TypeGuard[Join]:
@@ -271,7 +269,7 @@ def _rows(node: Logical) -> float:
                 groups *= _distinct(node.input, key.index) if isinstance(key, Column) else below
             return max(1.0, min(below, groups))
         case _:
-            return max((_rows(child) for child in inputs(node)), default=1.0)
+            return max((_rows(child) for child in node.inputs), default=1.0)
 
 
 def _in_window(node: Windowed) -> float:
@@ -358,6 +356,6 @@ def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
 
 
 def _name(node: Logical) -> str:
-    while not isinstance(node, Scan) and inputs(node):
-        node = inputs(node)[0]
+    while not isinstance(node, Scan) and node.inputs:
+        node = node.inputs[0]
     return node.relation.name[-1] if isinstance(node, Scan) else "a subquery"

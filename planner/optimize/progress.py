@@ -38,7 +38,6 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
-    inputs,
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
@@ -105,7 +104,7 @@ def is_bounded(node: Logical) -> bool:
         return node.relation.bounded
     if isinstance(node, Limit) and node.limit is not None:
         return True
-    return all(is_bounded(i) for i in inputs(node))
+    return all(is_bounded(i) for i in node.inputs)
 
 
 def is_constant(node: Logical) -> bool:
@@ -114,7 +113,7 @@ def is_constant(node: Logical) -> bool:
         case Windowed():
             return False
         case _:
-            return not progressing(node) and all(is_constant(i) for i in inputs(node))
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
 
 
 def is_table(node: Logical) -> bool:
@@ -123,7 +122,7 @@ def is_table(node: Logical) -> bool:
     if isinstance(node, Scan):
         spec = node.relation.stream
         return node.relation.bounded and not (spec is not None and spec.progress)
-    return is_constant(node) and all(map(is_table, inputs(node)))
+    return is_constant(node) and all(map(is_table, node.inputs))
 
 
 def looks_up(node: Join) -> bool:
@@ -223,9 +222,9 @@ def _instants(node: Logical) -> ProgressInfo:
             return below.get(node.window.wa, ProgressInfo(None, "WA"))
         case _:
             below = progressing(node)
-            if below or not inputs(node):
+            if below or not node.inputs:
                 return next(iter(below.values()), ProgressInfo(None, "WA"))
-            return _instants(inputs(node)[0])
+            return _instants(node.inputs[0])
 
 
 def closing_key(node: Aggregate) -> tuple[int, int] | None:
@@ -295,7 +294,7 @@ def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is certainly a stream, and not a relation whose rows may leave."""
     match node:
         case Join() if looks_up(node) or node.kind in ("inner", "cross", *ASOF):
-            return all(_only_comes(i) for i in inputs(node))
+            return all(_only_comes(i) for i in node.inputs)
         case Windowed() | SetOperation() | Join() | Unsupported():
             return False
         case SubqueryJoin():
@@ -303,7 +302,7 @@ def _only_comes(node: Logical) -> bool:
         case Aggregate() if node.window is not None:
             return True
         case _:
-            return all(_only_comes(i) for i in inputs(node))
+            return all(_only_comes(i) for i in node.inputs)
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:

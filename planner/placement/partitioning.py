@@ -9,7 +9,13 @@ from typing import Any
 from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.nodes.expr import Cast, Column, Expr
-from cql.planner.nodes.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
+from cql.planner.nodes.logical import (
+    ASOF,
+    Aggregate,
+    Join,
+    Logical,
+    Partitioning,
+)
 from cql.planner.nodes.physical import (
     DupelimExec,
     FilterExec,
@@ -104,7 +110,7 @@ def check(logical: Logical, root: Physical, settings: Mapping[str, Any]) -> None
 def _asking(node: Logical) -> Iterator[Aggregate | Join]:
     if isinstance(node, Aggregate | Join) and node.partitioning is not None:
         yield node
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _asking(child)
 
 

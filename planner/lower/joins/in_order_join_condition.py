@@ -16,7 +16,12 @@ from cql.planner.lower.joins.relation_join import holds_rows
 from cql.planner.lower.ordering import MICROSECONDS
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of, conjuncts, rebuild
-from cql.planner.nodes.logical import Join, Logical, Scan, inputs, is_inner
+from cql.planner.nodes.logical import (
+    Join,
+    Logical,
+    Scan,
+    is_inner,
+)
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import NO_BOUND
@@ -324,7 +329,7 @@ def _name_of(node: Logical) -> str:
 def _names(node: Logical) -> Iterator[str]:
     if isinstance(node, Scan):
         yield ".".join(node.relation.name)
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _names(child)
 
 
