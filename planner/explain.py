@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -168,7 +168,7 @@ def _mermaid(
 # -- logical -------------------------------------------------------------------------------------
 
 
-def _logical_line(node: Node) -> Line:
+def _logical_line(node: lg.Logical) -> Line:
     match node:
         case lg.Scan():
             names = ", ".join(f.name for f in node.schema)
@@ -216,7 +216,7 @@ def _logical_line(node: Node) -> Line:
         case lg.Unsupported():
             return Line("Unsupported", node.clause)
         case _:
-            raise AssertionError(f"not a logical node: {node!r}")
+            assert_never(node)
 
 
 def _subquery_text(kind: str, keys: Sequence[Expr]) -> str:
@@ -278,7 +278,7 @@ def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
     return line
 
 
-def _physical_line(node: Node) -> Line:
+def _physical_line(node: ph.Physical) -> Line:
     match node:
         case ph.SourceExec():
             names = ", ".join(f.name for f in node.schema)
@@ -388,7 +388,7 @@ def _physical_line(node: Node) -> Line:
                 return Line("RowNumber", f"by {by} {text}", (node.why, state))
             return Line("Sort", text, (node.why, state or "state: the whole input"))
         case _:
-            raise AssertionError(f"not a physical node: {node!r}")
+            assert_never(node)
 
 
 def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -291,11 +291,15 @@ class _Builder:
                 return index
             case SourceExec() | ValuesExec():
                 raise AssertionError("a source is fed, not built")
-            case _:
+            case FilterExec() | ProjectExec() | BucketExec() | WidAggregateExec() | NumberExec():
                 return self._stage(node)
+            case OnTimeExec() | ArrivalExec():
+                return self._stage(node)
+            case _:
+                assert_never(node)
 
     def _rows_operator(self, node: Rows) -> Operator:
-        name = self.name(_word(node))
+        name = self.name(node.word)
         match node:
             case SortExec():
                 load_module("cql.executor.operators.order.sort")
@@ -470,7 +474,7 @@ class _Builder:
             top_n=top_n,
             keyed_watermarks=self.keyed_watermarks.get(id(node), ()),
         )
-        kind = "aggregate" if aggregate is not None else _word(node)
+        kind = "aggregate" if aggregate is not None else node.word
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
         shared = self.partitions.parts is not None and can_replicate(operator)
@@ -543,8 +547,20 @@ class _Builder:
             case UnionExec():
                 parts = [self._places(child, column) for child in node.inputs]
                 return [p for part in parts for p in part] if all(parts) else []
-            case _:
+            case ValuesExec() | FilterExec() | ProjectExec() | BucketExec() | MergeUnionExec():
                 return []
+            case PunctuatedSortExec() | WidAggregateExec() | SortExec() | NumberExec():
+                return []
+            case KeyWindowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+                return []
+            case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+                return []
+            case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+                return []
+            case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+                return []
+            case _:
+                assert_never(node)
 
     # -- wiring ----------------------------------------------------------------------------------
 
@@ -624,19 +640,6 @@ def _identity(node: Physical) -> ProjectExec:
 def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
     """The source names behind each port."""
     return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
-
-
-def _word(node: Physical) -> str:
-    """The prefix of an operator's name."""
-    match node:
-        case StreamExec() | SetOperationExec():
-            return node.kind
-        case ChangeAggregateExec():
-            return "aggregate"
-        case SubqueryJoinExec():
-            return "subquery"
-        case _:
-            return type(node).__name__.removesuffix("Exec").lower()
 
 
 def _exprs(step: Step | WidAggregateExec) -> tuple[Expr, ...]:

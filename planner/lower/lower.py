@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from cql.base.recursion import deep_stack
 from cql.base.window import Window, WindowKind
@@ -56,20 +56,35 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
+    LateRowsExec,
     LimitExec,
     LookupExec,
+    MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
     SortExec,
     SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
     TableJoinExec,
+    TopExec,
     UnionExec,
     UnnestExec,
     ValuesExec,
@@ -193,8 +208,12 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                     position=node.pos,
                     hint="ISTREAM(…) of the relation is the stream of the rows that enter",
                 )
-        case _:
+        case Values() | Filter() | Project() | Union() | Unnest() | Number() | Watermark() | Sort():
             pass
+        case Limit() | RowNumber() | SetOperation() | SubqueryJoin() | RelationToStream():
+            pass
+        case _:
+            assert_never(node)
     under_window = under_window or getattr(node, "window", None) is not None
     for child in node.inputs:
         refuse(child, under_window=under_window)
@@ -536,8 +555,18 @@ def _in_windows(node: Physical) -> bool:
             return _in_windows(node.input)
         case UnionExec():
             return all(_in_windows(i) for i in node.inputs)
-        case _:
+        case SourceExec() | ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SlackExec():
             return False
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | ArrivalExec():
+            return False
+        case RelationExec() | SubqueryJoinExec() | OopJoinExec() | RelationJoinExec():
+            return False
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return False
+        case TopExec() | RowNumberExec() | StreamExec():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _holds_rows(node: Physical) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, assert_never
 
 from cql.base.slack import parse_slack
 from cql.base.types import Kind
@@ -20,17 +20,39 @@ from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate, SortKey, Watermark, Windowed
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
+    BucketExec,
+    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     SlackExec,
+    SortExec,
     SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
     UnionExec,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
     walk,
 )
 from cql.planner.nodes.progress import max_advance_of
@@ -249,6 +271,20 @@ def _merged(node: Physical, column: int) -> Physical | None:
             return MergeUnionExec(node.inputs, node.names, column, True, why)
         case MergeUnionExec() if node.order == column:
             return replace(node, refuses_null=True)
-        case _:
+        case SourceExec() | ValuesExec() | FilterExec() | BucketExec() | UnionExec():
             return None
+        case MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
+            return None
+        case WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec() | LateRowsExec():
+            return None
+        case OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec() | SubqueryJoinExec():
+            return None
+        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
+            return None
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return None
+        case TopExec() | RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(node)
     return None if below is None else node.with_inputs((below,))

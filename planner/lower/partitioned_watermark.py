@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from cql.base.window import WindowKind
 from cql.errors import PlanError
@@ -22,6 +22,8 @@ from cql.planner.nodes.physical import (
     ArrivalExec,
     AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
@@ -36,14 +38,18 @@ from cql.planner.nodes.physical import (
     PunctuatedSortExec,
     RelationExec,
     RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
+    StreamExec,
     SubqueryJoinExec,
     TableJoinExec,
     TopExec,
     UnionExec,
     UnnestExec,
+    ValuesExec,
     WidAggregateExec,
     WindowJoinExec,
     WindowOperator,
@@ -146,8 +152,16 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
             below = (None,)
         case RelationExec() | ArrivalExec():
             below = (consumer or "a relation",)
-        case _:
+        case ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SortExec() | DupelimExec():
             below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case SubqueryJoinExec() | OopJoinExec() | RelationJoinExec() | AsofJoinExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case RowNumberExec() | StreamExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case _:
+            assert_never(node)
     children = node.inputs
     below *= len(children) // len(below)
     made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
@@ -201,8 +215,20 @@ def _reached(node: Physical) -> list[SourceExec]:
             return _reached(node.input)
         case UnionExec():
             return [s for child in node.inputs for s in _reached(child)]
-        case _:
+        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
             return []
+        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
+            return []
+        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+            return []
+        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+            return []
+        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+            return []
+        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+            return []
+        case _:
+            assert_never(node)
 
 
 def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[int | None]:
@@ -222,8 +248,20 @@ def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[
             return _origins(node.input, below, time=time)
         case UnionExec():
             return [c for child in node.inputs for c in _origins(child, column, time=time)]
-        case _:
+        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
             return []
+        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
+            return []
+        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+            return []
+        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+            return []
+        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+            return []
+        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+            return []
+        case _:
+            assert_never(node)
 
 
 def _is_column(node: Physical, column: int) -> bool:
@@ -324,5 +362,19 @@ def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
             if time is None or value is None:
                 return node
             return replace(node, input=_with_keyed_watermark(node.input, time, value))
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return node
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return node
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return node
+        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
+            return node
+        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
+            return node
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return node
+        case RowNumberExec() | StreamExec():
+            return node
+        case _:
+            assert_never(node)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, assert_never
 
 from cql.base.window import WindowKind
 from cql.planner.bind.scope import column_of
@@ -31,12 +31,24 @@ from cql.planner.nodes.expr import (
 )
 from cql.planner.nodes.logical import (
     Aggregate,
+    Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Project,
+    RelationToStream,
+    RowNumber,
     Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
     Values,
+    Watermark,
     Windowed,
     is_inner,
 )
@@ -268,8 +280,14 @@ def _rows(node: Logical) -> float:
             for key in node.keys:
                 groups *= _distinct(node.input, key.index) if isinstance(key, Column) else below
             return max(1.0, min(below, groups))
-        case _:
+        case Project() | Union() | Bucket() | Unnest() | Number() | Watermark() | Sort() | Limit():
             return max((_rows(child) for child in node.inputs), default=1.0)
+        case RowNumber() | Join() | SetOperation() | SubqueryJoin() | RelationToStream():
+            return max((_rows(child) for child in node.inputs), default=1.0)
+        case Unsupported():
+            return max((_rows(child) for child in node.inputs), default=1.0)
+        case _:
+            assert_never(node)
 
 
 def _in_window(node: Windowed) -> float:
@@ -314,8 +332,14 @@ def _known(node: Logical, column: int) -> float | None:
         case Project():
             expr = node.exprs[column]
             return _known(node.input, expr.index) if isinstance(expr, Column) else None
-        case _:
+        case Values() | Union() | Aggregate() | Bucket() | Unnest() | Number() | Watermark():
             return None
+        case Sort() | Limit() | RowNumber() | Join() | SetOperation() | SubqueryJoin():
+            return None
+        case RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 # -- the plan ------------------------------------------------------------------------------------

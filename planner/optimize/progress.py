@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import assert_never
 
 from cql.base.types import BIGINT
 from cql.base.window import WindowKind
@@ -112,8 +113,14 @@ def is_constant(node: Logical) -> bool:
     match node:
         case Windowed():
             return False
-        case _:
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
             return not progressing(node) and all(is_constant(i) for i in node.inputs)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Join() | SetOperation():
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
+        case _:
+            assert_never(node)
 
 
 def is_table(node: Logical) -> bool:
@@ -220,11 +227,33 @@ def _instants(node: Logical) -> ProgressInfo:
         case Windowed() if node.window.wa is not None:
             below = progressing(node.input)
             return below.get(node.window.wa, ProgressInfo(None, "WA"))
-        case _:
+        case (
+            Scan()
+            | Values()
+            | Filter()
+            | Project()
+            | Union()
+            | Aggregate()
+            | Bucket()
+            | Unnest()
+            | Number()
+            | Watermark()
+            | Sort()
+            | Limit()
+            | RowNumber()
+            | Windowed()
+            | Join()
+            | SetOperation()
+            | SubqueryJoin()
+            | RelationToStream()
+            | Unsupported()
+        ):
             below = progressing(node)
             if below or not node.inputs:
                 return next(iter(below.values()), ProgressInfo(None, "WA"))
             return _instants(node.inputs[0])
+        case _:
+            assert_never(node)
 
 
 def closing_key(node: Aggregate) -> tuple[int, int] | None:
@@ -270,8 +299,14 @@ def times_of(node: Logical) -> tuple[int, ...] | None:
         case Scan() | Watermark() | Aggregate():
             first = next(iter(progressing(node)), None)
             return None if first is None else (first,)
-        case _:
+        case Values() | Union() | Bucket() | Unnest() | Number() | Sort() | Limit() | RowNumber():
             return None
+        case Windowed() | Join() | SetOperation() | SubqueryJoin() | RelationToStream():
+            return None
+        case Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def closing_pair(node: Aggregate) -> tuple[int, int] | None:
@@ -301,8 +336,12 @@ def _only_comes(node: Logical) -> bool:
             return is_constant(node.query) and _only_comes(node.input)
         case Aggregate() if node.window is not None:
             return True
-        case _:
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
             return all(_only_comes(i) for i in node.inputs)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | RelationToStream():
+            return all(_only_comes(i) for i in node.inputs)
+        case _:
+            assert_never(node)
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:

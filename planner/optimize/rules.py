@@ -9,7 +9,7 @@ their inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.base.recursion import deep_stack
 from cql.base.types import BOOLEAN
@@ -36,14 +36,21 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Project,
+    RelationToStream,
     RowNumber,
     Scan,
+    SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
+    Unsupported,
+    Values,
+    Watermark,
     Windowed,
     is_inner,
 )
@@ -104,8 +111,12 @@ def fold_constants(plan: Logical) -> Logical:
             condition = registry.fold(plan.condition)
             always = isinstance(condition, Literal) and condition.value is True
             return replace(plan, condition=None if always else condition)
-        case _:
+        case Scan() | Values() | Union() | Bucket() | Number() | Watermark() | Limit() | Windowed():
             return plan
+        case Join() | SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
+            return plan
+        case _:
+            assert_never(plan)
 
 
 def _folded(call: AggregateCall) -> AggregateCall:
@@ -210,8 +221,12 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
-        case _:
+        case Scan() | Values() | Filter() | Number() | Watermark() | Limit() | RowNumber():
             return False
+        case SetOperation() | RelationToStream() | Unsupported():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _passes_aggregate(node: Aggregate, part: Expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from cql.errors import PlanError
 from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
@@ -24,7 +24,28 @@ from cql.planner.lower.joins.pair_columns import (
     without_late_rows,
 )
 from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
-from cql.planner.nodes.logical import Filter, Join, Logical, Project
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
 from cql.planner.nodes.physical import (
     BandExec,
     Distance,
@@ -94,8 +115,14 @@ def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> I
                 return None
             exprs = tuple(below.place(e) for e in node.exprs)
             return InTimeOrder(ProjectExec(below.plan, exprs, node.names), None, None)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return None
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
+            return None
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _join_of(node: Physical) -> WindowJoinExec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from cql.base.types import DataType, Kind
 from cql.base.window import WindowKind
@@ -18,14 +18,64 @@ from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.joins.time_bounds import followers
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts
-from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Windowed, is_inner
+from cql.planner.nodes.logical import (
+    ASOF,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+    is_inner,
+)
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
     BandExec,
+    BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
     OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
+    UnionExec,
     UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
     WindowJoinExec,
     sources,
 )
@@ -159,8 +209,22 @@ def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical
             exprs = (*child.exprs, _columns_of(input)[at])
             names = (*child.names, input.schema[at].name)
             return replace(child, input=input, exprs=exprs, names=names), len(child.exprs)
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return None
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return None
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return None
+        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
+            return None
+        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
+            return None
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return None
+        case RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(child)
 
 
 def _columns_of(child: Physical) -> list[Column]:
@@ -174,8 +238,14 @@ def bare(node: Logical) -> Logical:
             return node.input
         case Filter() | Project():
             return replace(node, input=bare(node.input))
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return node
+        case Watermark() | Sort() | Limit() | RowNumber() | Join() | SetOperation():
+            return node
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return node
+        case _:
+            assert_never(node)
 
 
 def _of_windows(node: Join) -> Iterator[Band]:
@@ -215,8 +285,14 @@ def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
             width = len(node.left.schema)
             if node.kind not in ("semi", "anti"):
                 yield from ((width + column, stays) for column, stays in stays_of(node.right))
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | SetOperation():
+            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case _:
+            assert_never(node)
 
 
 def _is(expr: Expr, column: int) -> bool:

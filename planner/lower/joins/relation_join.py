@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from cql.base.types import BOOLEAN
 from cql.base.window import WindowKind
@@ -11,7 +12,29 @@ from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.net_changes import as_stream
 from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
-from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
+from cql.planner.nodes.logical import (
+    ASOF,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
 from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
@@ -130,8 +153,14 @@ def _windows_in(node: Logical) -> Iterator[Windowed]:
         case Join():
             yield from _windows_in(node.left)
             yield from _windows_in(node.right)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             pass
+        case Watermark() | Sort() | Limit() | RowNumber() | SetOperation() | SubqueryJoin():
+            pass
+        case RelationToStream() | Unsupported():
+            pass
+        case _:
+            assert_never(node)
 
 
 def _refuse_without_time(side: Logical, window: Windowed) -> None:

@@ -101,6 +101,29 @@ class PhysicalNode(ABC):
         output; None: no such columns are known."""
         return None
 
+    @property
+    def word(self) -> str:
+        """The prefix of the names of its operators, for EXPLAIN ANALYZE, ledgers and errors."""
+        return type(self).__name__.removesuffix("Exec").lower()
+
+    # -- of changelogs -----------------------------------------------------------------------------
+
+    @property
+    def never_shrinks(self) -> bool:
+        """Whether all weights of a changelog are above zero: no row ever leaves."""
+        return False
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        """Whether rows of a relation that agree in the columns ``keys`` leave in the order in which
+        they entered."""
+        return False
+
+    @property
+    def early_end(self) -> int | None:
+        """The column with the window's end, for windows whose rows are shown before that end; None
+        if there is no such column, or none is known."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class OneInput(PhysicalNode):

@@ -66,6 +66,10 @@ class UnionExec(PhysicalNode):
     def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
         return (wanted,) * len(self.inputs)
 
+    @property
+    def never_shrinks(self) -> bool:
+        return all(child.never_shrinks for child in self.inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class MergeUnionExec(PhysicalNode):

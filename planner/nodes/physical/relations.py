@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, BOOLEAN, INT, DataType
-from cql.base.window import Window
+from cql.base.window import Window, WindowKind
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import TIME, WEIGHT, AggregateCall, SortKey
@@ -38,6 +38,14 @@ class ArrivalExec(Changelog):
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [{self.wa: None}]
 
+    @property
+    def never_shrinks(self) -> bool:
+        return True
+
+    @property
+    def early_end(self) -> int | None:
+        return self.end
+
 
 @dataclass(frozen=True, slots=True)
 class RelationExec(Changelog):
@@ -57,6 +65,13 @@ class RelationExec(Changelog):
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         # rows wait for each instant
         return [{} if self.window.wa is None else {self.window.wa: None}]
+
+    @property
+    def never_shrinks(self) -> bool:
+        return self.window.kind is WindowKind.UNBOUNDED
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        return keys.issuperset(self.window.partition_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,10 @@ class ChangeAggregateExec(Changelog):
         fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
         return Schema((*fields, *self.input.schema.fields[-2:]))
 
+    @property
+    def word(self) -> str:
+        return "aggregate"
+
 
 @dataclass(frozen=True, slots=True)
 class SetOperationExec(Changelog):
@@ -107,6 +126,10 @@ class SetOperationExec(Changelog):
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema((*fields[:-3], *fields[-2:]))
+
+    @property
+    def word(self) -> str:
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +184,10 @@ class StreamExec(OneInput):
     def progressing(self) -> tuple[int, ...]:
         return (len(self.input.schema) - 2,)
 
+    @property
+    def word(self) -> str:
+        return self.kind
+
 
 @dataclass(frozen=True, slots=True)
 class SubqueryJoinExec(Changelog):
@@ -179,6 +206,10 @@ class SubqueryJoinExec(Changelog):
     @property
     def schema(self) -> Schema:
         return Schema((*self.fields, *self.input.schema.fields[-2:]))
+
+    @property
+    def word(self) -> str:
+        return "subquery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +246,7 @@ class RelationJoinExec(TwoInputs):
     @property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.schema) - 2,)
+
+    @property
+    def never_shrinks(self) -> bool:
+        return self.kind == "inner" and self.left.never_shrinks and self.right.never_shrinks

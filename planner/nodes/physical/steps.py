@@ -10,7 +10,7 @@ from cql.base.types import BIGINT, DataType
 from cql.base.window import Window
 from cql.errors import Position
 from cql.planner.functions.folding import can_fail
-from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import SEQUENCE
 from cql.planner.nodes.physical.base import OneInput, PassesRows, SameColumns
 from cql.planner.nodes.physical.columns import forwarded_columns, wanted_of, window_fields
@@ -45,6 +45,17 @@ class FilterExec(PassesRows):
     @property
     def unique(self) -> list[set[int]] | None:
         return self.input.unique
+
+    @property
+    def never_shrinks(self) -> bool:
+        return self.input.never_shrinks
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        return self.input.first_in_first_out(keys)
+
+    @property
+    def early_end(self) -> int | None:
+        return self.input.early_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,23 @@ class ProjectExec(OneInput):
         columns = [(k, e.index) for k, e in enumerate(self.exprs) if isinstance(e, Column)]
         found = [{k for k, c in columns if c in places} for places in below or ()]
         return found if below is not None and all(found) else None
+
+    @property
+    def never_shrinks(self) -> bool:
+        return isinstance(self.exprs[-1], Literal) or self.input.never_shrinks
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        exprs = [self.exprs[k] for k in keys]
+        below = frozenset(e.index for e in exprs if isinstance(e, Column))
+        return self.input.first_in_first_out(below)
+
+    @property
+    def early_end(self) -> int | None:
+        below = self.input.early_end
+        if below is None:
+            return None
+        columns = (e.index if isinstance(e, Column) else None for e in self.exprs)
+        return next((k for k, c in enumerate(columns) if c == below), None)
 
 
 @dataclass(frozen=True, slots=True)
