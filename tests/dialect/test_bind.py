@@ -14,7 +14,7 @@ from cql.base.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
 from cql.planner.bind.statement import bind
-from cql.planner.lower.lower import refuse
+from cql.planner.lower.refuse import refuse
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Queue, TimeUnit
 from cql.planner.nodes.expr import Literal
