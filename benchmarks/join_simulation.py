@@ -28,8 +28,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.strings.dictionary import Dictionary
-from cql.planner.nodes.physical import walk
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical import WindowJoinExec, walk
 from cql.query.query import Query
 
 Seconds = npt.NDArray[np.float64]

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
 from cql.base.window import Window, WindowKind
 from cql.planner.lower.choose import duration
-from cql.planner.lower.watermark import progressing
 from cql.planner.lower.watermark_demand import awaited_text
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
+from cql.planner.nodes.physical import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -29,6 +27,7 @@ from cql.planner.nodes.physical_join import (
     SubqueryJoinExec,
     TableJoinExec,
     UnnestExec,
+    WindowJoinExec,
 )
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
@@ -56,15 +55,15 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
     mermaid (for either)."""
     if isinstance(plan, ph.PhysicalPlan):
         if mode == "mermaid":
-            return _mermaid([plan.root], _line_under(plan.runtime), ph.inputs)
-        lines = _tree(plan.root, _line_under(plan.runtime), ph.inputs)
+            return _mermaid([plan.root], _line_under(plan.runtime), _inputs)
+        lines = _tree(plan.root, _line_under(plan.runtime), _inputs)
         policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
         lines += _runtime_lines(plan.runtime)
         lines.append(f"bad rows: {policy}")
         return "\n".join([*lines, *plan.notes])
     if mode == "mermaid":
-        return _mermaid([plan], _logical_line, lg.inputs)
-    return "\n".join(_tree(plan, _logical_line, lg.inputs))
+        return _mermaid([plan], _logical_line, _inputs)
+    return "\n".join(_tree(plan, _logical_line, _inputs))
 
 
 @deep_stack()
@@ -74,7 +73,7 @@ def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical"
     runtime = queries.plans[0].runtime
     line = _line_under(runtime)
     if mode == "mermaid":
-        return _mermaid([p.root for p in queries.plans], line, ph.inputs)
+        return _mermaid([p.root for p in queries.plans], line, _inputs)
     common = _Common([p.root for p in queries.plans], line)
     lines = []
     for name, plan in zip(names, queries.plans, strict=True):
@@ -87,6 +86,11 @@ def trees(queries: ph.QuerySetPlan, names: Sequence[str], mode: str = "physical"
 def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:
     lines = [f"runtime: {runtime.name} ({runtime.why})"]
     return [*lines, f"scheduler: {runtime.how}"] if runtime.how else lines
+
+
+def _inputs(node: Node) -> tuple[Node, ...]:
+    found: tuple[Node, ...] = node.inputs
+    return found
 
 
 class _Common:
@@ -115,7 +119,7 @@ class _Common:
         return Line(f"#{number} {shown.name}", shown.text, shown.notes)
 
     def inputs(self, node: Node) -> tuple[Node, ...]:
-        return () if id(node) in self._again else ph.inputs(node)
+        return () if id(node) in self._again else _inputs(node)
 
 
 def _tree(
@@ -165,7 +169,7 @@ def _mermaid(
 # -- logical -------------------------------------------------------------------------------------
 
 
-def _logical_line(node: Node) -> Line:
+def _logical_line(node: lg.Logical) -> Line:
     match node:
         case lg.Scan():
             names = ", ".join(f.name for f in node.schema)
@@ -213,7 +217,7 @@ def _logical_line(node: Node) -> Line:
         case lg.Unsupported():
             return Line("Unsupported", node.clause)
         case _:
-            raise AssertionError(f"not a logical node: {node!r}")
+            assert_never(node)
 
 
 def _subquery_text(kind: str, keys: Sequence[Expr]) -> str:
@@ -275,7 +279,7 @@ def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
     return line
 
 
-def _physical_line(node: Node) -> Line:
+def _physical_line(node: ph.Physical) -> Line:
     match node:
         case ph.SourceExec():
             names = ", ".join(f.name for f in node.schema)
@@ -385,7 +389,7 @@ def _physical_line(node: Node) -> Line:
                 return Line("RowNumber", f"by {by} {text}", (node.why, state))
             return Line("Sort", text, (node.why, state or "state: the whole input"))
         case _:
-            raise AssertionError(f"not a physical node: {node!r}")
+            assert_never(node)
 
 
 def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:
@@ -490,7 +494,7 @@ def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
 
 
 def _progress_text(node: ph.Physical) -> str:
-    live = progressing(node)
+    live = node.progressing
     if not live:
         return ""
     return ", watermark on " + ", ".join(node.schema[c].name for c in live)

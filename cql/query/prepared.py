@@ -62,7 +62,7 @@ def prepare(
     Spark (``PreparedQuery.frame``).
 
     Raises the planner's refusals; PlanError for a hint that the plan cannot obey."""
-    from cql.planner.lower import lower
+    from cql.planner.lower import plan as lowering
     from cql.planner.nodes import physical
     from cql.planner.optimize import rules
     from cql.planner.placement.choose_spark import not_on_spark
@@ -73,7 +73,7 @@ def prepare(
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
 
     def planned_for(cluster: Cluster | None) -> physical.PhysicalPlan:
-        return lower.plan(
+        return lowering.plan(
             logical,
             origin.settings,
             keep_bad_rows=bound.keep_bad_rows,
@@ -130,7 +130,7 @@ def prepare(
         source=origin.source,
         plan=plan,
         schema=plan.root.schema,
-        bounded=physical.bounded(plan.root),
+        bounded=plan.root.bounded,
         windowed=physical.windowed(plan.root),
         run=run,
         job=job,

@@ -21,12 +21,12 @@ from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes import statements as st
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
+from cql.planner.nodes.physical import (
     AsofJoinExec,
     OopJoinExec,
     RelationJoinExec,
     TableJoinExec,
+    WindowJoinExec,
 )
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
@@ -82,7 +82,7 @@ class Planned:
 
 def _walk(node: lg.Logical) -> Iterator[lg.Logical]:
     yield node
-    for child in lg.inputs(node):
+    for child in node.inputs:
         yield from _walk(child)
 
 
@@ -165,7 +165,7 @@ def _sorted(node: ph.Physical) -> bool:
     """Whether the input was sorted or merged into order, above any lower window."""
     if isinstance(node, ph.PunctuatedSortExec | ph.MergeUnionExec | WindowJoinExec):
         return True
-    below = ph.inputs(node)
+    below = node.inputs
     return len(below) == 1 and not isinstance(node, ph.WidAggregateExec) and _sorted(below[0])
 
 

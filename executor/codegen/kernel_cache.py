@@ -23,9 +23,8 @@ from cql.base.types import DataType
 from cql.base.window import Window
 from cql.errors import Position
 from cql.executor.codegen.expressions.scope import Called, DictionaryTable, ErrorSite, HostSite
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
-from cql.planner.nodes.physical import Physical, inputs
+from cql.planner.nodes.physical import Physical
 
 Part = TypeVar("Part")
 Code = TypeVar("Code")
@@ -110,9 +109,9 @@ def _append_content(value: Any, key: list[object]) -> None:
         for name in shape.names:
             _append_content(getattr(value, name), key)
         if shape.has_inputs:  # writers read nothing else of the inputs
-            for child in inputs(value):
+            for child in value.inputs:
                 _append_content(child.schema, key)
-                _append_content(progressing(child), key)
+                _append_content(child.progressing, key)
 
 
 class _Shape(NamedTuple):

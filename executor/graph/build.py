@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -40,11 +40,11 @@ from cql.executor.operators.stage.operator import Operator, StageOperator, Works
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
 from cql.executor.state.store import BUFFERS
-from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
     DupelimExec,
@@ -52,38 +52,35 @@ from cql.planner.nodes.physical import (
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
+    WindowJoinExec,
     WindowOperator,
-    inputs,
     relations,
     sources,
 )
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    UnnestExec,
-)
+from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
@@ -157,7 +154,7 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
     def visit(node: Physical) -> None:
         if id(node) not in entered:
             entered.add(id(node))
-            for child in inputs(node):
+            for child in node.inputs:
                 visit(child)
             order.append(node)
 
@@ -167,7 +164,7 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
     for root in roots:
         found[id(root)] += 1
     for node in reversed(order):
-        for child in inputs(node):
+        for child in node.inputs:
             found[id(child)] += found[id(node)]
     return found
 
@@ -197,7 +194,7 @@ class _Builder:
             if len(edges) < 2:
                 continue
             node = _identity(feed)
-            stream, live = feed.relation.stream, progressing(feed)
+            stream, live = feed.relation.stream, feed.progressing
             by = feed.schema.find(stream.by) if stream is not None and stream.by else None
             spec = StageSpec(
                 feed.schema,
@@ -254,7 +251,7 @@ class _Builder:
                 self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
-                below, query = (self.operator_below(child) for child in inputs(node))
+                below, query = (self.operator_below(child) for child in node.inputs)
                 lookup = LookupOperator(self.name("lookup"), node, self.workspace)
                 answer = frozenset((node.width,))
                 index = self.add(
@@ -300,12 +297,16 @@ class _Builder:
                 return index
             case SourceExec() | ValuesExec():
                 raise AssertionError("a source is fed, not built")
-            case _:
+            case FilterExec() | ProjectExec() | BucketExec() | WidAggregateExec() | NumberExec():
                 return self._stage(node)
+            case OnTimeExec() | ArrivalExec():
+                return self._stage(node)
+            case _:
+                assert_never(node)
 
     def _rows_operator(self, node: Rows, numbered: bool = False) -> Operator:
         """The operator of a node. ``numbered``: as a partition whose output has order columns."""
-        name = self.name(_word(node))
+        name = self.name(node.word)
         match node:
             case SortExec():
                 load_module("cql.executor.operators.order.sort")
@@ -343,7 +344,7 @@ class _Builder:
     ) -> int:
         if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
-        children = inputs(node)
+        children = node.inputs
         ports = [self.operator_below(child) for child in children]
         operator: Operator
         match node:
@@ -376,7 +377,7 @@ class _Builder:
             self.name("union"),
             node.schema,
             _inputs(node),
-            progressing(node),
+            node.progressing,
             self.workspace,
             node.keyed_watermark,
         )
@@ -390,7 +391,7 @@ class _Builder:
         while isinstance(node, FilterExec | ProjectExec):
             self.keyed_watermarks[id(node)] = ((attribute, by),)
             if isinstance(node, ProjectExec):
-                time = progress_origin(node.exprs[attribute], progressing(node.input))
+                time = progress_origin(node.exprs[attribute], node.input.progressing)
                 value = value_origin(node.exprs[by])
                 if time is None or value is None:
                     del self.keyed_watermarks[id(node)]
@@ -399,7 +400,7 @@ class _Builder:
             node = node.input
 
     def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
-        children = inputs(node)
+        children = node.inputs
         ports = [self.operator_below(child) for child in children]
         workspace = self.workspace
         if isinstance(node, MergeUnionExec):
@@ -475,13 +476,13 @@ class _Builder:
             aggregate,
             tuple(post) if aggregate else (),
             node.schema,
-            progressing(cursor),
+            cursor.progressing,
             self._assumed(cursor),
             carry_late_rows=aggregate is None and id(node) not in self.unasked,
             top_n=top_n,
             keyed_watermarks=self.keyed_watermarks.get(id(node), ()),
         )
-        kind = "aggregate" if aggregate is not None else _word(node)
+        kind = "aggregate" if aggregate is not None else node.word
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
         shared = self.partitions.parts is not None and operator.can_replicate
@@ -554,8 +555,20 @@ class _Builder:
             case UnionExec():
                 parts = [self._places(child, column) for child in node.inputs]
                 return [p for part in parts for p in part] if all(parts) else []
-            case _:
+            case ValuesExec() | FilterExec() | ProjectExec() | BucketExec() | MergeUnionExec():
                 return []
+            case PunctuatedSortExec() | WidAggregateExec() | SortExec() | NumberExec():
+                return []
+            case KeyWindowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+                return []
+            case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+                return []
+            case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+                return []
+            case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+                return []
+            case _:
+                assert_never(node)
 
     # -- wiring ----------------------------------------------------------------------------------
 
@@ -635,19 +648,6 @@ def _identity(node: Physical) -> ProjectExec:
 def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
     """The source names behind each port."""
     return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
-
-
-def _word(node: Physical) -> str:
-    """The prefix of an operator's name."""
-    match node:
-        case StreamExec() | SetOperationExec():
-            return node.kind
-        case ChangeAggregateExec():
-            return "aggregate"
-        case SubqueryJoinExec():
-            return "subquery"
-        case _:
-            return type(node).__name__.removesuffix("Exec").lower()
 
 
 def _exprs(step: Step | WidAggregateExec) -> tuple[Expr, ...]:

@@ -25,10 +25,15 @@ from cql.executor.operators.joins.relation_join import RelationJoinOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
-from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJoinExec
+from cql.planner.nodes.physical import (
+    AsofJoinExec,
+    FilterExec,
+    OopJoinExec,
+    Physical,
+    RelationJoinExec,
+    WidAggregateExec,
+)
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.cost import (
     SplitJoin,
@@ -146,7 +151,7 @@ class Partitions:
             aggregate,
             post,
             node.schema,
-            progressing(below),
+            below.progressing,
             partitioned=True,
             with_order_columns=id(node) in self.in_order,
             top_n=builder.is_top_n(node, aggregate),
@@ -170,7 +175,7 @@ class Partitions:
     def join(self, builder: Builder, node: SplitJoin) -> int:
         """Adds the partitioned join. With few partitions, each partition of an OOP join selects its
         own rows; otherwise split operators divide both inputs by key."""
-        children, parts, split = inputs(node), self._parts_of(node), requested(node)
+        children, parts, split = node.inputs, self._parts_of(node), requested(node)
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         sliced = not isinstance(node, OopJoinExec) or node.sliced
         looking = parts <= LOOKING and hashed and not sliced
@@ -290,7 +295,7 @@ class Partitions:
 
 def _keys_of(node: SplitJoin, port: int) -> tuple[Expr, ...]:
     """The keys of an input."""
-    return tuple(_column(inputs(node)[port], key[port]) for key in node.keys)
+    return tuple(_column(node.inputs[port], key[port]) for key in node.keys)
 
 
 def _column(node: Physical, column: int) -> Column:

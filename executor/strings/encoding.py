@@ -9,36 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     SlackExec,
+    SortExec,
     SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    inputs,
+    WindowJoinExec,
     sources,
-)
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    TableJoinExec,
-    UnnestExec,
 )
 
 Place = tuple[int, int]  # (source, column of that source)
@@ -111,8 +121,18 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
                     return None
                 found |= places
             return found
-        case _:
+        case ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | WidAggregateExec():
             return None
+        case SortExec() | KeyWindowsExec() | LateRowsExec() | DupelimExec() | RelationExec():
+            return None
+        case SubqueryJoinExec() | OopJoinExec() | RelationJoinExec() | AsofJoinExec():
+            return None
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return None
+        case RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: set[Place]) -> None:
@@ -143,7 +163,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
         case OopJoinExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():  # keep rows
-            for child in inputs(node):
+            for child in node.inputs:
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
             keys = {c for c in _text(node.input.schema) if c >= node.width}
@@ -162,8 +182,16 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
         case MergeUnionExec():  # its waiting rows outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)
-        case _:  # an operator that keeps whole rows
+        case (
+            PunctuatedSortExec() | SortExec() | KeyWindowsExec() | LateRowsExec() | DupelimExec()
+        ):  # an operator that keeps whole rows
             _demand(node.input, _text(node.input.schema), order, encoded)
+        case RelationExec() | SubqueryJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            _demand(node.input, _text(node.input.schema), order, encoded)
+        case TopExec() | RowNumberExec() | StreamExec():
+            _demand(node.input, _text(node.input.schema), order, encoded)
+        case _:
+            assert_never(node)
 
 
 def _forwarded(expr: Expr) -> int | None:

@@ -10,7 +10,7 @@ from cql.executor.texts.in_blocks import in_blocks, unwrapped
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.held import held_by
 from cql.planner.nodes.logical import AggregateCall
-from cql.planner.nodes.physical import Physical, ProjectExec, inputs, live
+from cql.planner.nodes.physical import Physical, ProjectExec, live
 from cql.planner.nodes.show import show
 
 _BLOCKS, _CODES, _MORSELS = "for blocks of rows", "once per distinct text", "for morsels of rows"
@@ -56,7 +56,7 @@ def _texts(node: Physical) -> Iterator[tuple[Expr, bool]]:
         for held in held_by(node):
             if not isinstance(held, AggregateCall):
                 yield from ((text, False) for text in _outermost(held))
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _texts(child)
 
 

@@ -37,9 +37,7 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     SourceExec,
     WidAggregateExec,
-    inputs,
     sources,
-    with_input,
 )
 from cql.planner.nodes.rewrite import replace
 
@@ -92,7 +90,7 @@ class _Nodes:
     def add(self, node: Physical) -> None:
         """Adds a node and those below it."""
         self.nodes[id(node)] = node
-        for child in inputs(node):
+        for child in node.inputs:
             self.readers[id(child)] = self.readers.get(id(child), 0) + 1
             if id(child) not in self.nodes:
                 self.add(child)
@@ -153,7 +151,7 @@ class _Rewriter:
             moved = _moved(top, filters, texts)
             if moved is not None:
                 return moved
-        return with_input(node, tuple(map(self.node, inputs(node))))
+        return node.with_inputs(tuple(map(self.node, node.inputs)))
 
     def _is_read_once(self, node: Physical) -> bool:
         return self.readers.get(id(node), 0) <= 1

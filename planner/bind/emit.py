@@ -11,7 +11,7 @@ the window.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeGuard
+from typing import TypeGuard, assert_never
 
 from sqlglot import exp
 
@@ -30,12 +30,14 @@ from cql.planner.nodes.logical import (
     Project,
     RelationToStream,
     RowNumber,
+    Scan,
     SetOperation,
     Sort,
     SortKey,
     SubqueryJoin,
     Union,
     Unnest,
+    Unsupported,
     Values,
     Watermark,
     Windowed,
@@ -98,8 +100,12 @@ def _grouped(plan: Logical) -> Logical:
             return replace(plan, left=_grouped(plan.left), right=_grouped(plan.right))
         case Union():
             return replace(plan, inputs=tuple(map(_grouped, plan.inputs)))
-        case _:
+        case Scan() | Values() | Bucket() | Sort() | Limit() | RowNumber() | SetOperation():
             return plan
+        case RelationToStream() | Unsupported():
+            return plan
+        case _:
+            assert_never(plan)
 
 
 def _closes(plan: Logical) -> bool:
@@ -115,8 +121,10 @@ def _closes(plan: Logical) -> bool:
             return _closes(plan.left) and (looks_up(plan) or _closes(plan.right))
         case Union():
             return all(_closes(i) for i in plan.inputs)
-        case _:
+        case Scan() | Bucket() | Unsupported():
             return False
+        case _:
+            assert_never(plan)
 
 
 def time_of(plan: Logical) -> Expr | None:

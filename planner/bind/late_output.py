@@ -9,7 +9,12 @@ from cql.base.window import WindowKind
 from cql.dialect import nodes
 from cql.planner.bind.context import Binder
 from cql.planner.bind.relations.from_clause import name_of
-from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs, with_inputs
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Join,
+    Logical,
+    Windowed,
+)
 from cql.planner.nodes.statements import LateTarget, Name
 from cql.planner.optimize.progress import progressing
 
@@ -68,12 +73,12 @@ def late_output(binder: Binder, plan: Logical, clause: nodes.LateOutput) -> Logi
 def _join(node: Logical) -> Join | None:
     if isinstance(node, Join):
         return node
-    return next((found for child in inputs(node) if (found := _join(child))), None)
+    return next((found for child in node.inputs if (found := _join(child))), None)
 
 
 def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:
     """The windows with no other window below them, whose attribute progresses."""
-    below = [w for child in inputs(node) for w in _windows(child)]
+    below = [w for child in node.inputs for w in _windows(child)]
     yield from below
     if below or not isinstance(node, Aggregate | Windowed) or node.window is None:
         return
@@ -84,4 +89,4 @@ def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:
 def _marked(node: Logical, window: Aggregate | Windowed) -> Logical:
     if node is window:
         return replace(window, late_output=True)
-    return with_inputs(node, lambda child: _marked(child, window))
+    return node.map_inputs(lambda child: _marked(child, window))

@@ -5,6 +5,7 @@ the last join of FROM."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from sqlglot import exp
 
@@ -17,9 +18,23 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Partitioning,
     Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
@@ -100,8 +115,14 @@ def _marked(plan: Logical, partitioning: Partitioning) -> Logical | None:
             below = _marked(plan.input, replace(partitioning, keys=places))
         case Filter() | Bucket():
             below = _marked(plan.input, partitioning)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Unnest() | Number() | Watermark() | Sort():
             return None
+        case Limit() | RowNumber() | Windowed() | SetOperation() | SubqueryJoin():
+            return None
+        case RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(plan)
     return None if below is None else replace(plan, input=below)
 
 

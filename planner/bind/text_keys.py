@@ -13,13 +13,35 @@ above the aggregate.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import assert_never
 
 from cql.base.types import DATE, STRING
 from cql.planner.functions.registry import monotone
 from cql.planner.interpret.datetime_patterns import unit_of
 from cql.planner.interpret.time import DAY, days_from_civil
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
-from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.progress import closing_key, closing_keys, closing_pair, progressing
 
@@ -71,8 +93,14 @@ def _beside(node: Logical, keys: Sequence[Expr]) -> tuple[Logical, Expr] | None:
                 return None
             child, time = found
             return replace(node, input=child), time
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return None
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
+            return None
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _last(node: Logical, time: Expr) -> Column:

@@ -10,7 +10,6 @@ from typing import Any
 from cql.base.types import INTERVAL, DataType, Kind
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall, Scan
 from cql.planner.nodes.physical import (
@@ -69,7 +68,7 @@ def why_source(scan: Scan) -> str:
 
 
 def why_union(union: UnionExec) -> str:
-    live = progressing(union)
+    live = union.progressing
     if not live:
         return "pass-through: no tuple state; no column has a watermark in every input"
     names = ", ".join(union.schema[c].name for c in live)

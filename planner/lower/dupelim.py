@@ -9,20 +9,20 @@ from typing import Any
 
 from cql.planner.lower import ordering, partitioned_watermark
 from cql.planner.lower.joins.oop_join import projected
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
     DupelimExec,
     FilterExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     WidAggregateExec,
+    WindowJoinExec,
     sources,
 )
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.optimize.progress import closing_key, closing_pair
 from cql.planner.optimize.progress import progressing as logical_progress
 
@@ -34,7 +34,7 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
         partitioned_watermark.column_of(s) is not None for s in sources(child)
     ):
         return None
-    live = progressing(child)
+    live = child.progressing
     found = next(((at, c) for at, c in _closing(node) if c in live), None)
     if found is None:
         return None

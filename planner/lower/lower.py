@@ -1,34 +1,27 @@
-"""From the logical to the physical plan: one operator per node, each with the reason for it.
-
-What this version cannot run is refused here, naming the clause and its position.
-"""
+"""From logical to physical nodes: one operator per node, each with the reason for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
-from cql.base.recursion import deep_stack
 from cql.base.window import Window, WindowKind
-from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
+from cql.errors import NotSupportedError, PlanError
+from cql.planner.lower import choose, ordering
 from cql.planner.lower.dupelim import dupelim
 from cql.planner.lower.joins.in_order_join import in_time_order, window_join_of
 from cql.planner.lower.joins.oop_join import join_of, projected, with_end
 from cql.planner.lower.joins.pair_columns import with_columns
-from cql.planner.lower.joins.relation_join import holds_rows, refuse_join
-from cql.planner.lower.net_changes import for_reading
+from cql.planner.lower.joins.relation_join import holds_rows
+from cql.planner.lower.refuse import NUMBERED_ROWS, refusal
 from cql.planner.lower.relation import (
-    changes,
     looked_up,
     on_time,
     pairs,
     stream_of,
 )
-from cql.planner.lower.watermark import progressing, window_columns
-from cql.planner.lower.watermark_demand import describe
-from cql.planner.nodes.catalog import Cluster, Queue, StreamSpec, TimeUnit
+from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
     ASOF,
@@ -54,241 +47,58 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
-    inputs,
     is_inner,
 )
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
+    LateRowsExec,
     LimitExec,
+    LookupExec,
+    MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
-    PhysicalPlan,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
     SortExec,
     SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    bounded,
+    WindowJoinExec,
     sources,
     walk,
 )
-from cql.planner.nodes.physical import inputs as below
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.show import show
-from cql.planner.optimize.changelog import changes as changing
-from cql.planner.optimize.changelog import clock, is_append_only, is_relation
-from cql.planner.optimize.progress import closing_key, closing_pair, is_bounded, looks_up
+from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.progress import closing_key, closing_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.placement import partitioning, scale_out
-from cql.planner.placement.choose_runtime import choose_runtime
-from cql.planner.placement.choose_spark import choose_spark
-from cql.planner.placement.multi_query import join_once
-
-
-@deep_stack()
-def plan(
-    logical: Logical,
-    settings: Mapping[str, Any],
-    *,
-    keep_bad_rows: bool | None = None,
-    emit_changes: Position | None = None,
-    cores: int = 1,
-    cluster: Cluster | None = None,
-) -> PhysicalPlan:
-    """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
-    ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use,
-    ``cluster`` the executors of Spark that the runtime auto may choose.
-
-    Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
-    refuse(logical)
-
-    def lower(node: Logical) -> Physical:
-        return ordering.choose_unions(_lower(node, settings), settings)
-
-    emits = emit_changes is not None
-    changelog = emits or changing(logical)
-    keys: tuple[SortKey, ...] = ()
-    if changelog:
-        # LIMIT takes the first changes of an endless relation and of EMIT CHANGES, but the first
-        # rows of a relation that is read to its end.
-        counted = logical if isinstance(logical, Limit) else None
-        if counted is not None and not emits and is_bounded(counted.input):
-            counted = None
-        relation = logical if counted is None else counted.input
-        root = for_reading(changes(relation, clock(relation), lower))
-        if counted is not None:
-            root = ordering.with_limit(root, counted.limit, counted.offset)
-        keys = logical.keys if isinstance(logical, Sort) else ()
-    else:
-        root = lower(logical)
-    ordering.refuse_order(root)
-    root = partitioned_watermark.apply(root, settings)
-    partitioning.check(logical, root, settings)
-    root = join_once(describe(table_refresh.apply(root, settings)))
-    partitioned_watermark.check(root)
-    keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
-    runtime = choose_runtime([root], settings, cores)
-    plan = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
-    if runtime.name == scale_out.RUNTIME:
-        return replace(plan, runtime=scale_out.chosen(plan, settings["tasks_by"]))
-    if cluster is not None and settings["runtime"] == "auto":
-        return replace(plan, runtime=choose_spark(plan, settings, cluster, cores))
-    return plan
-
+from cql.planner.placement import partitioning
 
 #: The beginning of the reason for groups that joint punctuation closes.
 JOINT = "joint punctuation on"
 
-# -- refusals ------------------------------------------------------------------------------------
 
-_WINDOW_CLAUSES = {
-    WindowKind.RANGE: "RANGE without SLIDE",
-    WindowKind.NOW: "[NOW]",
-    WindowKind.UNBOUNDED: "[RANGE UNBOUNDED]",
-    WindowKind.ROWS: "ROWS",
-}
-
-
-_NUMBERED = (
-    "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …) numbers the rows of a"
-    " windowed aggregate or of a window function; over a window without SLIDE it numbers what that"
-    " holds"
-)
-_LONELY = {
-    WindowKind.SLIDING: "a window with SLIDE",
-    WindowKind.CUMULATE: "a window with CUMULATE",
-    WindowKind.SESSION: "a session window",
-}
-
-
-def refuse(node: Logical, *, under_window: bool = False) -> None:
-    """Raises for the outermost clause that this version cannot run."""
-    match node:
-        case Scan():
-            _refuse_stream(node, under_window)
-        case Unsupported():
-            raise _refusal(node.clause, node.pos, node.hint)
-        case Join():
-            refuse_join(node)
-        case Windowed():
-            _refuse_window(node)
-        case RowNumber() if node.window is not None and not is_append_only(node.input):
-            raise _refusal("OVER a relation", node.pos, _NUMBERED)
-        case Unnest() if is_relation(node.input):
-            hint = "the arrays of windows with SLIDE and of sessions are unnested"
-            raise _refusal("UNNEST over a relation", node.pos, hint)
-        case Aggregate() | Bucket():
-            if node.window is not None and node.window.kind is WindowKind.SESSION:
-                _refuse_session(node)
-            elif node.window is not None and not node.window.has_number:
-                raise _refuse_kind(node.window, node.pos)
-            if node.window is not None and not is_append_only(node.input):
-                raise NotSupportedError(
-                    "a window with SLIDE over a relation is not supported: its rows also leave, and"
-                    " a window only takes rows that come",
-                    position=node.pos,
-                    hint="ISTREAM(…) of the relation is the stream of the rows that enter",
-                )
-        case _:
-            pass
-    under_window = under_window or getattr(node, "window", None) is not None
-    for child in inputs(node):
-        refuse(child, under_window=under_window)
-
-
-def _refuse_session(node: Aggregate | Bucket) -> None:
-    if isinstance(node, Bucket):
-        raise _lonely("a session window", node.pos)
-
-
-def _lonely(what: str, pos: Position | None) -> NotSupportedError:
-    return NotSupportedError(
-        f"{what} needs an aggregate over it",
-        position=pos,
-        hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
-    )
-
-
-def _refuse_stream(scan: Scan, under_window: bool) -> None:
-    """Refuses a stream whose declaration needs what this version does not support."""
-    spec = scan.relation.stream
-    wanted = [] if spec is None else _not_run(spec, under_window)
-    if wanted:
-        clauses = " and ".join([", ".join(wanted[:-1]), wanted[-1]] if wanted[1:] else wanted)
-        name = ".".join(scan.relation.name)
-        raise NotSupportedError(
-            f"{clauses} of stream {name} {'are' if wanted[1:] else 'is'} not supported by this"
-            " version",
-            position=scan.pos,
-            hint=f"CREATE OR REPLACE STREAM {name} … without {'them' if wanted[1:] else 'it'}",
-        )
-
-
-def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
-    """The clauses that this version does not run and that would change a result. The mode of
-    windows counts only under a window."""
-    found = []
-    if spec.update_key is not None:
-        found.append(f"UPDATE KEY ({', '.join(spec.update_key)})")
-    if spec.queue is not Queue.APPEND:
-        found.append(f"QUEUE {spec.queue.value.upper()}")
-    if spec.lazy_windows is not None and under_window:
-        found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
-    if spec.rate_hz is not None:
-        found.append(f"RATE {spec.rate_hz:.15g} HZ")
-    return found + [text for _, text in spec.deferred]
-
-
-def _refuse_window(node: Windowed) -> None:
-    inner = _inner_refusal(node.input)
-    if inner is not None:
-        raise inner
-    window = node.window
-    if window.kind in _LONELY:
-        raise _lonely(_LONELY[window.kind], node.pos)
-    if window.slide is not None or (window.kind is WindowKind.ROWS and window.range is not None):
-        raise _refuse_kind(window, node.pos)
-    if window.wa is None:
-        raise PlanError(
-            "a relation needs a clock, and no column of the window's input has a watermark",
-            position=node.pos,
-            hint="declare ORDERED BY or WATERMARK on every input of the query",
-        )
-
-
-def _inner_refusal(node: Logical) -> NotSupportedError | None:
-    try:
-        refuse(node)
-    except NotSupportedError as error:
-        return error
-    return None
-
-
-def _refuse_kind(window: Window, pos: Position | None) -> NotSupportedError:
-    clause = _WINDOW_CLAUSES[window.kind]
-    if window.partition_by:
-        clause = f"PARTITION BY … {clause}"
-    hint = "windows of RANGE with SLIDE run: [RANGE 10 MINUTES SLIDE 1 MINUTE]"
-    if window.kind is WindowKind.ROWS and window.range is not None:
-        hint = "a window of ROWS, or one of RANGE"
-        return _refusal(f"{clause} together with RANGE", pos, hint)
-    return _refusal(f"{clause} window", pos, hint)
-
-
-def _refusal(clause: str, pos: Position | None, hint: str | None) -> NotSupportedError:
-    return NotSupportedError(f"{clause} is not supported by this version", position=pos, hint=hint)
-
-
-# -- lowering ------------------------------------------------------------------------------------
-
-
-def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
+def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
+    """The operators of a stream or table; the relations in it are lowered by
+    ``planner.lower.relation``."""
     match node:
         case Scan():
             why = choose.why_source(node)
@@ -296,48 +106,48 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Values():
             return ValuesExec(node.schema, node.rows)
         case Filter():
-            return FilterExec(_lower(node.input, settings), node.condition)
+            return FilterExec(lower(node.input, settings), node.condition)
         case Project():
-            return projected(_lower(node.input, settings), node.exprs, node.names)
+            return projected(lower(node.input, settings), node.exprs, node.names)
         case Union():
-            children = tuple(_lower(i, settings) for i in node.inputs)
+            children = tuple(lower(i, settings) for i in node.inputs)
             return UnionExec(children, node.schema.names)
         case Aggregate():
             return _aggregate(node, settings)
         case Bucket():
             return BucketExec(
-                _lower(node.input, settings), node.window, "tags each row with its windows"
+                lower(node.input, settings), node.window, "tags each row with its windows"
             )
         case Unnest():
-            return _unnest(node, _lower(node.input, settings))
+            return _unnest(node, lower(node.input, settings))
         case Watermark():
-            return ordering.declared(_lower(node.input, settings), node)
+            return ordering.declared(lower(node.input, settings), node)
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
-            return KeyWindowsExec(_lower(node.input, settings), node.windows, why)
+            return KeyWindowsExec(lower(node.input, settings), node.windows, why)
         case Number():
             why = "windows of rows count the stream as it came"
-            return NumberExec(_lower(node.input, settings), why)
+            return NumberExec(lower(node.input, settings), why)
         case Sort():
             return _sort(node, settings)
         case Limit():
-            return ordering.with_limit(_lower(node.input, settings), node.limit, node.offset)
+            return ordering.with_limit(lower(node.input, settings), node.limit, node.offset)
         case RowNumber():
             return _row_number(node, settings)
         case Windowed():
-            return on_time(node, lambda n: _lower(n, settings))
+            return on_time(node, lambda n: lower(n, settings))
         case SubqueryJoin():
-            return looked_up(node, lambda n: _lower(n, settings))
+            return looked_up(node, lambda n: lower(n, settings))
         case RelationToStream():
-            return stream_of(node, lambda n: _lower(n, settings))
+            return stream_of(node, lambda n: lower(n, settings))
         case Join() if looks_up(node) or node.kind in ASOF:
-            return join_of(node, lambda n: _lower(n, settings), settings)
+            return join_of(node, lambda n: lower(n, settings), settings)
         case Join() if holds_rows(node) or (is_relation(node) and not is_inner(node)):
-            return pairs(node, lambda n: _lower(n, settings))
+            return pairs(node, lambda n: lower(n, settings))
         case Join() if settings["join_operator"] in ("auto", "oop_join"):
-            return join_of(node, lambda n: _lower(n, settings), settings)
+            return join_of(node, lambda n: lower(n, settings), settings)
         case Join():
-            return window_join_of(node, lambda n: _lower(n, settings), settings)
+            return window_join_of(node, lambda n: lower(n, settings), settings)
         case SetOperation() | Unsupported():
             raise AssertionError("refused above, or a relation")
 
@@ -358,7 +168,7 @@ def _unnest(node: Unnest, child: Physical) -> Physical:
 
 
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
-    child = _lower(node.input, settings)
+    child = lower(node.input, settings)
     if node.window is None:
         distinct = dupelim(node, child, settings)
         if distinct is not None:
@@ -367,11 +177,11 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         if times is not None:
             return _closed_by_pair(node, child, times, settings)
         closing = closing_key(node)
-        if closing is not None and closing[1] in progressing(child):
+        if closing is not None and closing[1] in child.progressing:
             return _closed_by_key(node, child, *closing, settings)
-        if not bounded(child):
+        if not child.bounded:
             raise _never_ends(node, child)
-    elif node.window.wa not in progressing(child):
+    elif node.window.wa not in child.progressing:
         raise PlanError(
             "the window attribute has no watermark in this plan: no window would ever close",
             position=node.pos,
@@ -415,7 +225,7 @@ def _closed_by_pair(
     the first time can come any more."""
     made = with_end(child, times, "greatest")
     if made is None or settings["join_punctuation"] == "individual":
-        live = [t for t in times if t in progressing(child)]
+        live = [t for t in times if t in child.progressing]
         if not live:
             raise PlanError(
                 "neither time of the join has a watermark: no group would ever be complete",
@@ -477,8 +287,8 @@ def _closed_by_key(
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     """Sort keys that are expressions become columns below the sort and are dropped above it."""
     width, names = len(node.input.schema), node.input.schema.names
-    child, keys = _sorted_by_join(node, settings) or (_lower(node.input, settings), node.keys)
-    if node.window_end is not None and node.window_end not in window_columns(child):
+    child, keys = _sorted_by_join(node, settings) or (lower(node.input, settings), node.keys)
+    if node.window_end is not None and node.window_end not in child.window_columns:
         raise PlanError(
             "ORDER BY cannot tell when a window of its input is complete", position=node.pos
         )
@@ -495,22 +305,22 @@ def _sorted_by_join(
     """The input and the sort keys over it, if it is a join that can emit rows in their order."""
     if node.window_end is not None or node.holds or settings["join_operator"] == "oop_join":
         return None
-    found = in_time_order(node.input, lambda n: _lower(n, settings), settings)
+    found = in_time_order(node.input, lambda n: lower(n, settings), settings)
     if found is None or node.keys[0].descending:
         return None
     keys = tuple(replace(key, expr=found.place(key.expr)) for key in node.keys)
     first = keys[0].expr
-    if isinstance(first, Column) and ordering.joined_in_order(found.plan, first.index):
+    if isinstance(first, Column) and found.plan.joined_in_order(first.index):
         return found.plan, keys
     return None
 
 
 def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     """A sort that numbers the rows of each window."""
-    child = _lower(node.input, settings)
+    child = lower(node.input, settings)
     assert node.window is not None  # else it is a relation
-    if node.window not in window_columns(child) or not _in_windows(child):
-        raise _refusal("OVER without a window below", node.pos, _NUMBERED)
+    if node.window not in child.window_columns or not _in_windows(child):
+        raise refusal("OVER without a window below", node.pos, NUMBERED_ROWS)
     if _holds_rows(child):
         why = f"rows that come after their {child.schema[node.window].name} are left out"
         child = OnTimeExec(child, node.window, why)
@@ -538,14 +348,24 @@ def _in_windows(node: Physical) -> bool:
             return _in_windows(node.input)
         case UnionExec():
             return all(_in_windows(i) for i in node.inputs)
-        case _:
+        case SourceExec() | ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SlackExec():
             return False
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | ArrivalExec():
+            return False
+        case RelationExec() | SubqueryJoinExec() | OopJoinExec() | RelationJoinExec():
+            return False
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return False
+        case TopExec() | RowNumberExec() | StreamExec():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _holds_rows(node: Physical) -> bool:
     """Whether some rows are input rows, of window functions or Dupelim, which may come late."""
     return not isinstance(node, WidAggregateExec) and (
-        isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in below(node))
+        isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in node.inputs)
     )
 
 
@@ -588,13 +408,13 @@ def _ordered(
     if node.window_end is None:
         released = ordering.sort(child, keys)
         if released is not None:
-            closed = released.order in window_columns(child) and not _holds_rows(child)
+            closed = released.order in child.window_columns and not _holds_rows(child)
             if not closed and not _is_distinct(child):  # else the slack is applied below already
                 unit = _unit(node, keys[0])
                 below = ordering.with_slack(child, released.order, unit, settings, node.pos)
                 released = replace(released, input=below)
             return ordering.with_limit(released, node.limit, node.offset)
-    if node.holds and not bounded(child):
+    if node.holds and not child.bounded:
         raise NotSupportedError(
             f"{node.clause} over a join without a time whose watermark is the later of its members'"
             " is not supported",
@@ -602,7 +422,7 @@ def _ordered(
             hint="join two streams within a distance of time (a.ts BETWEEN b.ts - INTERVAL 1 MINUTE"
             " AND b.ts + INTERVAL 1 MINUTE), or leave the clause out",
         )
-    if node.window_end is None and not bounded(child):
+    if node.window_end is None and not child.bounded:
         within = "within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …"
         if is_relation(node.input):
             within = "what the window holds at each instant: … EMIT CHANGES"

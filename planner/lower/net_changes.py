@@ -4,22 +4,47 @@ netted, and where no row does both."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from cql.base.window import WindowKind
 from cql.planner.lower.joins.latest_rows import with_latest_rows
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
     Changes,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
     UnionExec,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 
 
 def as_stream(changelog: Physical, kind: str, why: str) -> Physical:
@@ -41,8 +66,22 @@ def _of_groups(node: Physical, kind: str) -> Physical | None:
         case FilterExec() | ProjectExec() if isinstance(node, FilterExec) or _shows_all(node):
             below = _of_groups(node.input, kind)
             return None if below is None else replace(node, input=below)
-        case _:
+        case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | BucketExec():
             return None
+        case UnionExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
+            return None
+        case WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec() | LateRowsExec():
+            return None
+        case OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec() | SubqueryJoinExec():
+            return None
+        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
+            return None
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return None
+        case TopExec() | RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _shows_all(node: ProjectExec) -> bool:
@@ -83,8 +122,22 @@ def _is_raw(node: Physical) -> bool:
             return _is_raw(node.input)
         case UnionExec():
             return all(map(_is_raw, node.inputs))
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
             return not isinstance(node, Changes)
+        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return not isinstance(node, Changes)
+        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
+            return not isinstance(node, Changes)
+        case RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec():
+            return not isinstance(node, Changes)
+        case UnnestExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():
+            return not isinstance(node, Changes)
+        case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
+            return not isinstance(node, Changes)
+        case StreamExec():
+            return not isinstance(node, Changes)
+        case _:
+            assert_never(node)
 
 
 def _is_net(node: Physical) -> bool:
@@ -98,8 +151,22 @@ def _is_net(node: Physical) -> bool:
         case RelationJoinExec():
             # a row without a partner may equal a row whose partner is all NULL
             return node.kind in ("inner", "mark")
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return isinstance(node, Changes)
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return isinstance(node, Changes)
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return isinstance(node, Changes)
+        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
+            return isinstance(node, Changes)
+        case TableJoinExec() | UnnestExec() | AsofJoinExec() | WindowJoinExec():
+            return isinstance(node, Changes)
+        case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
+            return isinstance(node, Changes)
+        case StreamExec():
+            return isinstance(node, Changes)
+        case _:
+            assert_never(node)
 
 
 def for_reading(root: Physical) -> Physical:

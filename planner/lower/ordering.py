@@ -10,48 +10,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, assert_never
 
 from cql.base.slack import parse_slack
 from cql.base.types import Kind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration, why_union
-from cql.planner.lower.watermark import progress_origin, progressing
 from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate, SortKey, Watermark, Windowed
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
+    WindowJoinExec,
     walk,
-    with_input,
 )
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    TableJoinExec,
-    UnnestExec,
-)
-from cql.planner.nodes.progress import max_advance, max_advance_of
+from cql.planner.nodes.progress import max_advance_of
 
 MICROSECONDS = {
     TimeUnit.NANOSECONDS: Fraction(1, 1000),
@@ -178,7 +182,7 @@ def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | Non
     first = keys[0] if keys else None
     if first is None or first.descending or not isinstance(first.expr, Column):
         return None
-    if first.expr.index not in progressing(child):
+    if first.expr.index not in child.progressing:
         return None
     why = f"rows leave as soon as {child.schema[first.expr.index].name} has passed them"
     return PunctuatedSortExec(child, first.expr.index, keys[1:], why)
@@ -196,64 +200,12 @@ def with_limit(child: Physical, limit: int | None, offset: int) -> Physical:
 
 def purged(node: DupelimExec) -> DupelimExec:
     """``node`` with what lets it forget rows: the order of its input, else punctuation."""
-    name, ordered = node.schema[node.by].name, in_order(node.input, node.by)
+    name, ordered = node.schema[node.by].name, node.input.comes_in_order(node.by)
     passes = "the first of equal rows passes as it comes, and is forgotten when"
     when = f"{name} advances, by which its input is ordered" if ordered else ""
     when = when or f"punctuation on {name} has passed it"
     why = f"{passes} {when} (out-of-order paper §5.4)"
     return replace(node, in_order=ordered, why=why)
-
-
-def joined_in_order(node: Physical, column: int) -> bool:
-    """Whether rows come from a join that emits them in the order of ``column``."""
-    match node:
-        case FilterExec() | DupelimExec():
-            return joined_in_order(node.input, column)
-        case ProjectExec():
-            origin = progress_origin(node.exprs[column], progressing(node.input))
-            return origin is not None and joined_in_order(node.input, origin)
-        case WindowJoinExec():
-            return node.order == column
-        case _:
-            return False
-
-
-def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
-    """Whether rows come in the order of ``column``, without late rows. ``guarded`` disregards rows
-    whose advance of time exceeds MAX ADVANCE and has to be confirmed."""
-    match node:
-        case FilterExec() | DupelimExec() | LimitExec():
-            return in_order(node.input, column, guarded=guarded)
-        case ProjectExec():
-            origin = progress_origin(node.exprs[column], progressing(node.input))
-            return origin is not None and in_order(node.input, origin, guarded=guarded)
-        case OnTimeExec():
-            late_ones = node.wa == column and _declared_in_order(node.input, column, guarded)
-            return late_ones or in_order(node.input, column, guarded=guarded)
-        case MergeUnionExec() | PunctuatedSortExec():
-            return node.order == column
-        case _:
-            return joined_in_order(node, column)
-
-
-def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
-    """Whether every row that is out of order is a late row."""
-    match node:
-        case FilterExec() | OnTimeExec():
-            return _declared_in_order(node.input, column, guarded)
-        case ProjectExec():
-            origin = progress_origin(node.exprs[column], progressing(node.input))
-            return origin is not None and _declared_in_order(node.input, origin, guarded)
-        case SourceExec():
-            declared = dict(node.progress).get(column)
-            if declared is None or not declared.by_rows or declared.slack:
-                return False
-            if node.relation.stream is not None and node.relation.stream.by is not None:
-                return False  # only the rows of one value are in order
-            sparse = declared.every is not None or declared.marked_by is not None
-            return not sparse and (guarded or max_advance(node.relation, declared) is None)
-        case _:
-            return False
 
 
 # -- unions ----------------------------------------------------------------------------------------
@@ -268,65 +220,17 @@ def choose_unions(root: Physical, settings: Mapping[str, Any]) -> Physical:
 def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
     """``node`` with its unions chosen. The operator above needs the order of column ``wanted``, if
     it needs any."""
-    match node:
-        case SourceExec() | ValuesExec():
-            return node
-        case UnionExec():
-            children = tuple(_below(i, wanted, choice) for i in node.inputs)
-            return _union(replace(node, inputs=children), wanted, choice)
-        case MergeUnionExec():
-            raise AssertionError("not chosen yet")
-        case PunctuatedSortExec():
-            return _sort(node, choice)
-        case DupelimExec():
-            child = _below(node.input, _through(node, wanted), choice)
-            return purged(replace(node, input=child))
-        case WindowJoinExec():
-            wants = zip(node.inputs, node.times, strict=True)
-            return with_input(node, tuple(_below(i, time, choice) for i, time in wants))
-        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():
-            left, right = (_below(side, None, choice) for side in (node.left, node.right))
-            return replace(node, left=left, right=right)
-        case LookupExec():
-            child = _below(node.input, wanted, choice)
-            return replace(node, input=child, query=_below(node.query, None, choice))
-        case TableJoinExec():
-            child = _below(node.input, _through(node, wanted), choice)
-            return replace(node, input=child, table=_below(node.table, None, choice))
-        case _:
-            child = _below(node.input, _through(node, wanted), choice)
-            return with_input(node, (child,))
-
-
-def _through(node: Physical, wanted: int | None) -> int | None:
-    """The input column that determines the watermark of output column ``wanted``."""
-    match node:
-        case WidAggregateExec():
-            return None if node.window is None else node.window.wa
-        case SortExec():
-            return node.window_end
-        case SlackExec():
-            return node.attribute
-        case KeyWindowsExec():
-            return None
-        case NumberExec() if wanted is not None and wanted >= len(node.input.schema):
-            return None  # numbers rise with the rows
-        case DupelimExec():
-            return node.by if wanted is None else wanted
-        case BucketExec() if wanted is not None and wanted >= len(node.input.schema):
-            return node.window.wa
-        case ProjectExec():
-            live = progressing(node.input)
-            return None if wanted is None else progress_origin(node.exprs[wanted], live)
-        case TableJoinExec() | UnnestExec():
-            forwarded = node.forwarded(range(node.width))
-            return None if wanted is None else forwarded.get(wanted)
-        case _:
-            return wanted
+    if isinstance(node, PunctuatedSortExec):
+        return _sort(node, choice)
+    pairs = zip(node.inputs, node.wanted_order(wanted), strict=True)
+    made = node.with_inputs(tuple(_below(child, column, choice) for child, column in pairs))
+    if isinstance(made, UnionExec):
+        return _union(made, wanted, choice)
+    return purged(made) if isinstance(made, DupelimExec) else made
 
 
 def _union(node: UnionExec, wanted: int | None, choice: str) -> Physical:
-    live = progressing(node)
+    live = node.progressing
     why = why_union(node)
     if choice != "merge" or not live:
         return replace(node, why=why + _forced(choice if choice != "merge" else "auto"))
@@ -344,7 +248,7 @@ def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
     """A sort by time alone becomes a merge over a union, and disappears over a join in order."""
     child = _below(node.input, node.order, choice)
     plain = not node.keys
-    if plain and joined_in_order(child, node.order):
+    if plain and child.joined_in_order(node.order):
         return child
     merged = _merged(child, node.order) if plain and choice != "pass_through" else None
     return replace(node, input=child) if merged is None else merged
@@ -359,7 +263,7 @@ def _merged(node: Physical, column: int) -> Physical | None:
         case ProjectExec():
             expr = node.exprs[column]
             below = _merged(node.input, expr.index) if isinstance(expr, Column) else None
-        case UnionExec() if column in progressing(node):
+        case UnionExec() if column in node.progressing:
             name = node.schema[column].name
             why = (
                 f"merge: the result is ordered by {name}, so rows wait until every input passed it"
@@ -367,6 +271,20 @@ def _merged(node: Physical, column: int) -> Physical | None:
             return MergeUnionExec(node.inputs, node.names, column, True, why)
         case MergeUnionExec() if node.order == column:
             return replace(node, refuses_null=True)
-        case _:
+        case SourceExec() | ValuesExec() | FilterExec() | BucketExec() | UnionExec():
             return None
-    return None if below is None else with_input(node, (below,))
+        case MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
+            return None
+        case WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec() | LateRowsExec():
+            return None
+        case OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec() | SubqueryJoinExec():
+            return None
+        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
+            return None
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return None
+        case TopExec() | RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(node)
+    return None if below is None else node.with_inputs((below,))

@@ -10,51 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from cql.base.window import WindowKind
 from cql.errors import PlanError
 from cql.planner.lower.choose import duration
-from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import NUMBERED
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
-    TopExec,
-    UnionExec,
-    WidAggregateExec,
-    WindowOperator,
-    inputs,
-    sources,
-    with_input,
-)
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
+    StreamExec,
     SubqueryJoinExec,
     TableJoinExec,
+    TopExec,
+    UnionExec,
     UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
+    WindowOperator,
+    sources,
 )
 from cql.planner.nodes.progress import max_skew
+from cql.planner.nodes.watermarks import progress_origin, value_origin
 
 #: Operators that use one watermark for all values, as the plan names them.
 _CONSUMERS = {
@@ -150,12 +152,20 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
             below = (None,)
         case RelationExec() | ArrivalExec():
             below = (consumer or "a relation",)
-        case _:
+        case ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SortExec() | DupelimExec():
             below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
-    children = inputs(node)
+        case SubqueryJoinExec() | OopJoinExec() | RelationJoinExec() | AsofJoinExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case RowNumberExec() | StreamExec():
+            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case _:
+            assert_never(node)
+    children = node.inputs
     below *= len(children) // len(below)
     made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
-    return with_input(node, tuple(made))
+    return node.with_inputs(tuple(made))
 
 
 def _together(source: SourceExec, consumer: str) -> SourceExec:
@@ -205,8 +215,20 @@ def _reached(node: Physical) -> list[SourceExec]:
             return _reached(node.input)
         case UnionExec():
             return [s for child in node.inputs for s in _reached(child)]
-        case _:
+        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
             return []
+        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
+            return []
+        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+            return []
+        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+            return []
+        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+            return []
+        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+            return []
+        case _:
+            assert_never(node)
 
 
 def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[int | None]:
@@ -220,14 +242,26 @@ def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[
         case ProjectExec():
             below = None
             if column is not None and time:
-                below = progress_origin(node.exprs[column], progressing(node.input))
+                below = progress_origin(node.exprs[column], node.input.progressing)
             elif column is not None:
                 below = value_origin(node.exprs[column])
             return _origins(node.input, below, time=time)
         case UnionExec():
             return [c for child in node.inputs for c in _origins(child, column, time=time)]
-        case _:
+        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
             return []
+        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
+            return []
+        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
+            return []
+        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+            return []
+        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
+            return []
+        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
+            return []
+        case _:
+            assert_never(node)
 
 
 def _is_column(node: Physical, column: int) -> bool:
@@ -253,7 +287,7 @@ def _by_value(
     columns = [None if (by := column_of(s)) is None else s.schema.find(by) for s in reached]
     name = next(column_of(s) for s in reached if column_of(s) is not None)
     wanted = str(settings["window_operator"])
-    if window.wa not in progressing(node.input):
+    if window.wa not in node.input.progressing:
         return node, None  # all groups wait for the end
     if window.kind is not WindowKind.SLIDING:
         return node, _WINDOWS.get(window.kind, "such windows")
@@ -315,7 +349,7 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
 def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
     """``node`` with unions that pass on the watermarks of single values of column ``by``."""
     match node:
-        case UnionExec() if attribute in progressing(node):
+        case UnionExec() if attribute in node.progressing:
             below = tuple(_with_keyed_watermark(child, attribute, by) for child in node.inputs)
             name = node.schema[by].name
             why = f"{node.why}; of each {name} besides, while that is ahead of the others (A.2.1)"
@@ -323,10 +357,24 @@ def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
         case FilterExec():
             return replace(node, input=_with_keyed_watermark(node.input, attribute, by))
         case ProjectExec():
-            time = progress_origin(node.exprs[attribute], progressing(node.input))
+            time = progress_origin(node.exprs[attribute], node.input.progressing)
             value = value_origin(node.exprs[by])
             if time is None or value is None:
                 return node
             return replace(node, input=_with_keyed_watermark(node.input, time, value))
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return node
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return node
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return node
+        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
+            return node
+        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
+            return node
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return node
+        case RowNumberExec() | StreamExec():
+            return node
+        case _:
+            assert_never(node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.base.types import BIGINT, DataType, Kind
 from cql.base.window import MAX_EVENT_TIME, WindowKind
@@ -22,17 +22,18 @@ from cql.planner.lower.joins.relation_join import (
 )
 from cql.planner.lower.net_changes import as_stream
 from cql.planner.lower.ordering import late_rows
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import (
     TIME,
     WEIGHT,
     Aggregate,
     AggregateCall,
+    Bucket,
     Filter,
     Join,
     Limit,
     Logical,
+    Number,
     Project,
     RelationToStream,
     RowNumber,
@@ -42,27 +43,48 @@ from cql.planner.nodes.logical import (
     SortKey,
     SubqueryJoin,
     Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
     Windowed,
 )
-from cql.planner.nodes.logical import inputs as logical_inputs
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
+    BucketExec,
     ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
     UnionExec,
-    bounded,
-    inputs,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
     read_ahead,
-    with_input,
 )
-from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
 from cql.planner.optimize.changelog import as_side, clock, sees_relation
 from cql.planner.optimize.progress import is_constant
 
@@ -89,7 +111,7 @@ def stream_of(node: RelationToStream, lower: Lower) -> Physical:
 def on_time(node: Windowed, lower: Lower) -> Physical:
     """A window at the top of a query without an operator that needs a relation: each row once."""
     child = lower(node.input)
-    if node.window.wa is None or node.window.wa not in progressing(child):
+    if node.window.wa is None or node.window.wa not in child.progressing:
         return child
     child = late_rows(child, node)
     return OnTimeExec(child, node.window.wa, "each row once: nothing above asks what leaves")
@@ -130,8 +152,12 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
             return _top(node, node.keys, time, lower)
         case Limit() if sees_relation(node.input):
             return _top(node, (), time, lower)
-        case _:
+        case Scan() | Values() | Filter() | Project() | Aggregate() | Bucket() | Unnest():
             return _whole(node, time, lower)
+        case Number() | Watermark() | Limit() | RowNumber() | RelationToStream() | Unsupported():
+            return _whole(node, time, lower)
+        case _:
+            assert_never(node)
 
 
 def _of_change(below: Physical) -> tuple[Expr, Expr]:
@@ -145,7 +171,7 @@ def _of_change(below: Physical) -> tuple[Expr, Expr]:
 def _windowed(node: Windowed, lower: Lower) -> Physical:
     child, window = lower(node.input), node.window
     assert window.wa is not None
-    if window.wa not in progressing(child):
+    if window.wa not in child.progressing:
         raise PlanError(
             "the window attribute has no watermark in this plan: no instant would ever be over",
             position=node.pos,
@@ -168,7 +194,7 @@ def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
 
 
 def _from_the_beginning(child: Physical, time: DataType, node: Logical) -> Physical:
-    if not bounded(child):
+    if not child.bounded:
         raise PlanError(
             "an unbounded input without a watermark is no relation: no instant would ever be over",
             position=getattr(node, "pos", None),
@@ -186,41 +212,6 @@ def _beginning(time: DataType) -> int:
     if time.is_timestamp:
         return -719_162 * 86_400_000_000
     return -719_162 if time.kind is Kind.DATE else -MAX_EVENT_TIME
-
-
-def never_shrinks(node: Physical) -> bool:
-    """Whether all weights are above zero."""
-    match node:
-        case ArrivalExec():
-            return True
-        case RelationExec():
-            return node.window.kind is WindowKind.UNBOUNDED
-        case FilterExec():
-            return never_shrinks(node.input)
-        case ProjectExec():
-            weight = node.exprs[-1]
-            return isinstance(weight, Literal) or never_shrinks(node.input)
-        case UnionExec():
-            return all(never_shrinks(i) for i in node.inputs)
-        case RelationJoinExec(kind="inner"):
-            return never_shrinks(node.left) and never_shrinks(node.right)
-        case _:
-            return False
-
-
-def first_in_first_out(node: Physical, keys: frozenset[int]) -> bool:
-    """Whether rows that agree in the columns ``keys`` leave in the order in which they entered."""
-    match node:
-        case RelationExec():
-            return keys.issuperset(node.window.partition_by)
-        case FilterExec():
-            return first_in_first_out(node.input, keys)
-        case ProjectExec():
-            exprs = [node.exprs[k] for k in keys]
-            below = frozenset(e.index for e in exprs if isinstance(e, Column))
-            return first_in_first_out(node.input, below)
-        case _:
-            return False
 
 
 def _with_entry(node: Physical) -> Physical | None:
@@ -254,8 +245,20 @@ def _with_entry(node: Physical) -> Physical | None:
             if len(known) < len(parts):
                 return None
             return UnionExec(known, (*node.names[:-2], "entered", TIME, WEIGHT), node.why)
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
             return None
+        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return None
+        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | SubqueryJoinExec():
+            return None
+        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
+            return None
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return None
+        case TopExec() | RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
@@ -284,7 +287,7 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
         with_entry = _with_entry(inner)
         if with_entry is not None:
             inner, entered = with_entry, len(exprs)
-    end = _ends(inner)
+    end = inner.early_end
     ends = end if end is not None and end < keys else None
     begins = _beginning(inner.schema[-2].type)
     return ChangeAggregateExec(
@@ -292,31 +295,12 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
     )
 
 
-def _ends(node: Physical) -> int | None:
-    """The column with the window's end, for windows whose rows are shown before that end."""
-    match node:
-        case ArrivalExec():
-            return node.end
-        case FilterExec():
-            return _ends(node.input)
-        case ProjectExec():
-            below = _ends(node.input)
-            columns = (e.index if isinstance(e, Column) else None for e in node.exprs)
-            return (
-                None
-                if below is None
-                else next((k for k, c in enumerate(columns) if c == below), None)
-            )
-        case _:
-            return None
-
-
 def _needs_entry(method: str, below: Physical, keys: int) -> bool:
     """Whether rows of a group leave in another order than they came, or come in another order than
     their times."""
     if method == "append_only":
-        return _ends(below) is not None  # early results: a late row may come
-    return method != "two_stacks" and not first_in_first_out(below, frozenset(range(keys)))
+        return below.early_end is not None  # early results: a late row may come
+    return method != "two_stacks" and not below.first_in_first_out(frozenset(range(keys)))
 
 
 def _method(below: Physical, keys: int, calls: Sequence[AggregateCall]) -> tuple[str, str]:
@@ -341,14 +325,14 @@ def _method_of_states(
     below: Physical, keys: int, calls: Sequence[AggregateCall]
 ) -> tuple[str, str]:
     """The method for calls that keep a state per group, computed from the rows."""
-    if never_shrinks(below):
+    if below.never_shrinks:
         return "append_only", "rows only come: each is added to the state of its group"
     if all(_can_retract(call) for call in calls):
         return "retract", "a row that leaves is taken out of the state of its group"
     for call in calls:
         if call.function is not None and call.function.merge is None:
             raise _needs_parts(call, calls)
-    if first_in_first_out(below, frozenset(range(keys))):
+    if below.first_in_first_out(frozenset(range(keys))):
         return "two_stacks", "rows leave in the order in which they came: two stacks per group"
     return "rescan", "rows leave in any order: a group that lost one is aggregated anew"
 
@@ -400,7 +384,7 @@ def _join(node: Join, time: DataType, lower: Lower) -> Physical:
         left = read_ahead(left)
     if constant == [False, True]:
         right = read_ahead(right)
-    return relation_join(node, left, right, [never_shrinks(left), never_shrinks(right)])
+    return relation_join(node, left, right, [left.never_shrinks, right.never_shrinks])
 
 
 def pairs(node: Join, lower: Lower) -> Physical:
@@ -429,11 +413,11 @@ def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
 
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
     constant = is_constant(node.query)
-    if not constant and never_shrinks(left) and not bounded(left):
+    if not constant and left.never_shrinks and not left.bounded:
         raise _kept_for_ever(node)
     right = _from_ever(changes(node.query, time, lower))
     if node.condition is not None:
-        return mark_join(node, left, right, grows=never_shrinks(right))
+        return mark_join(node, left, right, grows=right.never_shrinks)
     more = ("side", TIME, WEIGHT)
     one, other = (Literal(0, BIGINT), *_of_change(left)), (Literal(1, BIGINT), *_of_change(right))
     sides = _sides(node, left, one, right, other, more)
@@ -465,7 +449,7 @@ def _kept_for_ever(node: SubqueryJoin) -> PlanError:
 
 def _called(node: Logical) -> str:
     """The first stream below, as FROM names it."""
-    while below := logical_inputs(node):
+    while below := node.inputs:
         node = below[0]
     if not isinstance(node, Scan):
         return "s"
@@ -513,9 +497,19 @@ def _from_ever(node: Physical) -> Physical:
         ):
             return replace(node, input=_from_ever(node.input))
         case UnionExec() | RelationJoinExec():
-            return with_input(node, tuple(map(_from_ever, inputs(node))))
-        case _:
+            return node.with_inputs(tuple(map(_from_ever, node.inputs)))
+        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
             return node
+        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return node
+        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
+            return node
+        case RelationExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
+            return node
+        case AsofJoinExec() | WindowJoinExec() | StreamExec():
+            return node
+        case _:
+            assert_never(node)
 
 
 def _top(node: Sort | Limit, wanted: Sequence[SortKey], time: DataType, lower: Lower) -> Physical:
@@ -535,7 +529,7 @@ def _row_number(node: RowNumber, time: DataType, lower: Lower, limit: int | None
     below = changes(node.input, time, lower)
     width = len(below.schema) - 2
     below, keys = _with_keys(below, node.keys)
-    forgets = limit is not None and never_shrinks(below)
+    forgets = limit is not None and below.never_shrinks
     why = f"rows up to number {limit}: what stands behind is not told"
     if forgets:
         why = f"rows up to number {limit}: none ever leaves, so that those behind are forgotten"

@@ -13,12 +13,10 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     SourceExec,
+    TableJoinExec,
     ValuesExec,
-    inputs,
     live,
-    with_input,
 )
-from cql.planner.nodes.physical_join import TableJoinExec
 
 
 def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
@@ -34,7 +32,7 @@ def apply(root: Physical, settings: Mapping[str, Any]) -> Physical:
 
 
 def _applied(node: Physical, every: int, text: str) -> Physical:
-    node = with_input(node, tuple(_applied(child, every, text) for child in inputs(node)))
+    node = node.with_inputs(tuple(_applied(child, every, text) for child in node.inputs))
     if not isinstance(node, TableJoinExec) or not live(node.input):
         return node
     why = f"{node.why}; read again every {text}, between two turns of the stream"
@@ -48,7 +46,7 @@ def _again(node: Physical, every: int, join: TableJoinExec) -> Physical:
         case ValuesExec():
             return node
         case FilterExec() | ProjectExec():
-            return with_input(node, (_again(node.input, every, join),))
+            return node.with_inputs((_again(node.input, every, join),))
         case _:
             raise NotSupportedError(
                 "SET table_refresh for a table that is joined, united or aggregated before the"

@@ -8,14 +8,14 @@ from typing import Any
 
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.nodes.physical import Physical, inputs
+from cql.planner.nodes.physical import Physical
 
 
 def expressions_in(root: Physical) -> Iterator[Expr | AggregateCall]:
     """The expressions of all operators of a plan, also those of sort keys, and its calls of
     aggregates, each before the expressions in it."""
     yield from held_by(root)
-    for child in inputs(root):
+    for child in root.inputs:
         yield from expressions_in(child)
 
 

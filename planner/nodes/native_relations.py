@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from cql.base.window import WindowKind
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
+    BucketExec,
     ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
+    UnionExec,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 
 
 def runs_natively(node: Physical) -> bool:
@@ -28,8 +53,18 @@ def runs_natively(node: Physical) -> bool:
         case ChangeAggregateExec(keys=keys, method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
             return method == "weights" or (keys > 0 and plain)
-        case _:
+        case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | BucketExec():
             return False
+        case UnionExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
+            return False
+        case WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec() | LateRowsExec():
+            return False
+        case OnTimeExec() | DupelimExec() | ArrivalExec() | SubqueryJoinExec() | LookupExec():
+            return False
+        case OopJoinExec() | TableJoinExec() | UnnestExec() | AsofJoinExec() | WindowJoinExec():
+            return False
+        case _:
+            assert_never(node)
 
 
 def keeps_one_row(node: RowNumberExec) -> bool:
@@ -51,5 +86,19 @@ def _is_instant(node: Physical, column: int) -> bool:
             return isinstance(expr, Column) and _is_instant(node.input, expr.index)
         case RelationExec(window=window):
             return window.kind is WindowKind.UNBOUNDED and window.wa == column
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return False
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return False
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return False
+        case ArrivalExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec():
+            return False
+        case UnnestExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():
+            return False
+        case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
+            return False
+        case StreamExec():
+            return False
+        case _:
+            assert_never(node)

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
 from cql.planner.nodes.catalog import Relation
-from cql.planner.nodes.physical import Physical, SourceExec
-
-T = TypeVar("T")
+from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
 
 #: A field with the reason for a choice, which the hash leaves out.
 REASON = "why"
@@ -34,63 +31,46 @@ def plan_hash(root: Physical) -> str:
     return _Hasher().of(root).hex()
 
 
-class _Hasher:
-    """Computes each object's digest once, although a plan may contain the object many times."""
+class _Hasher(PlanWalk[bytes]):
+    """Digests; those of two objects differ if their types differ: 1, True and 1.0 differ."""
 
-    def __init__(self) -> None:
-        #: by id, the object (which keeps the id in use) and its digest
-        self._known: dict[int, tuple[Any, bytes]] = {}
+    def fields(self, kind: type) -> Sequence[str]:
+        return _compared(kind)
 
-    def of(self, value: Any) -> bytes:
-        known = self._known.get(id(value))
-        if known is None:
-            digest = hashlib.sha256()
-            for part in self._parts(value):
-                digest.update(len(part).to_bytes(8, "little") + part)
-            self._known[id(value)] = known = value, digest.digest()
-        return known[1]
-
-    def _parts(self, value: Any) -> Iterator[bytes]:
-        """The parts of ``value``, which begin with its type: 1, True and 1.0 differ."""
-        yield type(value).__name__.encode()
+    def scalar(self, value: Scalar) -> bytes:
         match value:
             case None:
-                pass
+                return _digest(value)
             case Enum():
-                yield value.name.encode()
+                return _digest(value, value.name.encode())
             case bool() | int():
-                yield str(int(value)).encode()
+                return _digest(value, str(int(value)).encode())
             case float():
-                yield value.hex().encode()
+                return _digest(value, value.hex().encode())
             case str():
-                yield value.encode("utf-8", "surrogatepass")
+                return _digest(value, value.encode("utf-8", "surrogatepass"))
             case bytes():
-                yield value
-            case tuple():
-                yield from map(self.of, value)
-            case frozenset():
-                yield from sorted(map(self.of, value))
-            case Mapping():
-                yield from sorted(self.of(item) for item in value.items())
-            case UserFunction() | UserAggregate():
-                yield from map(self.of, (value.usage, value.sees_null))
-            case _ if dataclasses.is_dataclass(value):
-                yield from self._fields(value)
-            case _:
-                raise TypeError(f"a plan holds no {type(value).__name__}")
+                return _digest(value, value)
 
-    def _fields(self, node: T) -> Iterator[bytes]:
-        kind: type = type(node)
-        for name in _compared(kind):
-            value = getattr(node, name)
-            if name == "relation" and isinstance(node, SourceExec):
-                value = _declaration(value)
-            yield name.encode()
-            yield self.of(value)
+    def items(self, value: tuple[Any, ...] | frozenset[Any], parts: Sequence[bytes]) -> bytes:
+        return _digest(value, *(parts if isinstance(value, tuple) else sorted(parts)))
+
+    def function(self, value: Function) -> bytes:
+        return _digest(value, self.of(value.usage), self.of(value.sees_null))
+
+    def relation(self, value: Relation) -> bytes:
+        return self.of((value.name, value.bounded, value.schema, value.stream))
+
+    def record(self, value: Any, parts: Sequence[tuple[str, bytes]]) -> bytes:
+        return _digest(value, *(part for name, made in parts for part in (name.encode(), made)))
 
 
-def _declaration(relation: Relation) -> tuple[object, ...]:
-    return relation.name, relation.bounded, relation.schema, relation.stream
+def _digest(value: object, *parts: bytes) -> bytes:
+    """The digest of the type of ``value`` and of ``parts``."""
+    digest = hashlib.sha256()
+    for part in (type(value).__name__.encode(), *parts):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
 
 
 @cache

@@ -20,7 +20,7 @@ else:
         else:
             return node
         kind = type(node)
-        return kind(*[parts[n] if n in parts else getattr(node, n) for n in _arguments(kind)])
+        return kind(*[parts[n] if n in parts else getattr(node, n) for n in arguments(kind)])
 
 
 def _same(held: object, part: object) -> bool:
@@ -32,5 +32,6 @@ def _same(held: object, part: object) -> bool:
 
 
 @cache
-def _arguments(kind: type) -> tuple[str, ...]:
+def arguments(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass that its constructor takes."""
     return tuple(f.name for f in fields(kind) if f.init)

@@ -8,6 +8,8 @@ Query Language, 2006).
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
 from cql.planner.nodes.expr import Column, Expr, conjuncts, substitute
@@ -21,12 +23,19 @@ from cql.planner.nodes.logical import (
     Join,
     Limit,
     Logical,
+    Number,
     Project,
+    RelationToStream,
     RowNumber,
+    Scan,
     SetOperation,
     Sort,
     SubqueryJoin,
     Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
     Windowed,
     is_inner,
 )
@@ -68,8 +77,12 @@ def is_relation(node: Logical) -> bool:
             return is_relation(node.input) or not is_constant(node.query)
         case Join():
             return _join_changes(node)
-        case _:
+        case Scan() | Values() | Bucket() | Unnest() | Number() | Watermark() | RelationToStream():
             return False
+        case Unsupported():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _join_changes(node: Join) -> bool:
@@ -100,8 +113,12 @@ def is_append_only(node: Logical) -> bool:
         case Join():
             once = is_inner(node) or looks_up(node) or not is_relation(node)
             return once and is_append_only(node.left) and is_append_only(node.right)
-        case _:
+        case Scan() | Values() | Aggregate() | Bucket() | Unnest() | Number() | Watermark():
             return not is_relation(node)
+        case RowNumber() | SetOperation() | RelationToStream() | Unsupported():
+            return not is_relation(node)
+        case _:
+            assert_never(node)
 
 
 def changes(node: Logical) -> bool:
@@ -138,13 +155,30 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
             return node
         case Join() if is_relation(node):
             return node
-        case _:
+        case (
+            Scan()
+            | Values()
+            | Filter()
+            | Project()
+            | Aggregate()
+            | Bucket()
+            | Unnest()
+            | Number()
+            | Watermark()
+            | Limit()
+            | RowNumber()
+            | Join()
+            | RelationToStream()
+            | Unsupported()
+        ):
             first = next(iter(progressing(node)), None)
             if first is None:  # a table: all its rows are there from the beginning
                 return node
             if is_bounded(node) and _without_band(node, above):
                 return as_side(node)
             return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
+        case _:
+            assert_never(node)
 
 
 def as_side(node: Logical) -> Logical:
@@ -155,8 +189,14 @@ def as_side(node: Logical) -> Logical:
             return replace(node, left=as_side(node.left), right=as_side(node.right))
         case Filter() | Project() if _is_join(node):
             return replace(node, input=as_side(node.input))
-        case _:
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
             return as_relation(node)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join():
+            return as_relation(node)
+        case SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
+            return as_relation(node)
+        case _:
+            assert_never(node)
 
 
 def _is_join(node: Logical) -> bool:
@@ -182,8 +222,14 @@ def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
                 return True
             of = tuple(tuple(sides.own(e) for e in parts if sides.of(e) == k) for k in (0, 1))
             return _without_band(node.left, of[0]) or _without_band(node.right, of[1])
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return False
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
+            return False
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return False
+        case _:
+            assert_never(node)
 
 
 def as_it_comes(node: Logical) -> Logical:
@@ -197,8 +243,14 @@ def as_it_comes(node: Logical) -> Logical:
             return replace(node, input=as_it_comes(node.input), window_end=None)
         case Aggregate() if _early(node):
             return _so_far(node)
-        case _:
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
             return as_relation(node)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join():
+            return as_relation(node)
+        case SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
+            return as_relation(node)
+        case _:
+            assert_never(node)
 
 
 def only_complete(node: Logical) -> str | None:
@@ -214,8 +266,14 @@ def only_complete(node: Logical) -> str | None:
             return "a session window"
         case Aggregate() if KEY_WINDOW in node.input.schema.names:
             return "a window of PARTITION BY and ROWS with SLIDE"
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return None
+        case Watermark() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
+            return None
+        case RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _early(node: Logical) -> bool:
@@ -224,8 +282,14 @@ def _early(node: Logical) -> bool:
             return _early(node.input)
         case Aggregate():
             return node.window is not None and node.window.has_number
-        case _:
+        case Scan() | Values() | Union() | Bucket() | Unnest() | Number() | Watermark():
             return False
+        case RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
+            return False
+        case RelationToStream() | Unsupported():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _so_far(node: Aggregate) -> Logical:
@@ -259,8 +323,12 @@ def sees_relation(node: Logical) -> bool:
             return True
         case RowNumber():
             return node.window is None
-        case _:
+        case Scan() | Values() | Union() | Bucket() | Unnest() | Number() | Watermark():
             return is_relation(node)
+        case Windowed() | Join() | SetOperation() | RelationToStream() | Unsupported():
+            return is_relation(node)
+        case _:
+            assert_never(node)
 
 
 def clock(node: Logical) -> DataType | None:
@@ -283,9 +351,27 @@ def clock(node: Logical) -> DataType | None:
             return _common([clock(node.input), clock(node.query)])
         case Join():
             return clock(node.left) or clock(node.right)
-        case _:
+        case (
+            Scan()
+            | Values()
+            | Filter()
+            | Project()
+            | Aggregate()
+            | Bucket()
+            | Unnest()
+            | Number()
+            | Watermark()
+            | Sort()
+            | Limit()
+            | RowNumber()
+            | Windowed()
+            | RelationToStream()
+            | Unsupported()
+        ):
             first = next(iter(progressing(node)), None)
             return None if first is None else _counted(node.schema[first].type)
+        case _:
+            assert_never(node)
 
 
 def _counted(type_: DataType) -> DataType:

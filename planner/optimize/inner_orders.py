@@ -3,6 +3,8 @@ would change nothing, but rows would wait for it."""
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from cql.base.window import WindowKind
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column
@@ -12,17 +14,22 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Project,
     RelationToStream,
     RowNumber,
+    Scan,
     SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
+    Unsupported,
+    Values,
+    Watermark,
     Windowed,
-    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
@@ -32,10 +39,10 @@ from cql.planner.optimize.progress import looks_up, progressing
 def drop_inner_orders(plan: Logical) -> Logical:
     """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``. Applies
     below every operator that ignores the order of its input: joins, unions, windows of time."""
-    plan = with_inputs(plan, drop_inner_orders)
+    plan = plan.map_inputs(drop_inner_orders)
     match plan:
         case Join() | SetOperation() | Union() | RelationToStream() | Bucket():
-            return with_inputs(plan, _unordered)
+            return plan.map_inputs(_unordered)
         case SubqueryJoin():
             return replace(plan, query=_unordered(plan.query))
         case Sort() if plan.keys and plan.window_end is None:
@@ -46,8 +53,12 @@ def drop_inner_orders(plan: Logical) -> Logical:
             return replace(plan, input=_unordered(plan.input))
         case Aggregate() if _by_time(plan):
             return replace(plan, input=_unordered(plan.input))
-        case _:
+        case Scan() | Values() | Filter() | Project() | Aggregate() | Unnest() | Number():
             return plan
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Unsupported():
+            return plan
+        case _:
+            assert_never(plan)
 
 
 def _by_time(node: Aggregate) -> bool:
@@ -63,8 +74,14 @@ def _unordered(node: Logical) -> Logical:
             return replace(node, input=_unordered(node.input))
         case Sort() if _only_orders(node):
             return _unordered(node.input)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Number() | Watermark() | Sort():
             return node
+        case Limit() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
+            return node
+        case RelationToStream() | Unsupported():
+            return node
+        case _:
+            assert_never(node)
 
 
 def _only_orders(node: Sort) -> bool:
@@ -88,5 +105,11 @@ def _on_time(node: Logical) -> bool:
             return True
         case Join():
             return not looks_up(node)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return False
+        case Watermark() | Limit() | RowNumber() | SetOperation() | SubqueryJoin():
+            return False
+        case RelationToStream() | Unsupported():
+            return False
+        case _:
+            assert_never(node)

@@ -16,12 +16,10 @@ from typing import TypeAlias
 
 from cql.base.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 from cql.planner.functions import registry
-from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import NO_BOUND, progress_origin
 
-#: Stands for a missing bound in arithmetic; times lie within half of it.
-NO_BOUND = 1 << 62
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 #: Two expressions that have to be equal, with NULL equal to nothing.
 Pair: TypeAlias = tuple[Expr, Expr]

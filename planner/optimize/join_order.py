@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, assert_never
 
 from cql.base.window import WindowKind
 from cql.planner.bind.scope import column_of
@@ -31,16 +31,26 @@ from cql.planner.nodes.expr import (
 )
 from cql.planner.nodes.logical import (
     Aggregate,
+    Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Project,
+    RelationToStream,
+    RowNumber,
     Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
     Values,
+    Watermark,
     Windowed,
-    inputs,
     is_inner,
-    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
@@ -91,7 +101,7 @@ def order_joins(plan: Logical) -> Logical:
         order, why = chosen
         leaves = tuple(map(order_joins, chain.leaves))
         return _joined(replace(chain, leaves=leaves), order, plan, why)
-    return with_inputs(plan, order_joins)
+    return plan.map_inputs(order_joins)
 
 
 def _chosen(chain: _Chain) -> _Chosen | None:
@@ -114,7 +124,7 @@ def joins_several(plan: Logical) -> bool:
     """Whether some inner join has more than two inputs, which join in an order."""
     if _moves(plan) and len(_chain(plan).leaves) > 2:
         return True
-    return any(map(joins_several, inputs(plan)))
+    return any(map(joins_several, plan.inputs))
 
 
 def _moves(node: Logical) -> TypeGuard[Join]:
@@ -270,8 +280,14 @@ def _rows(node: Logical) -> float:
             for key in node.keys:
                 groups *= _distinct(node.input, key.index) if isinstance(key, Column) else below
             return max(1.0, min(below, groups))
+        case Project() | Union() | Bucket() | Unnest() | Number() | Watermark() | Sort() | Limit():
+            return max((_rows(child) for child in node.inputs), default=1.0)
+        case RowNumber() | Join() | SetOperation() | SubqueryJoin() | RelationToStream():
+            return max((_rows(child) for child in node.inputs), default=1.0)
+        case Unsupported():
+            return max((_rows(child) for child in node.inputs), default=1.0)
         case _:
-            return max((_rows(child) for child in inputs(node)), default=1.0)
+            assert_never(node)
 
 
 def _in_window(node: Windowed) -> float:
@@ -316,8 +332,14 @@ def _known(node: Logical, column: int) -> float | None:
         case Project():
             expr = node.exprs[column]
             return _known(node.input, expr.index) if isinstance(expr, Column) else None
-        case _:
+        case Values() | Union() | Aggregate() | Bucket() | Unnest() | Number() | Watermark():
             return None
+        case Sort() | Limit() | RowNumber() | Join() | SetOperation() | SubqueryJoin():
+            return None
+        case RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 # -- the plan ------------------------------------------------------------------------------------
@@ -358,6 +380,6 @@ def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
 
 
 def _name(node: Logical) -> str:
-    while not isinstance(node, Scan) and inputs(node):
-        node = inputs(node)[0]
+    while not isinstance(node, Scan) and node.inputs:
+        node = node.inputs[0]
     return node.relation.name[-1] if isinstance(node, Scan) else "a subquery"

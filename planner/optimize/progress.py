@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import assert_never
 
 from cql.base.types import BIGINT
 from cql.base.window import WindowKind
@@ -38,7 +39,6 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
-    inputs,
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
@@ -105,7 +105,7 @@ def is_bounded(node: Logical) -> bool:
         return node.relation.bounded
     if isinstance(node, Limit) and node.limit is not None:
         return True
-    return all(is_bounded(i) for i in inputs(node))
+    return all(is_bounded(i) for i in node.inputs)
 
 
 def is_constant(node: Logical) -> bool:
@@ -113,8 +113,14 @@ def is_constant(node: Logical) -> bool:
     match node:
         case Windowed():
             return False
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Join() | SetOperation():
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return not progressing(node) and all(is_constant(i) for i in node.inputs)
         case _:
-            return not progressing(node) and all(is_constant(i) for i in inputs(node))
+            assert_never(node)
 
 
 def is_table(node: Logical) -> bool:
@@ -123,7 +129,7 @@ def is_table(node: Logical) -> bool:
     if isinstance(node, Scan):
         spec = node.relation.stream
         return node.relation.bounded and not (spec is not None and spec.progress)
-    return is_constant(node) and all(map(is_table, inputs(node)))
+    return is_constant(node) and all(map(is_table, node.inputs))
 
 
 def looks_up(node: Join) -> bool:
@@ -221,11 +227,33 @@ def _instants(node: Logical) -> ProgressInfo:
         case Windowed() if node.window.wa is not None:
             below = progressing(node.input)
             return below.get(node.window.wa, ProgressInfo(None, "WA"))
-        case _:
+        case (
+            Scan()
+            | Values()
+            | Filter()
+            | Project()
+            | Union()
+            | Aggregate()
+            | Bucket()
+            | Unnest()
+            | Number()
+            | Watermark()
+            | Sort()
+            | Limit()
+            | RowNumber()
+            | Windowed()
+            | Join()
+            | SetOperation()
+            | SubqueryJoin()
+            | RelationToStream()
+            | Unsupported()
+        ):
             below = progressing(node)
-            if below or not inputs(node):
+            if below or not node.inputs:
                 return next(iter(below.values()), ProgressInfo(None, "WA"))
-            return _instants(inputs(node)[0])
+            return _instants(node.inputs[0])
+        case _:
+            assert_never(node)
 
 
 def closing_key(node: Aggregate) -> tuple[int, int] | None:
@@ -271,8 +299,14 @@ def times_of(node: Logical) -> tuple[int, ...] | None:
         case Scan() | Watermark() | Aggregate():
             first = next(iter(progressing(node)), None)
             return None if first is None else (first,)
-        case _:
+        case Values() | Union() | Bucket() | Unnest() | Number() | Sort() | Limit() | RowNumber():
             return None
+        case Windowed() | Join() | SetOperation() | SubqueryJoin() | RelationToStream():
+            return None
+        case Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def closing_pair(node: Aggregate) -> tuple[int, int] | None:
@@ -295,15 +329,19 @@ def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is certainly a stream, and not a relation whose rows may leave."""
     match node:
         case Join() if looks_up(node) or node.kind in ("inner", "cross", *ASOF):
-            return all(_only_comes(i) for i in inputs(node))
+            return all(_only_comes(i) for i in node.inputs)
         case Windowed() | SetOperation() | Join() | Unsupported():
             return False
         case SubqueryJoin():
             return is_constant(node.query) and _only_comes(node.input)
         case Aggregate() if node.window is not None:
             return True
+        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
+            return all(_only_comes(i) for i in node.inputs)
+        case Number() | Watermark() | Sort() | Limit() | RowNumber() | RelationToStream():
+            return all(_only_comes(i) for i in node.inputs)
         case _:
-            return all(_only_comes(i) for i in inputs(node))
+            assert_never(node)
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:

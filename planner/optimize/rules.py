@@ -9,7 +9,7 @@ their inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.base.recursion import deep_stack
 from cql.base.types import BOOLEAN
@@ -36,18 +36,23 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
+    Number,
     Project,
+    RelationToStream,
     RowNumber,
     Scan,
+    SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
+    Unsupported,
+    Values,
+    Watermark,
     Windowed,
-    inputs,
     is_inner,
-    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.inner_orders import drop_inner_orders
@@ -80,7 +85,7 @@ def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
 
 def fold_constants(plan: Logical) -> Logical:
     """``WHERE a > 1 + 1 AND TRUE`` → ``WHERE a > 2``; drops a filter that keeps every row."""
-    plan = with_inputs(plan, fold_constants)
+    plan = plan.map_inputs(fold_constants)
     match plan:
         case Filter():
             condition = registry.fold(plan.condition)
@@ -106,8 +111,12 @@ def fold_constants(plan: Logical) -> Logical:
             condition = registry.fold(plan.condition)
             always = isinstance(condition, Literal) and condition.value is True
             return replace(plan, condition=None if always else condition)
-        case _:
+        case Scan() | Values() | Union() | Bucket() | Number() | Watermark() | Limit() | Windowed():
             return plan
+        case Join() | SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
+            return plan
+        case _:
+            assert_never(plan)
 
 
 def _folded(call: AggregateCall) -> AggregateCall:
@@ -128,7 +137,7 @@ def _separable(first: Sequence[Expr], then: Sequence[Expr]) -> bool:
 
 def merge_filters(plan: Logical) -> Logical:
     """``SELECT * FROM (SELECT * FROM s WHERE a > 1) WHERE b > 2`` → ``WHERE a > 1 AND b > 2``."""
-    return _merged(with_inputs(plan, merge_filters))
+    return _merged(plan.map_inputs(merge_filters))
 
 
 def _merged(plan: Logical) -> Logical:
@@ -150,7 +159,7 @@ def push_filters(plan: Logical) -> Logical:
     if isinstance(plan, Join) and is_inner(plan) and plan.condition is not None:
         plan = _each_on_its_side(plan, conjuncts(plan.condition))
     if not isinstance(plan, Filter):
-        return with_inputs(plan, push_filters)
+        return plan.map_inputs(push_filters)
     kept: list[Expr] = []
     moved: list[Expr] = []
     for part in conjuncts(plan.condition):
@@ -162,7 +171,7 @@ def push_filters(plan: Logical) -> Logical:
     # a band of two times is never NULL, because rows without a time are bad
     known = [part for part in moved if not _is_band(part, plan.input)]
     if not moved or not _separable(known, kept):
-        return with_inputs(plan, push_filters)
+        return plan.map_inputs(push_filters)
     below = push_filters(_below(plan.input, conjunction(moved), plan))
     return replace(plan, input=below, condition=conjunction(kept)) if kept else below
 
@@ -212,8 +221,12 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
-        case _:
+        case Scan() | Values() | Filter() | Number() | Watermark() | Limit() | RowNumber():
             return False
+        case SetOperation() | RelationToStream() | Unsupported():
+            return False
+        case _:
+            assert_never(node)
 
 
 def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
@@ -305,7 +318,7 @@ def _preserved(node: Join, part: Expr) -> int | None:
 
 
 def _has_windows(node: Logical) -> bool:
-    return isinstance(node, Windowed) or any(map(_has_windows, inputs(node)))
+    return isinstance(node, Windowed) or any(map(_has_windows, node.inputs))
 
 
 def _is_band(part: Expr, node: Logical) -> bool:
@@ -391,7 +404,7 @@ def merge_projections(plan: Logical) -> Logical:
     """``SELECT b + 1 FROM (SELECT a * 2 AS b, c FROM s)`` → ``SELECT a * 2 + 1 FROM s``.
 
     Not where an expression would then be computed twice, or one that can fail not on every row."""
-    plan = with_inputs(plan, merge_projections)
+    plan = plan.map_inputs(merge_projections)
     while isinstance(plan, Project) and isinstance(plan.input, Project):
         inner = plan.input
         if not all(_mergeable(e, k, plan.exprs) for k, e in enumerate(inner.exprs)):
@@ -445,7 +458,7 @@ def _always_computes(expr: Expr, index: int) -> bool:
 
 def drop_identities(plan: Logical) -> Logical:
     """Drops a Project that passes its whole input on under the same names."""
-    plan = with_inputs(plan, drop_identities)
+    plan = plan.map_inputs(drop_identities)
     if isinstance(plan, Project) and plan.names == plan.input.schema.names:
         same = tuple(column_of(plan.input, k) for k in range(len(plan.names)))
         if plan.exprs == same:
@@ -457,7 +470,7 @@ def forget_unknown(plan: Logical) -> Logical:
     """A filter keeps rows for which its condition is true; FALSE and NULL are alike. ``WHERE CASE
     WHEN a THEN TRUE WHEN b THEN NULL ELSE FALSE END`` (IN) → ``WHERE a``, its NOT → ``WHERE NOT a
     AND NOT b``, where ``a`` and ``b`` are results of subqueries."""
-    plan = with_inputs(plan, forget_unknown)
+    plan = plan.map_inputs(forget_unknown)
     if not isinstance(plan, Filter):
         return plan
     parts = [kept for part in conjuncts(plan.condition) for kept in _true_where(part)]
@@ -482,7 +495,7 @@ def _true_where(part: Expr) -> list[Expr]:
 def look_up_tables(plan: Logical) -> Logical:
     """``WHERE EXISTS (SELECT 1 FROM t WHERE t.low < s.v AND s.v < t.high)`` over a table → ``s SEMI
     JOIN t ON …``: rows of the stream pass as they come. ``NOT EXISTS`` → ``ANTI JOIN``."""
-    plan = with_inputs(plan, look_up_tables)
+    plan = plan.map_inputs(look_up_tables)
     if not (isinstance(plan, Filter) and isinstance(plan.input, SubqueryJoin)):
         return plan
     subquery, mark = plan.input, len(plan.input.input.schema)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cql.planner.nodes.physical import Physical, SourceExec, inputs, sources
-from cql.planner.nodes.physical_join import LookupExec, TableJoinExec
+from cql.planner.nodes.physical import LookupExec, Physical, SourceExec, TableJoinExec, sources
 
 #: The most rows of a table that each task reads.
 BROADCAST_ROWS = 2_000_000
@@ -28,7 +27,7 @@ def shared(node: Physical) -> Iterator[Physical]:
     while waiting:
         found = waiting.pop()
         yield found
-        waiting += reversed(inputs(found)[:1] if looks_up(found) else inputs(found))
+        waiting += reversed(found.inputs[:1] if looks_up(found) else found.inputs)
 
 
 def tables(root: Physical) -> tuple[SourceExec, ...]:

@@ -12,24 +12,22 @@ from cql.base.types import DataType, Kind
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
+    LookupExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     SourceExec,
+    TableJoinExec,
     UnionExec,
+    UnnestExec,
     WidAggregateExec,
     sources,
     walk,
-)
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    TableJoinExec,
-    UnnestExec,
 )
 from cql.planner.placement.broadcast import looks_up, tables
 

@@ -11,7 +11,6 @@ from cql.planner.nodes.physical import (
     Physical,
     RuntimeChoice,
     SourceExec,
-    inputs,
     live,
     walk,
 )
@@ -192,6 +191,6 @@ def _in_several_ways(roots: Sequence[Physical]) -> bool:
         node = waiting.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            readers.update(id(c) for c in inputs(node) if not isinstance(c, SourceExec))
-            waiting += inputs(node)
+            readers.update(id(c) for c in node.inputs if not isinstance(c, SourceExec))
+            waiting += node.inputs
     return max(readers.values()) > 1

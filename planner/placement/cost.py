@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, assert_never
 
 from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
@@ -19,6 +19,7 @@ from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
+    AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
     DupelimExec,
@@ -26,38 +27,34 @@ from cql.planner.nodes.physical import (
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
     SlackExec,
     SortExec,
     SourceExec,
     StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
     TopExec,
     UnionExec,
+    UnnestExec,
     ValuesExec,
     WidAggregateExec,
+    WindowJoinExec,
     WindowOperator,
-    inputs,
     sources,
 )
 from cql.planner.nodes.physical import walk as walk_plan
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    RelationJoinExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    UnnestExec,
-)
 
 
 class Share(IntEnum):
@@ -154,48 +151,12 @@ _CALL, _VALUES, _SESSION = 0.8, 130.0, 60.0
 #: Nanoseconds to hand a row over between workers; to split it by key (partitions have morsels of
 #: few rows and find groups half as fast); to find the rows of each partition of a join.
 _HAND_ON, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
-_OTHERS: dict[type, float] = {
-    SlackExec: 4.0,
-    LateRowsExec: 2.0,
-    LimitExec: 0.1,
-    LookupExec: 4.0,
-    UnionExec: 0.1,
-    DupelimExec: 25.0,
-    MergeUnionExec: 20.0,
-    PunctuatedSortExec: 45.0,
-    TableJoinExec: 15.0,
-    UnnestExec: 6.0,
-    WindowJoinExec: 60.0,
-    RelationJoinExec: 60.0,
-    SortExec: 180.0,
-    KeyWindowsExec: 60.0,
-    RelationExec: 25.0,
-    ChangeAggregateExec: 45.0,
-    SetOperationExec: 100.0,
-    SubqueryJoinExec: 15.0,
-    TopExec: 60.0,
-    RowNumberExec: 60.0,
-    StreamExec: 15.0,
-}
-#: Operators that run Python for each morsel of their inputs, if they do not run natively.
-_IN_PYTHON = (
-    LookupExec
-    | RelationJoinExec
-    | KeyWindowsExec
-    | RelationExec
-    | ChangeAggregateExec
-    | SetOperationExec
-    | SubqueryJoinExec
-    | TopExec
-    | RowNumberExec
-    | StreamExec
-)
 #: Nanoseconds to keep a row and look for its partners; nanoseconds per pair; pairs per row.
 _JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
 #: Nanoseconds per row of an ASOF join, and of one with several rows of a key.
 _ASOF, _ASOF_ROWS = 25.0, 70.0
 #: Steps that run in the kernel of the operator below them or of the aggregate above them.
-_STEPS = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
+Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
 
 def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
@@ -222,7 +183,26 @@ def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
 
 
 def _runs_python(node: Physical) -> bool:
-    return isinstance(node, _IN_PYTHON) and not runs_natively(node)
+    """Whether the operator runs Python for each morsel of its inputs."""
+    match node:
+        case LookupExec() | KeyWindowsExec():
+            return True
+        case RelationExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return not runs_natively(node)
+        case RelationJoinExec() | SubqueryJoinExec() | RowNumberExec() | StreamExec():
+            return not runs_natively(node)
+        case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | BucketExec():
+            return False
+        case UnionExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
+            return False
+        case WidAggregateExec() | SortExec() | NumberExec() | LateRowsExec() | OnTimeExec():
+            return False
+        case DupelimExec() | ArrivalExec() | UnnestExec():
+            return False
+        case OopJoinExec() | TableJoinExec() | AsofJoinExec() | WindowJoinExec():
+            return False
+        case _:
+            assert_never(node)
 
 
 def calls_python(plan: Physical) -> bool:
@@ -335,28 +315,60 @@ class _Estimate:
             case OopJoinExec():
                 return self._join(node)
             case AsofJoinExec():
-                rows = sum(self.rows_of(child) for child in inputs(node))
-                each = _ASOF if node.rows == 1 else _ASOF_ROWS
-                self._add_join(node, rows, each)
+                rows = sum(self.rows_of(child) for child in node.inputs)
+                self._add_join(node, rows, _ASOF if node.rows == 1 else _ASOF_ROWS)
                 return rows
-            case _ if isinstance(node, _STEPS | WidAggregateExec):
+            case FilterExec() | ProjectExec() | BucketExec() | OnTimeExec() | ArrivalExec():
                 return self._stage(node)
+            case NumberExec() | WidAggregateExec():
+                return self._stage(node)
+            case LimitExec() | UnionExec():
+                return self._other(node, 0.1)
+            case LateRowsExec():
+                return self._other(node, 2.0)
+            case SlackExec() | LookupExec():
+                return self._other(node, 4.0)
+            case UnnestExec():
+                return self._other(node, 6.0) * _ELEMENTS
+            case TableJoinExec() | SubqueryJoinExec() | StreamExec():
+                return self._other(node, 15.0)
+            case MergeUnionExec():
+                return self._other(node, 20.0)
+            case DupelimExec() | RelationExec():
+                return self._other(node, 25.0)
+            case PunctuatedSortExec() | ChangeAggregateExec():
+                return self._other(node, 45.0)
+            case WindowJoinExec():
+                return self._other(node, 60.0)
+            case RelationJoinExec():
+                return self._other(node, 110.0)
+            case RowNumberExec() if keeps_one_row(node):
+                return self._other(node, 50.0)
+            case TopExec() | RowNumberExec():
+                return self._other(node, 250.0)
+            case KeyWindowsExec():
+                return self._other(node, 60.0) * node.windows.rows / node.windows.slide
+            case SetOperationExec():
+                return self._other(node, 100.0)
+            case SortExec():
+                return self._other(node, 180.0)
             case _:
-                rows = sum(self.rows_of(child) for child in inputs(node))
-                share, each = Share.ALONE, _OTHERS[type(node)]
-                if _runs_python(node):
-                    share = Share.PYTHON
-                elif can_split(node):
-                    share = Share.KEYS
-                    more = rows * (_SPLIT + _JOIN_APART)
-                    self.keyed.append(Keyed(id(node), rows * each, more, is_join=False))
-                self._add(rows, each, share)
-                if isinstance(node, KeyWindowsExec):
-                    return rows * node.windows.rows / node.windows.slide
-                return rows * _ELEMENTS if isinstance(node, UnnestExec) else rows
+                assert_never(node)
+
+    def _other(self, node: Physical, each: float) -> float:
+        """An operator with its own kernel or in Python, of ``each`` nanoseconds per input row."""
+        rows = sum(self.rows_of(child) for child in node.inputs)
+        share = Share.ALONE
+        if _runs_python(node):
+            share = Share.PYTHON
+        elif can_split(node):
+            share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)
+            self.keyed.append(Keyed(id(node), rows * each, more, is_join=False))
+        self._add(rows, each, share)
+        return rows
 
     def _join(self, node: OopJoinExec) -> float:
-        rows = sum(self.rows_of(child) for child in inputs(node))
+        rows = sum(self.rows_of(child) for child in node.inputs)
         rest = _expressions(node.rest)
         each = rest.each + _JOIN + _PAIR * _MET
         self._add(rows, rest.held, Share.PYTHON)
@@ -374,14 +386,14 @@ class _Estimate:
     def _stage(self, node: Physical) -> float:
         """Steps that share a kernel: those above an aggregate run in its kernel, and so do those
         below it, unless the aggregate is split."""
-        above: list[Physical] = []
-        while isinstance(node, _STEPS):
+        above: list[Step] = []
+        while isinstance(node, Step):
             above.insert(0, node)
             node = node.input
         if not isinstance(node, WidAggregateExec):
             return self._steps(above, self.rows_of(node), Share.MORSELS)
         aggregate, below = node, node.input
-        steps: list[Physical] = []
+        steps: list[Step] = []
         while isinstance(below, FilterExec | ProjectExec | NumberExec):
             steps.insert(0, below)
             below = below.input
@@ -397,7 +409,7 @@ class _Estimate:
     def _aggregate(self, node: WidAggregateExec, rows: float, before: float | None = None) -> float:
         """``before`` is the total cost of what lies below the kernel that the whole aggregate runs
         in; None if the aggregate cannot be split."""
-        read = _expressions(_read_by(node))
+        read = _expressions((*node.keys, *(e for call in node.calls for e in call.read)))
         each, held, needed = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
         each += find
@@ -430,7 +442,7 @@ class _Estimate:
             groups *= min(rows * _GROUPS, 1e5) if distinct is None else distinct
         return min(groups, rows)
 
-    def _steps(self, steps: Sequence[Physical], rows: float, share: Share) -> float:
+    def _steps(self, steps: Sequence[Step], rows: float, share: Share) -> float:
         """One kernel: workers can share its steps only as far as every single step allows."""
         costs: list[tuple[float, float]] = []
         for step in steps:
@@ -452,22 +464,16 @@ class _Estimate:
                 case NumberExec():
                     needed = Share.ALONE
                     costs.append((rows, _SIMPLE))
-                case _:
+                case OnTimeExec() | ArrivalExec():
                     needed = share
                     costs.append((rows, _SIMPLE))
+                case _:
+                    assert_never(step)
             share = min(share, needed)
         for taken, each in costs:
             self._add(taken, each, share)
             self.more += taken * _HAND_ON if share >= Share.KEYS else 0.0
         return rows
-
-
-def _read_by(node: WidAggregateExec) -> Iterable[Expr]:
-    yield from node.keys
-    for call in node.calls:
-        yield from call.args
-        if call.where is not None:
-            yield call.where
 
 
 def _distinct(node: Physical, key: Expr) -> float | None:

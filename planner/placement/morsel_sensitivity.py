@@ -3,8 +3,7 @@ inputs alike (the design's sameness)."""
 
 from __future__ import annotations
 
-from cql.planner.nodes.physical import Physical, PhysicalPlan, SourceExec, walk
-from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.nodes.physical import OopJoinExec, Physical, PhysicalPlan, SourceExec, walk
 
 
 def depends_on_morsels(plan: PhysicalPlan) -> bool:

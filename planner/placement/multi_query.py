@@ -16,22 +16,22 @@ from typing import Any
 
 from cql.base.recursion import deep_stack
 from cql.errors import Position
-from cql.planner.lower.watermark_demand import fewest
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
     Awaited,
     LateRowsExec,
+    OopJoinExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
     QuerySetPlan,
+    RelationJoinExec,
     SourceExec,
     ValuesExec,
-    inputs,
     sources,
-    with_input,
 )
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJoinExec
+from cql.planner.nodes.watermarks import fewest
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.shared_panes import share_windows
 
@@ -110,8 +110,8 @@ def _joined(
     elif isinstance(node, ValuesExec):
         return node
     else:
-        below = tuple(_joined(i, shared, mentions, known) for i in inputs(node))
-        made = with_input(node, below)
+        below = tuple(_joined(i, shared, mentions, known) for i in node.inputs)
+        made = node.with_inputs(below)
     for other in known if not isinstance(made, LateRowsExec) else ():  # each has its own table
         if _same(other, made):
             return other
@@ -134,7 +134,7 @@ def join_once(node: Physical) -> Physical:
     """``node`` with one scan for all mentions of a relation within a join: the result does not
     depend on how far one mention is ahead of another."""
     if not isinstance(node, AsofJoinExec | OopJoinExec | RelationJoinExec):
-        return with_input(node, tuple(map(join_once, inputs(node))))
+        return node.with_inputs(tuple(map(join_once, node.inputs)))
     groups: list[list[SourceExec]] = []
     for source in sources(node):
         mentioned = (g for g in groups if _is_mentioned(source, g[0]))
@@ -166,8 +166,8 @@ def _over(
     that their bad and late rows count once. ``made`` are these nodes so far."""
     if isinstance(node, SourceExec):
         return _narrowed(scans[id(node)], node), node.pos
-    below = [_over(child, scans, made) for child in inputs(node)]
-    node = with_input(node, tuple(child for child, _ in below))
+    below = [_over(child, scans, made) for child in node.inputs]
+    node = node.with_inputs(tuple(child for child, _ in below))
     place = below[0][1] if len(below) == 1 else None
     if place is None:
         return node, None
@@ -187,5 +187,5 @@ def _same(one: Physical, other: Physical) -> bool:
             continue
         if getattr(one, f.name) != getattr(other, f.name):
             return False
-    pairs = zip(inputs(one), inputs(other), strict=False)
-    return len(inputs(one)) == len(inputs(other)) and all(a is b for a, b in pairs)
+    pairs = zip(one.inputs, other.inputs, strict=False)
+    return len(one.inputs) == len(other.inputs) and all(a is b for a, b in pairs)

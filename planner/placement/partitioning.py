@@ -9,31 +9,29 @@ from typing import Any
 from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.nodes.expr import Cast, Column, Expr
-from cql.planner.nodes.logical import Aggregate, Join, Logical, Partitioning, inputs
+from cql.planner.nodes.logical import Aggregate, Join, Logical, Partitioning
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
     DupelimExec,
     FilterExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     SlackExec,
     SortExec,
     SourceExec,
+    TableJoinExec,
     UnionExec,
+    UnnestExec,
     WidAggregateExec,
     WindowOperator,
     walk,
-)
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    LookupExec,
-    OopJoinExec,
-    TableJoinExec,
-    UnnestExec,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
@@ -104,7 +102,7 @@ def check(logical: Logical, root: Physical, settings: Mapping[str, Any]) -> None
 def _asking(node: Logical) -> Iterator[Aggregate | Join]:
     if isinstance(node, Aggregate | Join) and node.partitioning is not None:
         yield node
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _asking(child)
 
 

@@ -15,6 +15,8 @@ from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, Position
 from cql.planner.nodes.expr import Call, Column, Literal, conjunction
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
+    BandExec,
     BucketExec,
     ChangeAggregateExec,
     DupelimExec,
@@ -22,9 +24,11 @@ from cql.planner.nodes.physical import (
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
@@ -34,28 +38,19 @@ from cql.planner.nodes.physical import (
     SortExec,
     SourceExec,
     StreamExec,
-    UnionExec,
-    WidAggregateExec,
-    WindowOperator,
-    inputs,
-    sources,
-    walk,
-    with_input,
-)
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import (
-    AsofJoinExec,
-    BandExec,
-    LookupExec,
-    OopJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnionExec,
     UnnestExec,
+    WidAggregateExec,
+    WindowJoinExec,
+    WindowOperator,
+    sources,
+    walk,
 )
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.watermarks import NO_BOUND
 from cql.planner.placement.broadcast import looks_up, shared, tables
 from cql.planner.placement.by_key import columns_of, in_any_order, names_of
-from cql.planner.placement.order_sensitivity import is_total
 from cql.planner.placement.two_levels import TwoLevels, two_levels
 
 
@@ -153,7 +148,7 @@ def _placed(plan: PhysicalPlan) -> Placement:
     if sort is not None:
         node = passed(sort.input)
     if isinstance(node, WidAggregateExec) and node.window is not None:
-        if sort is not None and not is_total(sort) and not _keeps_order(node):
+        if sort is not None and not sort.is_total and not _keeps_order(node):
             return Whole("rows that are equal in ORDER BY leave in the order of all rows")
         return _windows(node, node.window)
     if isinstance(node, OopJoinExec) and node is passed(plan.root):
@@ -440,8 +435,8 @@ def restricted(root: Physical, low: int | None, high: int | None) -> Physical:
             column = (band.left, band.right)[side]
             made = [root.left, root.right]
             made[side] = _rows_within(made[side], column, low, high)
-            return with_input(root, (made[0], made[1]))
-    return with_input(root, tuple(restricted(child, low, high) for child in inputs(root)))
+            return root.with_inputs((made[0], made[1]))
+    return root.with_inputs(tuple(restricted(child, low, high) for child in root.inputs))
 
 
 def _restricted_windows(node: WidAggregateExec, low: int | None, high: int | None) -> Physical:

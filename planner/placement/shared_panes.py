@@ -23,9 +23,7 @@ from cql.planner.nodes.physical import (
     SharedPanesExec,
     WidAggregateExec,
     WindowOperator,
-    inputs,
     walk,
-    with_input,
 )
 
 
@@ -207,8 +205,8 @@ def _rebuilt(node: Physical, made: dict[int, Physical]) -> Physical:
     objects."""
     known = made.get(id(node))
     if known is None:
-        before = inputs(node)
+        before = node.inputs
         after = tuple(_rebuilt(i, made) for i in before)
         changed = any(a is not b for a, b in zip(after, before, strict=True))
-        known = made[id(node)] = with_input(node, after) if changed else node
+        known = made[id(node)] = node.with_inputs(after) if changed else node
     return known

@@ -27,10 +27,8 @@ from cql.planner.nodes.physical import (
     SourceExec,
     WidAggregateExec,
     WindowOperator,
-    inputs,
     sources,
     walk,
-    with_input,
 )
 from cql.planner.placement.by_key import KINDS
 
@@ -229,17 +227,17 @@ def _widened(node: Physical, relation: Relation) -> Physical:
         width = len(node.relation.schema)
         columns = (*node.columns, *range(width, width + len(HIDDEN)))
         return replace(node, relation=relation, columns=columns, awaited=None)
-    (below,) = inputs(node)
+    (below,) = node.inputs
     made = _widened(below, relation)
     if isinstance(node, ProjectExec):
         width = len(below.schema)
         more = [Column(width + n, f.name, f.type, f.nullable) for n, f in enumerate(HIDDEN)]
         names = (*node.names, *(f.name for f in HIDDEN))
         return replace(node, input=made, exprs=(*node.exprs, *more), names=names)
-    return with_input(node, (made,))
+    return node.with_inputs((made,))
 
 
 def _replaced(root: Physical, old: Physical, new: Physical) -> Physical:
     if root is old:
         return new
-    return with_input(root, tuple(_replaced(child, old, new) for child in inputs(root)))
+    return root.with_inputs(tuple(_replaced(child, old, new) for child in root.inputs))

@@ -14,11 +14,11 @@ from cql.base.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
 from cql.planner.bind.statement import bind
-from cql.planner.lower.lower import refuse
+from cql.planner.lower.refuse import refuse
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Queue, TimeUnit
 from cql.planner.nodes.expr import Literal
-from cql.planner.nodes.logical import Project, Scan, Windowed, inputs
+from cql.planner.nodes.logical import Project, Scan, Windowed
 from cql.planner.optimize.progress import progressing
 from cql.planner.optimize.rules import optimize
 from tests.support import dialect_corpus
@@ -86,8 +86,8 @@ def test_views_are_expanded_and_their_errors_point_at_the_use() -> None:
     plan = w.plan("SELECT key FROM hot WHERE n > 3")
     assert plan.schema.names == ("key",)
     scan = plan
-    while inputs(scan):
-        scan = inputs(scan)[0]
+    while scan.inputs:
+        scan = scan.inputs[0]
     assert isinstance(scan, Scan)
     assert scan.pos is not None
     assert (scan.pos.line, scan.pos.column) == (1, 17)
@@ -330,10 +330,10 @@ def test_a_derived_stream_carries_its_window_columns() -> None:
         "SELECT max(n) FROM (SELECT count(*) AS n FROM s [RANGE 1 MIN, SLIDE 1 MIN] GROUP BY k)"
         " [RANGE 1 HOUR, SLIDE 1 HOUR]"
     )
-    outer = inputs(plan)[0]
+    outer = plan.inputs[0]
     wa = outer.window.wa
     assert isinstance(wa, int)
-    assert inputs(outer)[0].schema[wa].name == "window_time"
+    assert outer.inputs[0].schema[wa].name == "window_time"
 
 
 def test_star_does_not_show_the_columns_of_a_derived_window() -> None:
@@ -373,8 +373,8 @@ def test_watermark_on_an_item() -> None:
         "SELECT window.end, count(*) FROM dim WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
         " GROUP BY window(ts, '10 seconds')"
     )
-    while inputs(plan):
-        plan = inputs(plan)[0]
+    while plan.inputs:
+        plan = plan.inputs[0]
     assert isinstance(plan, Scan)
     assert plan.relation.stream is not None
     (progress,) = plan.relation.stream.progress

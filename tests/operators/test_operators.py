@@ -22,8 +22,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations import row_batch
-from cql.planner.lower.watermark import progressing
-from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
+from cql.planner.nodes.physical import FilterExec, Physical, sources
 from tests.support.checked import Checked, ContractError, StreamCheck, check_graph
 from tests.support.growing_streams import QUERIES, SETTINGS, stream
 from tests.support.operator_tools import (
@@ -294,7 +293,7 @@ def run_checked(
     admissions = Admissions.of(root, workspace, seed)
     refresh(graph)
     operators = check_graph(graph, root)
-    feeds = [StreamCheck(s.name, s.schema, progressing(s)) for s in sources(root)]
+    feeds = [StreamCheck(s.name, s.schema, s.progressing) for s in sources(root)]
     for source, morsel in admissions.morsels:
         morsel.words[CAPACITY] = morsel_rows
         feeds[source].see(morsel)
@@ -384,7 +383,7 @@ def test_rows_that_vanish_are_missed() -> None:
 def _liar() -> tuple[Liar, Checked, Morsel]:
     session = session_over({"a": stream(0).select(["ts"])})
     root = plan_of(session, "SELECT ts FROM a WHERE ts > 0").root
-    node = root if isinstance(root, FilterExec) else next(iter(inputs(root)))
+    node = root if isinstance(root, FilterExec) else next(iter(root.inputs))
     assert isinstance(node, FilterExec)
     liar = Liar()
     schema = Schema((Field("ts", BIGINT),))

@@ -16,7 +16,7 @@ from cql.dialect import parse_one
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.explain import tree
-from cql.planner.lower import lower
+from cql.planner.lower import plan as lowering
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Cluster, Progress, Statistics, StreamSpec
 from cql.planner.nodes.physical import PhysicalPlan
@@ -118,7 +118,7 @@ def plan(text: str, cluster: Cluster | None, **settings: Any) -> PhysicalPlan:
     assert isinstance(bound, st.Query)
     logical = rules.optimize(bound.plan, join_order=chosen.join_order)
     emit = bound.emit_changes
-    return lower.plan(logical, chosen, emit_changes=emit, cores=2, cluster=cluster)
+    return lowering.plan(logical, chosen, emit_changes=emit, cores=2, cluster=cluster)
 
 
 def test_explain(rewrite: bool) -> None:

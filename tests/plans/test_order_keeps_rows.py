@@ -13,9 +13,7 @@ import pytest
 
 import cql
 from cql.errors import PlanError
-from cql.planner.nodes.physical import PunctuatedSortExec, walk
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.nodes.physical import OopJoinExec, PunctuatedSortExec, WindowJoinExec, walk
 from tests.support.runtimes import RUNTIMES, apply
 
 PAIRS = "SELECT a.ts AS t, b.ts AS u, a.k AS k, a.v AS v, b.v AS w FROM"

@@ -9,7 +9,7 @@ import pytest
 from cql.base.types import DOUBLE
 from cql.errors import Position
 from cql.planner.nodes.expr import Call, Literal, rebuild
-from cql.planner.nodes.logical import Scan, inputs
+from cql.planner.nodes.logical import Scan
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize import rules
 from cql.planner.optimize.inner_orders import drop_inner_orders
@@ -283,8 +283,8 @@ def test_expressions_that_can_fail_are_not_pruned() -> None:
 
 def test_relation_windows_keep_what_orders_them() -> None:
     plan = optimize(W.plan("SELECT k FROM two [ROWS 5]"))
-    while inputs(plan):
-        plan = inputs(plan)[0]
+    while plan.inputs:
+        plan = plan.inputs[0]
     assert isinstance(plan, Scan)
     assert plan.schema.names == ("t1", "t2", "k")
 

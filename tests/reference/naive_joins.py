@@ -8,7 +8,13 @@ from typing import Any
 
 from cql.base.window import WindowKind
 from cql.planner.nodes.expr import Call, Cast, Column, Expr
-from cql.planner.nodes.logical import Filter, Join, Logical, Project, Windowed, inputs
+from cql.planner.nodes.logical import (
+    Filter,
+    Join,
+    Logical,
+    Project,
+    Windowed,
+)
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_expr import is_true
 from tests.reference.naive_order import progressing, windows_of
@@ -185,7 +191,7 @@ def is_table(node: Logical) -> bool:
     """Whether no column of ``node`` progresses: its rows are there from the beginning."""
     if isinstance(node, Windowed) or progressing(node):
         return False
-    return all(map(is_table, inputs(node)))
+    return all(map(is_table, node.inputs))
 
 
 def looks_up(node: Join) -> bool:

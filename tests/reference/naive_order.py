@@ -29,7 +29,6 @@ from cql.planner.nodes.logical import (
     Unnest,
     Watermark,
     Windowed,
-    inputs,
 )
 from tests.reference.naive_progress import Column as Clock
 from tests.reference.naive_progress import believed
@@ -285,7 +284,7 @@ def _declared(node: Logical) -> Iterator[tuple[DataType, int]]:
         for progress in node.relation.stream.progress:
             if progress.max_advance is not None:
                 yield types[progress.column], progress.max_advance
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _declared(child)
 
 

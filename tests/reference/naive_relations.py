@@ -34,7 +34,6 @@ from cql.planner.nodes.logical import (
     Union,
     Watermark,
     Windowed,
-    inputs,
 )
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_expr import is_true
@@ -75,7 +74,7 @@ def is_constant(node: Logical) -> bool:
     """Whether ``node`` reads only tables: no input has a progressing time."""
     if isinstance(node, Scan):
         return node.relation.stream is None or not node.relation.stream.progress
-    return all(map(is_constant, inputs(node)))
+    return all(map(is_constant, node.inputs))
 
 
 def join_changes(node: Join) -> bool:
@@ -134,7 +133,7 @@ def _of_one_instant(node: Aggregate) -> bool:
 
 def _holds_rows(node: Logical) -> bool:
     rows = isinstance(node, Windowed) and node.window.kind is WindowKind.ROWS
-    return rows or any(map(_holds_rows, inputs(node)))
+    return rows or any(map(_holds_rows, node.inputs))
 
 
 @dataclass
@@ -170,7 +169,7 @@ class Relations:
         elif not isinstance(node, RelationToStream) and (
             not isinstance(node, Aggregate) or node.window is None
         ):
-            for child in inputs(node):
+            for child in node.inputs:
                 yield from self.windows(child)
 
     def instants(self, node: Logical) -> list[int]:
@@ -257,7 +256,7 @@ class Relations:
                 times = [self._furthest(i, column) for i in node.inputs]
                 return max((t for t in times if t is not None), default=None)
             case _:
-                return self._furthest(inputs(node)[0], column)
+                return self._furthest(node.inputs[0], column)
 
     # -- what a relation holds -------------------------------------------------------------------
 

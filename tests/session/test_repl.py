@@ -21,7 +21,7 @@ from pygments.token import Comment, Error, Keyword, Name, Number, String, Token
 
 from cql.base.settings import SETTINGS
 from cql.errors import CqlError, RunError
-from cql.planner.lower.lower import refuse
+from cql.planner.lower.refuse import refuse
 from cql.planner.nodes import statements
 from cql.repl import shell as shell_module
 from cql.repl.completer import CqlCompleter

@@ -197,10 +197,7 @@ def show(expr: Expr) -> str:
 def tree(node: Logical, depth: int = 0) -> str:
     """A plan as indented lines."""
     line = "  " * depth + type(node).__name__.lower() + _details(node)
-    keys = ("input", "left", "right")
-    below: list[Logical] = [getattr(node, key) for key in keys if hasattr(node, key)]
-    below += getattr(node, "inputs", ())
-    return "\n".join([line, *(tree(b, depth + 1) for b in below)])
+    return "\n".join([line, *(tree(b, depth + 1) for b in node.inputs)])
 
 
 def _details(node: Any) -> str:

@@ -44,7 +44,6 @@ from cql.executor.operators.stage.session_windows import SessionOperator
 from cql.executor.operators.windows.buffered import BUFFER
 from cql.executor.operators.windows.subtract_on_evict import RUN
 from cql.executor.operators.windows.two_stacks import FRONT
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     BucketExec,
@@ -66,7 +65,6 @@ from cql.planner.nodes.physical import (
     ValuesExec,
     WidAggregateExec,
     WindowOperator,
-    inputs,
 )
 from tests.support.operator_tools import column_data, column_mask, records
 from tests.support.python_operators import PythonOperator
@@ -174,7 +172,7 @@ class Checked(PythonOperator):
         super().__init__(inner.name)
         self.inner = inner
         self.node = node
-        self.given = StreamCheck(inner.name, node.schema, progressing(node))
+        self.given = StreamCheck(inner.name, node.schema, node.progressing)
         self.bad = 0
         self.pairs = 0
         self.emitted_pairs = 0
@@ -243,7 +241,7 @@ class Checked(PythonOperator):
         assert window.wa is not None
         if window.kind is WindowKind.SESSION:
             return int(morsel.words[ROWS]) - len(self._failed)
-        (child,) = inputs(self.node)
+        (child,) = self.node.inputs
         times = column_data(morsel, window.wa, child.schema).tolist()
         valid = column_mask(morsel, window.wa).tolist()
         skipped = self._failed if isinstance(self.node, WidAggregateExec) else set()
@@ -401,7 +399,7 @@ def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) 
 
 def built_nodes(root: Physical) -> list[Physical]:
     """The nodes of a plan in the order in which ``build`` makes their operators without fusion."""
-    below = [n for child in inputs(root) for n in built_nodes(child)]
+    below = [n for child in root.inputs for n in built_nodes(child)]
     return below if isinstance(root, SourceExec | ValuesExec) else [*below, root]
 
 

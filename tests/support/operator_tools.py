@@ -46,7 +46,7 @@ from cql.executor.runtimes.queued import Queued
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
-from cql.planner.lower.lower import plan
+from cql.planner.lower.plan import plan
 from cql.planner.nodes.physical import Physical, PhysicalPlan, sources
 from cql.planner.nodes.statements import Query
 from cql.session.session import Session

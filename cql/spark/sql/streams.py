@@ -167,7 +167,7 @@ def _clause(node: logical.Logical) -> Position | None:
         found: Position | None = getattr(node, "pos", None)
         if found is not None:
             return found
-    return next((p for below in logical.inputs(node) if (p := _clause(below)) is not None), None)
+    return next((p for below in node.inputs if (p := _clause(below)) is not None), None)
 
 
 _PASSING = (logical.Scan, logical.Values, logical.Filter, logical.Project, logical.Union)

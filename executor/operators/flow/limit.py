@@ -12,7 +12,6 @@ from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.contract import RowLimit
 from cql.executor.operators.stage.operator import CodeColumn, Operator
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
 
 
@@ -23,7 +22,7 @@ class LimitOperator(Operator):
     def __init__(self, name: str, node: LimitExec) -> None:
         self.name = name
         sizes = [value_bytes(f.type) for f in node.schema]
-        attributes = progressing(node)
+        attributes = node.progressing
         self.descriptor: Words = np.array(
             [*(0 for _ in range(kernel.FIRST)), *sizes, *attributes], np.int64
         )

@@ -29,8 +29,7 @@ from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
 from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
-from cql.planner.nodes.physical import sources
-from cql.planner.nodes.physical_join import AsofJoinExec
+from cql.planner.nodes.physical import AsofJoinExec, sources
 
 #: The addresses in the descriptor.
 _BOUND = (LEFT, RIGHT)

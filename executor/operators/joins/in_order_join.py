@@ -20,9 +20,8 @@ from cql.executor.operators.joins.in_order_join_layout import Directory, Input
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import Role
-from cql.planner.nodes.physical import sources
-from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExec
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.physical import JoinOperator, WindowJoinExec, sources
+from cql.planner.nodes.watermarks import NO_BOUND
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
 #: Places of a hash index per key of its capacity.

@@ -36,7 +36,7 @@ from cql.executor.operators.joins.in_order_join_layout import Directory, Input, 
 from cql.executor.operators.joins.key_index import entered, look_up
 from cql.executor.operators.stage.row_sink import store_row
 from cql.planner.nodes.expr import Expr, columns_of
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical import WindowJoinExec
 
 #: The request for room for keys: this number + the number of the directory.
 NEED_KEYS = 128

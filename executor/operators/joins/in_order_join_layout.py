@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from cql.base.model import Schema
 from cql.executor.codegen.key_packing import KeyPart, pack_keys
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import columns_of
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical import WindowJoinExec
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class JoinLayout:
         kept = tuple(c for c in range(len(schema)) if first + c in read or c in keys)
         time = node.times[port]
         out_time = None
-        if time in progressing(child):
+        if time in child.progressing:
             out_time = next((k for k, c in enumerate(node.columns) if c == first + time), None)
         return Input(port, schema, first, time, kept, out_time)
 

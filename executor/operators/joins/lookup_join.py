@@ -28,8 +28,7 @@ from cql.executor.operators.relations.row_batch import append_part, joined, nbyt
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import Role, Snapshot, State
-from cql.planner.nodes.physical import sources
-from cql.planner.nodes.physical_join import TableJoinExec
+from cql.planner.nodes.physical import TableJoinExec, sources
 
 #: Places of the hash index per key.
 _PLACES = 2

@@ -16,7 +16,7 @@ from cql.executor.kernels.morsel_layout import PHASE, PORT
 from cql.executor.operators.joins.key_index import look_up
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.planner.nodes.expr import Expr, columns_of
-from cql.planner.nodes.physical_join import TableJoinExec
+from cql.planner.nodes.physical import TableJoinExec
 
 TABLE = 1  # the port of the table; the stream has port 0
 

@@ -17,9 +17,8 @@ from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import Role
-from cql.planner.nodes.physical import inputs, sources
-from cql.planner.nodes.physical_join import OopJoinExec
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.physical import OopJoinExec, sources
+from cql.planner.nodes.watermarks import NO_BOUND
 
 _ROWS = 1 << 10
 #: Up to this many bytes, most buckets may be empty: a look into one of them costs little.
@@ -219,7 +218,7 @@ class OopJoinOperator(GeneratedOperator):
         """For each port, the number of its rows that arrived below the bound that the port got
         while it was idle."""
         counted = self.counters()
-        names = (", ".join(s.name for s in sources(child)) for child in inputs(self.node))
+        names = (", ".join(s.name for s in sources(child)) for child in self.node.inputs)
         return [(n, counted.get(f"too_late_{s}", 0)) for n, s in zip(names, SIDES, strict=True)]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -56,9 +56,8 @@ from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layo
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.stage.row_sink import store_order, store_row
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
-from cql.planner.lower.watermark import progressing
-from cql.planner.nodes.physical_join import OopJoinExec
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.physical import OopJoinExec
+from cql.planner.nodes.watermarks import NO_BOUND
 
 #: The number of rows whose lists are walked together; the distance in bytes from which on the
 #: hardware does not prefetch the next row of a list; and the number of steps over such distances
@@ -635,7 +634,7 @@ class _JoinWriter:
         are still to come hold individual punctuation (``ProducePunctuation`` of figure 4) back by
         the band. They do not hold joint punctuation (paper §7) back: one row of a new pair is new,
         so the later time of the pair is at least the lower of the two bounds."""
-        kernel, body, live = self.kernel, self.kernel.body, progressing(self.node)
+        kernel, body, live = self.kernel, self.kernel.body, self.node.progressing
         for name, watermark, column in self._output_watermarks():
             places = [k for k in live if self.node.columns[k] == column]
             punctuated = kernel.word(f"{name} punctuated")

@@ -12,7 +12,7 @@ from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.morsel.morsel import stored_dtype
 from cql.planner.nodes.expr import columns_of
-from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.nodes.physical import OopJoinExec
 
 SIDES = ("l", "r")
 #: Links of a row in its list. ``back``: the distance in rows to the row before it (0: none).

@@ -32,9 +32,8 @@ from cql.executor.operators.stage.operator import (
 from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
-from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.physical import Physical, RelationJoinExec
 from cql.planner.nodes.physical import sources as sources_of
-from cql.planner.nodes.physical_join import RelationJoinExec
 
 _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": pairs.WITHOUT, "full": pairs.WITHOUT, "mark": pairs.ANSWER}

@@ -13,7 +13,7 @@ from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.kernels.lib.views import VIEWS
 from cql.planner.nodes.expr import columns_of
-from cql.planner.nodes.physical_join import RelationJoinExec
+from cql.planner.nodes.physical import RelationJoinExec
 
 #: The first words of the descriptor: the ids of the pair's rows.
 PAIR = ("left row", "right row")

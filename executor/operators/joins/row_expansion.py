@@ -26,9 +26,8 @@ from cql.executor.kernels.morsel_layout import (
     SUB,
 )
 from cql.executor.operators.stage.row_sink import store_row
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec
+from cql.planner.nodes.physical import TableJoinExec, UnnestExec
 
 
 @dataclass(slots=True)
@@ -137,7 +136,7 @@ class PassingWriter(ABC):
         out = RowScope(kernel, "r")
         out.columns = [scope.load(c) for c in node.columns]
         store_row(kernel, out, node.schema, frozenset())
-        live = node.forwarded(progressing(node.input))
+        live = node.forwarded(node.input.progressing)
         if live:
             kernel.declare("late_out", f"words(o[{LATE_ROW_ADDRESS}], {LATE_ROW_WORDS} * capacity)")
             with body.block("for l in range(late_from, late_row):"):
@@ -158,7 +157,7 @@ class PassingWriter(ABC):
         """Passes the input's punctuation on, for the columns that the output has."""
         kernel, body = self.kernel, self.kernel.body
         read_punctuation(kernel)
-        live = self.node.forwarded(progressing(self.node.input))
+        live = self.node.forwarded(self.node.input.progressing)
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
             body.lines(
                 f"attribute = arrived[{PUNCTUATION_WORDS} * p]",

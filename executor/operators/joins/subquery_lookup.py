@@ -41,7 +41,7 @@ from cql.executor.operators.relations.set_operations import RowIndex
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
 from cql.executor.state.declared import Declared
 from cql.executor.state.store import Snapshot, State
-from cql.planner.nodes.physical_join import LookupExec
+from cql.planner.nodes.physical import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]
 QUERY = 1  # the port of the subquery; the stream has port 0

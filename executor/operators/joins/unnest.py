@@ -27,7 +27,7 @@ from cql.executor.state.store import Role
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import RESULTS
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.physical_join import UnnestExec
+from cql.planner.nodes.physical import UnnestExec
 
 #: The bytes of an empty array of texts.
 _NO_TEXTS = bytes(4)

@@ -13,7 +13,6 @@ from cql.executor.kernels.order.row_slab import HELD, OWN
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import SortExec
@@ -47,7 +46,7 @@ class SortOperator(SlabOperator):
             d[kernel.LAST_OUT] = min(node.offset + node.limit, _MOST)
         d[[kernel.PARTITION, kernel.NUMBERED]] = len(together), node.number is not None
         d[[kernel.CLOSED, kernel.LEAVING]] = NEVER, -1
-        for attribute in progressing(node):
+        for attribute in node.progressing:
             if attribute < len(schema):
                 d[kernel.FIRST + attribute] = 1
         self.address = int(kernel.sort_windows.address)

@@ -34,7 +34,7 @@ from cql.executor.state.store import Snapshot, State
 from cql.executor.udf.errors import explained, function_codes
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
-from cql.planner.nodes.physical import ChangeAggregateExec, bounded
+from cql.planner.nodes.physical import ChangeAggregateExec
 
 #: Spare entries: two for a group (``back`` and ``separate``), one for an intermediate result.
 _SPARE = 3
@@ -64,7 +64,7 @@ class ChangeAggregateOperator(ChangelogOperator):
         super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
         self.node = node
         self.windows = windows
-        self._ends = bounded(node.input)
+        self._ends = node.input.bounded
         self._keys = Schema(schema.fields[: node.keys])
         self._types = [f.type for f in self._keys]
         self._index = GroupIndex(self._types)

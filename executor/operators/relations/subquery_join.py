@@ -20,7 +20,7 @@ from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.store import State
-from cql.planner.nodes.physical_join import SubqueryJoinExec
+from cql.planner.nodes.physical import SubqueryJoinExec
 
 _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}
 _ROOM = 4096

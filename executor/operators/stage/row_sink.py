@@ -39,7 +39,6 @@ from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import LateRowTest, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
 from cql.executor.operators.windows.bounds import Spans
-from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -49,6 +48,7 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
+from cql.planner.nodes.watermarks import value_origin
 
 if TYPE_CHECKING:
     from cql.base.window import Window

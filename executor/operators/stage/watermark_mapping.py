@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from cql.base.types import BIGINT
 from cql.executor.kernels.morsel_layout import NUMBERS
 from cql.executor.operators.stage.spec import StageSpec, Step
-from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import SEQUENCE as NUMBER
 from cql.planner.nodes.physical import (
@@ -19,6 +18,7 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
+from cql.planner.nodes.watermarks import progress_origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from cql.executor.kernels.windows.partitioned_watermark import REQUEST
 from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import substitute
+from cql.planner.nodes.watermarks import value_origin
 
 VALUES = "v"
 #: For each window and each table that is kept beside the groups: the number of entries of groups

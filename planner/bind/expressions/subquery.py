@@ -33,8 +33,6 @@ from cql.planner.nodes.logical import (
     Filter,
     Logical,
     Project,
-    expressions,
-    inputs,
 )
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.join_condition import Pair, compares_equal, null_safe_pairs
@@ -182,11 +180,11 @@ def _uncorrelated(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> L
 
 
 def _first_outer(plan: Logical) -> Column | None:
-    for expr in expressions(plan):
+    for expr in plan.expressions:
         found = _outer_column(expr)
         if found is not None:
             return found
-    for child in inputs(plan):
+    for child in plan.inputs:
         found = _first_outer(child)
         if found is not None:
             return found

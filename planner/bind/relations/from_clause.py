@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from cql.base.model import Field, Schema
+from cql.base.model import Field
 from cql.base.window import Window, WindowKind
 from cql.dialect import nodes
 from cql.dialect import to_sql as printed
@@ -29,7 +29,7 @@ from cql.planner.bind.scope import (
 )
 from cql.planner.bind.union import distinct, unite
 from cql.planner.bind.values import bind_values
-from cql.planner.nodes.catalog import Progress, Relation, Statistics, StreamSpec
+from cql.planner.nodes.catalog import Progress, Relation, StreamSpec
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
     Bucket,
@@ -42,11 +42,12 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.statements import Name
+from cql.planner.nodes.watermarked import Watermarked
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.progress import is_table, progressing
 
 if TYPE_CHECKING:
-    from cql.executor.protocols import Source as RowSource
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,51 +375,6 @@ def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
 
 
 # ------------------------------------------------------------------ watermarks on an item
-
-
-@dataclass(frozen=True, slots=True)
-class Watermarked:
-    """A relation for which the query declares progress (``WATERMARK ts DELAY OF …``)."""
-
-    base: Relation
-    spec: StreamSpec = field(default_factory=StreamSpec)
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return "stream"
-
-    @property
-    def schema(self) -> Schema:
-        return self.base.schema
-
-    @property
-    def stream(self) -> StreamSpec:
-        return self.spec
-
-    @property
-    def bounded(self) -> bool:
-        return self.base.bounded
-
-    @property
-    def statistics(self) -> Statistics:
-        return self.base.statistics
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
-
-    def source(self) -> RowSource:
-        return self.base.source()
 
 
 def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation:

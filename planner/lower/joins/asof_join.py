@@ -10,13 +10,23 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.functions import registry
 from cql.planner.lower.joins.hints import length, names_of
 from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr, Literal, children, conjunction, conjuncts
 from cql.planner.nodes.logical import Join, Logical
-from cql.planner.nodes.physical import FilterExec, Physical, bounded, read_ahead, sources
-from cql.planner.nodes.physical_join import AsofJoinExec
+from cql.planner.nodes.physical import (
+    AsofJoinExec,
+    FilterExec,
+    Physical,
+    read_ahead,
+    sources,
+)
 from cql.planner.nodes.show import show, show_of
-from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, differences, equalities
+from cql.planner.nodes.watermarks import NO_BOUND
+from cql.planner.optimize.join_condition import (
+    Band,
+    Sides,
+    differences,
+    equalities,
+)
 from cql.planner.optimize.progress import is_table
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement.partitioning import of_join
@@ -55,7 +65,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     left, (a, *lefts) = with_columns(left, [terms.band.left, *(k for k, _ in terms.keys)])
     right, (b, *rights) = with_columns(right, [terms.band.right, *(k for _, k in terms.keys)])
     for side, column, expr in ((left, a, terms.band.left), (right, b, terms.band.right)):
-        if column not in progressing(side) and not bounded(side):
+        if column not in side.progressing and not side.bounded:
             raise PlanError(
                 f"{show(expr)} has no watermark: no row of an ASOF JOIN over the endless input"
                 f" {_names(side)} would ever be the nearest for certain",
@@ -65,7 +75,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     band, backward = terms.band, terms.backward
     closed = band.low > -NO_BOUND and band.high < NO_BOUND
     tolerance = band.high - band.low if closed else None
-    if not backward and tolerance is None and not bounded(right):
+    if not backward and tolerance is None and not right.bounded:
         raise _waits(node, band, right)
     columns = (*range(width), *(len(left.schema) + k for k in range(len(node.right.schema))))
     why = f"the {'latest row before' if backward else 'earliest row after'} each one, by key"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from cql.errors import PlanError
 from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
@@ -23,20 +23,41 @@ from cql.planner.lower.joins.pair_columns import (
     with_columns,
     without_late_rows,
 )
-from cql.planner.lower.ordering import in_order
 from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
-from cql.planner.nodes.logical import Filter, Join, Logical, Project
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
 from cql.planner.nodes.physical import (
+    BandExec,
+    Distance,
     FilterExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
-    bounded,
+    WindowJoinExec,
 )
-from cql.planner.nodes.physical_in_order_join import Distance, WindowJoinExec
-from cql.planner.nodes.physical_join import BandExec
 from cql.planner.nodes.show import labels
-from cql.planner.optimize.join_condition import NO_BOUND, Band
+from cql.planner.nodes.watermarks import NO_BOUND
+from cql.planner.optimize.join_condition import Band
 
 
 def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
@@ -94,8 +115,14 @@ def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> I
                 return None
             exprs = tuple(below.place(e) for e in node.exprs)
             return InTimeOrder(ProjectExec(below.plan, exprs, node.names), None, None)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return None
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
+            return None
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _join_of(node: Physical) -> WindowJoinExec:
@@ -118,7 +145,7 @@ def _made(request: JoinRequest, node: Join, settings: Mapping[str, Any], *, time
 
 
 def _refuse_endless(request: JoinRequest) -> None:
-    endless = [i for i, child in enumerate(request.inputs) if not bounded(child)]
+    endless = [i for i, child in enumerate(request.inputs) if not child.bounded]
     for i in endless:
         for j in endless:
             if request.reaches[i][j] >= NO_BOUND:
@@ -141,7 +168,7 @@ class _Parts:
             for (s, _), place in zip(own, places[1:], strict=True):
                 sets[s].append((i, place))
             self.times.append(places[0])
-            self.declared.append(in_order(made, places[0], guarded=True))
+            self.declared.append(made.comes_in_order(places[0], guarded=True))
             self.inputs.append(_in_order(made, places[0]))
         self.keys = tuple(tuple(columns) for columns in sets)
         widths = [len(child.schema) for child in self.inputs]
@@ -260,7 +287,7 @@ def _timed(made: WindowJoinExec, *, time: bool) -> WindowJoinExec:
 
 
 def _in_order(child: Physical, column: int) -> Physical:
-    if in_order(child, column):
+    if child.comes_in_order(column):
         return child
     name = child.schema[column].name
     why = f"rows wait until {name} has passed them: the join takes them in order"

@@ -8,8 +8,14 @@ from typing import Any
 
 from cql.planner.lower.joins.in_order_join_condition import JoinRequest
 from cql.planner.lower.joins.in_order_join_cost import improvement, load
-from cql.planner.nodes.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
-from cql.planner.nodes.physical_in_order_join import JoinOperator
+from cql.planner.nodes.physical import (
+    FilterExec,
+    JoinOperator,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    SourceExec,
+)
 
 #: Seconds of work per row (look up, store, purge), assumed until the cost is measured.
 SERVICE = 1e-7

@@ -14,14 +14,18 @@ from cql.planner.functions import registry
 from cql.planner.lower.joins.oop_join import bare, stays_of
 from cql.planner.lower.joins.relation_join import holds_rows
 from cql.planner.lower.ordering import MICROSECONDS
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of, conjuncts, rebuild
-from cql.planner.nodes.logical import Join, Logical, Scan, inputs, is_inner
+from cql.planner.nodes.logical import (
+    Join,
+    Logical,
+    Scan,
+    is_inner,
+)
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import NO_BOUND
 from cql.planner.optimize.join_condition import (
-    NO_BOUND,
     Band,
     Sides,
     condition_of,
@@ -244,7 +248,7 @@ class _Taken:
                     uses[expr] = uses.get(expr, 0) + 1 + one.band.closed
         if uses:
             return max(uses, key=lambda expr: uses[expr])
-        live = progressing(child)
+        live = child.progressing
         if not live:
             name = _name_of(self.leaves[number])
             raise NotInOrderError(f"takes inputs in order, and no column of {name} has a watermark")
@@ -287,7 +291,7 @@ class _Taken:
 
     def _sides(self, left: int, right: int) -> Sides:
         one, other = self.inputs[left], self.inputs[right]
-        return Sides(len(self.leaves[left].schema), progressing(one), progressing(other))
+        return Sides(len(self.leaves[left].schema), one.progressing, other.progressing)
 
     def _over_two(self, expr: Expr, left: int, right: int) -> Expr:
         """``expr`` over the columns of inputs ``left`` and ``right`` alone."""
@@ -325,7 +329,7 @@ def _name_of(node: Logical) -> str:
 def _names(node: Logical) -> Iterator[str]:
     if isinstance(node, Scan):
         yield ".".join(node.relation.name)
-    for child in inputs(node):
+    for child in node.inputs:
         yield from _names(child)
 
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 from cql.base.window import WindowKind
 from cql.planner.nodes.expr import Column, conjunction
 from cql.planner.nodes.physical import (
+    AsofJoinExec,
     FilterExec,
     Physical,
     ProjectExec,
     RelationExec,
+    RelationJoinExec,
     StreamExec,
-    bounded,
     sources,
 )
-from cql.planner.nodes.physical_join import AsofJoinExec, RelationJoinExec
 
 _KINDS = ("inner", "left")
 
@@ -90,7 +90,7 @@ def _idle_together(left: Physical, right: Physical) -> bool:
     """Whether no side can be idle while the other one goes on: the relations would count late rows
     otherwise."""
     inputs = {s.name for side in (left, right) for s in sources(side)}
-    return len(inputs) == 1 or (bounded(left) and bounded(right))
+    return len(inputs) == 1 or (left.bounded and right.bounded)
 
 
 def _shows_instant(node: RelationJoinExec, above: list[FilterExec | ProjectExec]) -> bool:

@@ -4,14 +4,34 @@ as it passes. No stream row waits, so the stream keeps its order, watermark and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts, rebuild
-from cql.planner.nodes.logical import Filter, Join, Logical, Project, Scan, Values
-from cql.planner.nodes.physical import FilterExec, Physical, read_ahead, sources
-from cql.planner.nodes.physical_join import TableJoinExec
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
+from cql.planner.nodes.physical import FilterExec, Physical, TableJoinExec, read_ahead, sources
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, split_condition
 from cql.planner.optimize.progress import is_table
@@ -75,8 +95,14 @@ def _rows(node: Logical) -> int | None:
             return len(node.rows)
         case Filter() | Project():
             return _rows(node.input)
-        case _:
+        case Union() | Aggregate() | Bucket() | Unnest() | Number() | Watermark() | Sort():
             return None
+        case Limit() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
+            return None
+        case RelationToStream() | Unsupported():
+            return None
+        case _:
+            assert_never(node)
 
 
 def _turned(expr: Expr, width: int, own: int) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from cql.base.types import DataType, Kind
 from cql.base.window import WindowKind
@@ -17,21 +17,76 @@ from cql.planner.lower.joins.lookup_join import table_join
 from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.joins.time_bounds import followers
-from cql.planner.lower.ordering import in_order
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts
-from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Windowed, is_inner
+from cql.planner.nodes.logical import (
+    ASOF,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+    is_inner,
+)
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
+    BandExec,
+    BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
+    LateRowsExec,
+    LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
-    bounded,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
+    UnionExec,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
     sources,
 )
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import BandExec, OopJoinExec, UnnestExec
 from cql.planner.nodes.show import labels, show_of
-from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, split_condition
+from cql.planner.nodes.watermarks import NO_BOUND
+from cql.planner.optimize.join_condition import (
+    Band,
+    Sides,
+    Terms,
+    split_condition,
+)
 from cql.planner.optimize.progress import end_of_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
@@ -52,7 +107,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         return asof_join(node, lower)
     width = len(node.left.schema)
     left, right = lower(bare(node.left)), lower(bare(node.right))
-    sides = Sides(width, progressing(left), progressing(right))
+    sides = Sides(width, left.progressing, right.progressing)
     parts = [] if node.condition is None else conjuncts(node.condition)
     terms = split_condition(parts, list(_of_windows(node)), sides)
     _refuse_endless(node, left, right, terms)
@@ -65,7 +120,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
         timed = (left, a), (right, b)
-        ordered = all(in_order(side, time, guarded=True) for side, time in timed)
+        ordered = all(side.comes_in_order(time, guarded=True) for side, time in timed)
         sliced = terms.band.closed and not (ordered and terms.band.low < terms.band.high)
     names = labels(node.left.schema, node.right.schema)
     looked_up = "looked up by slices of time, which need no order" if sliced else ""
@@ -154,8 +209,22 @@ def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical
             exprs = (*child.exprs, _columns_of(input)[at])
             names = (*child.names, input.schema[at].name)
             return replace(child, input=input, exprs=exprs, names=names), len(child.exprs)
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return None
+        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+            return None
+        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+            return None
+        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
+            return None
+        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
+            return None
+        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return None
+        case RowNumberExec() | StreamExec():
+            return None
+        case _:
+            assert_never(child)
 
 
 def _columns_of(child: Physical) -> list[Column]:
@@ -169,8 +238,14 @@ def bare(node: Logical) -> Logical:
             return node.input
         case Filter() | Project():
             return replace(node, input=bare(node.input))
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             return node
+        case Watermark() | Sort() | Limit() | RowNumber() | Join() | SetOperation():
+            return node
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            return node
+        case _:
+            assert_never(node)
 
 
 def _of_windows(node: Join) -> Iterator[Band]:
@@ -210,8 +285,14 @@ def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
             width = len(node.left.schema)
             if node.kind not in ("semi", "anti"):
                 yield from ((width + column, stays) for column, stays in stays_of(node.right))
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | SetOperation():
+            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case SubqueryJoin() | RelationToStream() | Unsupported():
+            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+        case _:
+            assert_never(node)
 
 
 def _is(expr: Expr, column: int) -> bool:
@@ -220,14 +301,14 @@ def _is(expr: Expr, column: int) -> bool:
 
 def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -> None:
     """Raises PlanError if the rows of two endless inputs never leave (out-of-order paper §5.3)."""
-    if bounded(left) or bounded(right) or (terms.band is not None and terms.band.closed):
+    if left.bounded or right.bounded or (terms.band is not None and terms.band.closed):
         return
     names = [".".join(sources(side)[0].relation.name) for side in (left, right)]
-    missing = [n for n, side in zip(names, (left, right), strict=True) if not progressing(side)]
+    missing = [n for n, side in zip(names, (left, right), strict=True) if not side.progressing]
     if missing:
         hint = f"declare ORDERED BY or WATERMARK on {' and '.join(missing)}"
     else:
-        hint = _how_far(node, progressing(left)[0], progressing(right)[0], terms.band)
+        hint = _how_far(node, left.progressing[0], right.progressing[0], terms.band)
     raise PlanError(
         f"a join of the endless inputs {names[0]} and {names[1]} would keep their rows for ever",
         position=node.pos,

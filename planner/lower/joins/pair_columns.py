@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 from cql.base.types import DataType
 from cql.planner.functions import registry
-from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
-from cql.planner.nodes.physical import OnTimeExec, Physical, ProjectExec
-from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
+from cql.planner.nodes.physical import (
+    AsofJoinExec,
+    OnTimeExec,
+    OopJoinExec,
+    Physical,
+    ProjectExec,
+    WindowJoinExec,
+)
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 
@@ -99,7 +103,7 @@ def behind(expr: Expr, width: int, more: int) -> Expr:
 
 def without_late_rows(child: Physical) -> Physical:
     """``child`` without its late rows, because the rows that they join with may have left."""
-    for column in progressing(child):
+    for column in child.progressing:
         if not isinstance(
             child, OopJoinExec | AsofJoinExec | WindowJoinExec
         ):  # these joins emit no late rows

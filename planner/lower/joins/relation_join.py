@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from cql.base.types import BOOLEAN
 from cql.base.window import WindowKind
@@ -11,15 +12,36 @@ from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.net_changes import as_stream
 from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
-from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
+from cql.planner.nodes.logical import (
+    ASOF,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    Scan,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Unsupported,
+    Values,
+    Watermark,
+    Windowed,
+)
 from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
-    bounded,
+    RelationJoinExec,
     sources,
 )
-from cql.planner.nodes.physical_join import RelationJoinExec
 from cql.planner.optimize.join_condition import Sides, by_one_side, split_condition
 from cql.planner.optimize.progress import looks_up, progressing
 
@@ -30,7 +52,7 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
     Raises PlanError for an endless side that grows, and for sides whose times differ in type."""
     _refuse_clocks(node, left, right)
     for side, forever in zip((left, right), grows, strict=True):
-        if forever and not bounded(side):
+        if forever and not side.bounded:
             raise _kept_for_ever(side, node.pos)
     parts = [] if node.condition is None else conjuncts(node.condition)
     sides = _sides(left, node.left, node.right)
@@ -47,7 +69,7 @@ def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: boo
     leave.
 
     Raises PlanError for an endless subquery that grows."""
-    if grows and not bounded(right):
+    if grows and not right.bounded:
         raise _kept_for_ever(right, node.pos)
     width, fields = len(left.schema) - 2, right.schema.fields
     equal = [
@@ -131,8 +153,14 @@ def _windows_in(node: Logical) -> Iterator[Windowed]:
         case Join():
             yield from _windows_in(node.left)
             yield from _windows_in(node.right)
-        case _:
+        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
             pass
+        case Watermark() | Sort() | Limit() | RowNumber() | SetOperation() | SubqueryJoin():
+            pass
+        case RelationToStream() | Unsupported():
+            pass
+        case _:
+            assert_never(node)
 
 
 def _refuse_without_time(side: Logical, window: Windowed) -> None:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
+    ArrivalExec,
+    AsofJoinExec,
+    BandExec,
+    BucketExec,
+    ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     LimitExec,
+    LookupExec,
+    MergeUnionExec,
+    NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    TopExec,
+    UnionExec,
+    UnnestExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowJoinExec,
 )
-from cql.planner.nodes.physical_join import BandExec, OopJoinExec
-from cql.planner.optimize.join_condition import NO_BOUND
+from cql.planner.nodes.watermarks import NO_BOUND
 
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
@@ -41,8 +70,20 @@ def below(node: Physical, column: int) -> dict[int, int]:
         case OopJoinExec(band=BandExec()):
             found = _of_pair(node, node.columns[column])
             places = [*node.columns]
-        case _:
+        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
             return {column: 0}
+        case PunctuatedSortExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return {column: 0}
+        case KeyWindowsExec() | DupelimExec() | ArrivalExec() | RelationExec() | SubqueryJoinExec():
+            return {column: 0}
+        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
+            return {column: 0}
+        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
+            return {column: 0}
+        case TopExec() | RowNumberExec() | StreamExec():
+            return {column: 0}
+        case _:
+            assert_never(node)
     return {column: 0} | {k: found[c] for k, c in enumerate(places) if c is not None and c in found}
 
 

@@ -15,7 +15,7 @@ import pytest
 import cql
 from cql.base.settings import Settings
 from cql.errors import BindError, NotSupportedError, PlanError
-from cql.planner.lower.lower import plan
+from cql.planner.lower.plan import plan
 from cql.planner.nodes.physical import ChangeAggregateExec, walk
 from cql.planner.optimize.changelog import is_append_only, is_relation
 from cql.planner.optimize.rules import optimize

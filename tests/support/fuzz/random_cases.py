@@ -28,7 +28,6 @@ from cql.executor.strings import compaction
 from cql.planner.functions.aggregates import AGGREGATES
 from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical
-from cql.planner.nodes.logical import inputs as below
 from cql.planner.optimize.rules import optimize
 from cql.query.query import Query
 from tests.reference.naive import evaluate
@@ -494,7 +493,7 @@ def held_against(case: Case, plan: Logical, answer: Answer | QueryFailsError) ->
 
 
 def _joins(node: Logical) -> bool:
-    return isinstance(node, Join) or any(map(_joins, below(node)))
+    return isinstance(node, Join) or any(map(_joins, node.inputs))
 
 
 def assert_in_time_order(table: pa.Table) -> None:

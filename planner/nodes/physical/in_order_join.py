@@ -1,16 +1,20 @@
-"""The in-order window joins of a physical plan, as plain immutable data."""
+"""The in-order window joins of a physical plan."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.physical_join import BandExec
+from cql.planner.nodes.physical.base import PhysicalNode
+from cql.planner.nodes.physical.joins import BandExec
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import Wanted
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical
@@ -38,7 +42,7 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowJoinExec:
+class WindowJoinExec(PhysicalNode):
     """Inner join of two or more ``inputs``, each in the order of its time column (``times``). The
     results leave in the order of their time, which is the latest time of their members (in-order
     paper, 2005).
@@ -51,7 +55,7 @@ class WindowJoinExec:
     ``cost`` is its c in seconds (None: measured at run time); one second has ``second`` units of
     time."""
 
-    inputs: tuple[Physical, ...]
+    inputs: tuple[Physical, ...] = field()
     times: tuple[int, ...]
     keys: tuple[tuple[tuple[int, int], ...], ...]
     bands: tuple[Distance, ...]
@@ -111,6 +115,33 @@ class WindowJoinExec:
             return None
         column = self.first(self.latest) + self.times[self.latest]
         return next((k for k, c in enumerate(self.columns) if c == column), None)
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        return replace(self, inputs=new)
+
+    @property
+    def bounded(self) -> bool:
+        return all(child.bounded for child in self.inputs)
+
+    @property
+    def rows_wait(self) -> bool:
+        return True
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        # the time of each input, and the time of the result
+        times = {self.first(i) + t for i, t in enumerate(self.times)}
+        found = tuple(k for k, c in enumerate(self.columns) if c in times)
+        return (*found, len(self.columns)) if self.time else found
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{time: None} for time in self.times]  # rows wait for each value of the other times
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return self.times
+
+    def joined_in_order(self, column: int) -> bool:
+        return self.order == column
 
 
 #: The output column with the time of a join's result.

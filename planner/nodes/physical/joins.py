@@ -1,44 +1,34 @@
-"""The joins of a physical plan (``physical``), as plain immutable data."""
+"""Joins of streams, and of streams with tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
-from cql.base.types import BIGINT, BOOLEAN, DataType
+from cql.base.types import BIGINT
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Partitioning
+from cql.planner.nodes.physical.base import PhysicalNode, TwoInputs
+from cql.planner.nodes.physical.columns import forwarded_columns, wanted_of
 from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import (
+    NO_BOUND,
+    Boundaries,
+    Wanted,
+    add_wanted,
+    first_columns,
+    moved,
+)
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical
 
 
 @dataclass(frozen=True, slots=True)
-class SubqueryJoinExec:
-    """A subquery's answer to each row of a changing relation (``logical.SubqueryJoin``). The input
-    has the changes of both sides: the columns of the left, the keys (or the value of a scalar
-    subquery), the side, ``_time``, ``_weight``. ``fields`` are the columns of the left and the
-    answer. ``constant``: the subquery never changes."""
-
-    input: Physical
-    kind: str
-    keys: int
-    fields: tuple[Field, ...]
-    constant: bool
-    why: str = ""
-    pos: Position | None = field(default=None, compare=False)
-
-    @property
-    def schema(self) -> Schema:
-        return Schema((*self.fields, *self.input.schema.fields[-2:]))
-
-
-@dataclass(frozen=True, slots=True)
-class LookupExec:
+class LookupExec(PhysicalNode):
     """A subquery's answer to each row of a stream, if the subquery reads tables only
     (``logical.SubqueryJoin``): rows pass on arrival. Both inputs have the columns of the stream,
     ``keys`` key columns (or the value of a scalar subquery), and a weight."""
@@ -65,6 +55,36 @@ class LookupExec:
     def schema(self) -> Schema:
         return Schema((*self.input.schema.fields[: self.width], self.answer))
 
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.input, self.query)
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        child, query = new
+        return replace(self, input=child, query=query)
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+    @property
+    def bounded(self) -> bool:
+        return self.input.bounded and self.query.bounded
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return tuple(c for c in self.input.progressing if c < self.width)
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(c for c in self.input.window_columns if c < self.width)
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [first_columns(wanted, self.width), {}]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (wanted, None)
+
 
 @dataclass(frozen=True, slots=True)
 class BandExec:
@@ -77,7 +97,7 @@ class BandExec:
 
 
 @dataclass(frozen=True, slots=True)
-class OopJoinExec:
+class OopJoinExec(TwoInputs):
     """Join of streams in any order (out-of-order paper §5.3): each pair of rows with equal ``keys``
     (columns of the left and of the right), within the ``band``, and for which ``rest`` holds (over
     the columns of the left, then of the right). The output has ``columns`` of these, under
@@ -91,8 +111,6 @@ class OopJoinExec:
     side, as (column, side with 0 for the left, the most that the column lies below the time).
     """
 
-    left: Physical
-    right: Physical
     keys: tuple[tuple[int, int], ...]
     band: BandExec | None
     rest: tuple[Expr, ...]
@@ -148,9 +166,79 @@ class OopJoinExec:
         """Whether a row of input ``port`` may leave without the columns of the other input."""
         return self.kind in (("left", "full", "semi", "anti"), ("right", "full"))[port]
 
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        # The two times of the band (individual punctuation), the columns that follow them and,
+        # where both progress, the later and the earlier time (joint punctuation, out-of-order
+        # paper §7).
+        band = self.band
+        if band is None:
+            return ()
+        sides = ((0, self.left, band.left), (len(self.left.schema), self.right, band.right))
+        live = {
+            first + c
+            for port, (first, side, c) in enumerate(sides)
+            if c in side.progressing and not self.loose(port)
+        }
+        if len(live) == len(sides):
+            live |= {self.later, self.later + 1}
+        live |= {c for c, port, _ in self.follows if sides[port][0] + sides[port][2] in live}
+        return tuple(k for k, c in enumerate(self.columns) if c in live)
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        # Its own boundaries, to purge rows, and those that imply ``wanted`` of its output times.
+        # The left time needs the same value of the left input, and of the right input a value that
+        # lies the band's upper limit above. The right time needs the same value of the right input,
+        # and of the left input a value that lies the band's lower limit below.
+        band = self.band
+        if band is None:
+            return [{}, {}]  # rows stay until the inputs end
+        own = None if self.leaves_alone else _purges(band)
+        sides: Wanted = {0: own, 1: own}
+        low, high = band.low, band.high
+        of_left, of_right = ((0, 0), (1, high)), ((0, -low), (1, 0))
+        follows = {column: (port, far) for column, port, far in self.follows}
+        for out, boundaries in wanted.items():
+            column = self.columns[out]
+            found: tuple[tuple[int, int], ...]
+            far = 0
+            if column == band.left:
+                found = of_left
+            elif column == len(self.left.schema) + band.right:
+                found = of_right
+            elif column == self.later:
+                found = ((0, 0), (1, 0))
+            elif column == self.later + 1:
+                found = (*of_left, *of_right)
+            elif column in follows:
+                port, far = follows[column]
+                found = (of_left, of_right)[port]
+            else:
+                continue
+            for port, limit in found:
+                if abs(limit) < NO_BOUND:
+                    add_wanted(sides, port, moved(boundaries, limit + far))
+        return [{band.left: sides[0]}, {band.right: sides[1]}]
+
+
+#: A join purges rows this many times within the width of its band, and so keeps at most 1/32 more
+#: rows than the band needs.
+_PURGES = 32
+
+
+def _purges(band: BandExec) -> Boundaries:
+    """The round values at which a join purges rows; None for a narrow band: any value. A join that
+    emits rows without a partner needs any value, because these rows wait for the watermark."""
+    limits = [limit for limit in (band.low, band.high) if abs(limit) < NO_BOUND]
+    most = (limits[-1] - limits[0]) // _PURGES if len(limits) == 2 else 0
+    if most < 2:
+        return None
+    digit = 10 ** (len(str(most)) - 1)
+    return frozenset({(max(n * digit for n in (1, 2, 5) if n * digit <= most), 0)})
+
 
 @dataclass(frozen=True, slots=True)
-class TableJoinExec:
+class TableJoinExec(PhysicalNode):
     """A stream (``input``) joined with a bounded ``table``, which is read before the stream: each
     row finds its partners on arrival. ``keys`` are columns of the stream and of the table; ``rest``
     reads the stream's columns, then the table's. The output has ``columns`` of these. ``kind``:
@@ -186,84 +274,40 @@ class TableJoinExec:
         """The stream's ``columns`` that are in the output, by their indices there."""
         return forwarded_columns(self.columns, columns)
 
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.input, self.table)
 
-@dataclass(frozen=True, slots=True)
-class UnnestExec:
-    """Each row of the input once per element of its array (column ``array``), in the order of the
-    elements. The element is behind the input's columns; the output has ``columns`` of these, under
-    ``names``. ``kind``: inner, or left (a row without elements passes once)."""
-
-    input: Physical
-    array: int
-    kind: str
-    columns: tuple[int, ...]
-    names: tuple[str, ...]
-    why: str = ""
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        child, table = new
+        return replace(self, input=child, table=table)
 
     @property
-    def width(self) -> int:
-        """The number of columns of the input."""
-        return len(self.input.schema)
+    def rows_wait(self) -> bool:
+        return False
 
     @property
-    def element(self) -> DataType:
-        kind = self.input.schema[self.array].type.element
-        assert kind is not None
-        return kind
+    def bounded(self) -> bool:
+        return self.input.bounded and self.table.bounded
 
     @property
-    def schema(self) -> Schema:
-        all_ = (*self.input.schema, Field("", self.element, self.kind == "left"))
-        named = zip(self.columns, self.names, strict=True)
-        return Schema(tuple(replace(all_[c], name=name) for c, name in named))
+    def progressing(self) -> tuple[int, ...]:
+        return tuple(self.forwarded(self.input.progressing))
 
-    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
-        """The input's ``columns`` that are in the output, by their indices there."""
-        return forwarded_columns(self.columns, columns)
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(self.forwarded(self.input.window_columns))
 
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [wanted_of(self.forwarded(range(self.width)), wanted), {}]
 
-def forwarded_columns(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
-    """The ``columns`` that are in ``shown``, by their indices in ``shown``."""
-    live = frozenset(columns)
-    return {k: c for k, c in enumerate(shown) if c in live}
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        forwarded = self.forwarded(range(self.width))
+        return (None if wanted is None else forwarded.get(wanted), None)
 
 
 @dataclass(frozen=True, slots=True)
-class RelationJoinExec:
-    """Join of two changing relations, at each instant (CQL paper, section 5): pairs of rows with
-    equal ``keys`` (columns of the left and of the right) for which ``rest`` holds (over the left's
-    columns, then the right's, without ``_time`` and ``_weight``). The output has ``columns`` of
-    these. ``kind`` is inner, left, right, full (rows without a partner are padded with NULLs), or
-    mark: the rows of the left, with a last column ``name`` that says whether a row has a
-    partner."""
-
-    left: Physical
-    right: Physical
-    kind: str
-    keys: tuple[tuple[int, int], ...]
-    rest: tuple[Expr, ...]
-    columns: tuple[int, ...]
-    name: str = ""
-    why: str = ""
-    pos: Position | None = field(default=None, compare=False)
-
-    @property
-    def pair(self) -> Schema:
-        """The columns of the left, then of the right, without ``_time`` and ``_weight``."""
-        sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
-        shown = (side.schema.padded(self.kind in pads).fields[:-2] for side, pads in sides)
-        return Schema(tuple(f for fields in shown for f in fields))
-
-    @property
-    def schema(self) -> Schema:
-        pair = self.pair
-        mark = (Field(self.name, BOOLEAN, False),) if self.kind == "mark" else ()
-        change = self.left.schema.fields[-2:]
-        return Schema((*(pair[c] for c in self.columns), *mark, *change))
-
-
-@dataclass(frozen=True, slots=True)
-class AsofJoinExec:
+class AsofJoinExec(TwoInputs):
     """Each left row with the nearest right row of equal ``keys`` (columns of the left and of the
     right), by the columns ``times``: the latest row with ``right - left <= shift`` or, if not
     ``backward``, the earliest row with ``right - left >= shift``. The difference may miss ``shift``
@@ -272,8 +316,6 @@ class AsofJoinExec:
     latest right rows (backward, without shift or tolerance). The output has ``columns`` of the
     left's and the right's columns."""
 
-    left: Physical
-    right: Physical
     keys: tuple[tuple[int, int], ...]
     times: tuple[int, int]
     backward: bool
@@ -290,3 +332,13 @@ class AsofJoinExec:
     def schema(self) -> Schema:
         pair = (*self.left.schema, *self.right.schema.padded(self.pads))
         return Schema(tuple(pair[c] for c in self.columns))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        # left rows wait, and leave in the order of one time
+        time = self.times[0]
+        shown = time in self.left.progressing and time in self.columns
+        return (self.columns.index(time),) if shown else ()
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{time: None} for time in self.times]  # rows wait for each value of the other time

@@ -1,0 +1,105 @@
+"""The logical plan: the meaning of a query, with every name and type resolved.
+
+The plan also has nodes for clauses that this version cannot run: their queries bind, and the
+planner refuses them by clause. The modules are by subject; this package names all node classes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from cql.planner.nodes.logical.base import LogicalNode
+from cql.planner.nodes.logical.joins import ASOF, Join, SetOperation, SubqueryJoin, is_inner
+from cql.planner.nodes.logical.parts import (
+    ANY_ORDER,
+    BY_TIME,
+    FIRST_ROW,
+    HOLISTIC,
+    KEY_WINDOW,
+    NUMBERED,
+    SEQUENCE,
+    TIME,
+    WEIGHT,
+    WINDOW_COLUMNS,
+    AggregateCall,
+    KeyWindows,
+    Partitioning,
+    SortKey,
+)
+from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
+from cql.planner.nodes.logical.sources import Scan, Values
+from cql.planner.nodes.logical.steps import (
+    Bucket,
+    Filter,
+    Limit,
+    Number,
+    Project,
+    RowNumber,
+    Sort,
+    Union,
+    Unnest,
+    Watermark,
+)
+
+__all__ = [
+    "ANY_ORDER",
+    "ASOF",
+    "BY_TIME",
+    "FIRST_ROW",
+    "HOLISTIC",
+    "KEY_WINDOW",
+    "NUMBERED",
+    "SEQUENCE",
+    "TIME",
+    "WEIGHT",
+    "WINDOW_COLUMNS",
+    "Aggregate",
+    "AggregateCall",
+    "Bucket",
+    "Filter",
+    "Join",
+    "KeyWindows",
+    "Limit",
+    "Logical",
+    "LogicalNode",
+    "Number",
+    "Partitioning",
+    "Project",
+    "RelationToStream",
+    "RowNumber",
+    "Scan",
+    "SetOperation",
+    "Sort",
+    "SortKey",
+    "SubqueryJoin",
+    "Union",
+    "Unnest",
+    "Unsupported",
+    "Values",
+    "Watermark",
+    "Windowed",
+    "is_inner",
+]
+
+#: Each class of nodes. A pass that matches over all of them ends in ``assert_never``.
+Logical: TypeAlias = (
+    Scan
+    | Values
+    | Filter
+    | Project
+    | Union
+    | Aggregate
+    | Bucket
+    | Unnest
+    | Number
+    | Watermark
+    | Sort
+    | Limit
+    | RowNumber
+    | Windowed
+    | Join
+    | SetOperation
+    | SubqueryJoin
+    | RelationToStream
+    | Unsupported
+)

@@ -1,0 +1,106 @@
+"""Joins, subqueries and set operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from cql.base.model import Field, Schema
+from cql.base.types import BOOLEAN
+from cql.errors import Position
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.base import LogicalNode, TwoInputs
+from cql.planner.nodes.logical.parts import Partitioning
+from cql.planner.nodes.logical.steps import Union
+from cql.planner.nodes.rewrite import replace
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.logical import Logical
+
+
+#: The kinds of joins that join each left row with the nearest right row.
+ASOF = ("asof", "asof left")
+
+
+@dataclass(frozen=True, slots=True)
+class Join(TwoInputs):
+    """A join. Output: the columns of the left, then of the right. ``kind`` is inner, left, right,
+    full, semi, anti, cross, asof or asof left. ``order`` is the reason for the order of the inputs,
+    if the planner chose the order."""
+
+    kind: str
+    condition: Expr | None
+    pos: Position | None = field(default=None, compare=False)
+    order: str = field(default="", compare=False)
+    partitioning: Partitioning | None = None
+
+    @property
+    def schema(self) -> Schema:
+        if self.kind in ("semi", "anti"):
+            return self.left.schema
+        loose_left, loose_right = (
+            self.kind in ("right", "full"),
+            self.kind in ("left", "full", "asof left"),
+        )
+        left, right = self.left.schema.padded(loose_left), self.right.schema.padded(loose_right)
+        return Schema((*left, *right))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return () if self.condition is None else (self.condition,)
+
+
+def is_inner(node: Join) -> bool:
+    """Whether all output rows of ``node`` are pairs."""
+    return node.kind in ("inner", "cross")
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryJoin(LogicalNode):
+    """The input with a subquery's answer to each row as its last column (mark join and single
+    join). ``kind`` is exists or in (whether ``query`` has a row equal to ``keys``, which are over
+    the input) or scalar (the value of the only row of ``query``). ``condition`` is a further
+    condition of exists, over the columns of the input, then of the query."""
+
+    input: Logical
+    query: Logical
+    kind: str
+    keys: tuple[Expr, ...]
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+    condition: Expr | None = None
+
+    @property
+    def schema(self) -> Schema:
+        type_ = self.query.schema[0].type if self.kind == "scalar" else BOOLEAN
+        return Schema((*self.input.schema, Field(self.name, type_, self.kind != "exists")))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.keys
+
+    @property
+    def inputs(self) -> tuple[Logical, ...]:
+        return (self.input, self.query)
+
+    def with_inputs(self, new: tuple[Logical, ...]) -> Self:
+        child, query = new
+        return replace(self, input=child, query=query)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation(TwoInputs):
+    """EXCEPT or INTERSECT (``kind``) of two relations with equal column types; ``distinct``: as
+    sets, else as bags."""
+
+    kind: str
+    distinct: bool
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Union((self.left, self.right)).schema
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()

@@ -1,0 +1,207 @@
+"""Operators that pass, compute, repeat or number rows of a stream or relation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, INT
+from cql.base.window import Window
+from cql.errors import Position
+from cql.planner.nodes.catalog import Progress
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.base import LogicalNode, OneInput, SameColumns
+from cql.planner.nodes.logical.parts import SEQUENCE, WINDOW_COLUMNS, KeyWindows, SortKey
+from cql.planner.nodes.rewrite import replace
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.logical import Logical
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(SameColumns):
+    condition: Expr
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.condition,)
+
+
+@dataclass(frozen=True, slots=True)
+class Project(OneInput):
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.exprs, strict=True)
+        return Schema(tuple(Field(n, e.type, e.nullable) for n, e in pairs))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.exprs
+
+
+@dataclass(frozen=True, slots=True)
+class Union(LogicalNode):
+    """Bag union. The inputs have the same column types (``bind`` casts them); the output has the
+    names of the first input."""
+
+    inputs: tuple[Logical, ...] = field()
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        first = self.inputs[0].schema
+        merged = (
+            Field(f.name, f.type, any(i.schema[k].nullable for i in self.inputs))
+            for k, f in enumerate(first)
+        )
+        return Schema(tuple(merged))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_inputs(self, new: tuple[Logical, ...]) -> Self:
+        return replace(self, inputs=new)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket(OneInput):
+    """WID's Bucket (out-of-order paper §4.1): each row once per window that contains the row, with
+    ``window_start``, ``window_end``, ``window_time`` appended (Flink's window table functions)."""
+
+    window: Window
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        assert self.window.wa is not None
+        wa = self.input.schema[self.window.wa].type
+        kind = wa if not wa.is_integer else BIGINT
+        return Schema((*self.input.schema, *(Field(n, kind, False) for n in WINDOW_COLUMNS)))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest(OneInput):
+    """Each row of the input once per element of ``array``, in the order of the elements, with the
+    element as its last column; ``outer``: a row without elements leaves once, with NULL."""
+
+    array: Expr
+    name: str
+    outer: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        assert self.array.type.element is not None
+        element = Field(self.name, self.array.type.element, self.outer)
+        return Schema((*self.input.schema, element))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.array,)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(OneInput):
+    """The input with the number of each row appended, which windows of ROWS with SLIDE count. With
+    ``windows`` (per key), the output has each row once per window that contains the row; the rows
+    of a window leave together, when its last row has arrived or the input has ended."""
+
+    pos: Position | None = field(default=None, compare=False)
+    windows: KeyWindows | None = None
+
+    @property
+    def schema(self) -> Schema:
+        if self.windows is not None:
+            return Schema((*self.input.schema, *self.windows.fields()))
+        return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark(SameColumns):
+    """The input (a stream) with a watermark on ``column`` alone, deduced from the order of arrival.
+    ``progress`` has the slack, and the advance above which a row needs confirmation."""
+
+    column: int
+    progress: Progress
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sort(SameColumns):
+    """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column of the window within which rows
+    are ordered; None orders the whole input (bounded input only). Without ``keys`` (LIMIT … PER
+    WINDOW), rows keep their order of arrival. ``clause`` is the clause that requires the sort: an
+    ORDER BY, or a clause that holds rows until the watermark has passed them."""
+
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    window_end: int | None
+    pos: Position | None = field(default=None, compare=False)
+    clause: str = "ORDER BY"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the sort only holds rows until the watermark has passed them: no ORDER BY
+        requires their order."""
+        return self.clause != "ORDER BY"
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(key.expr for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(SameColumns):
+    """LIMIT and OFFSET without ORDER BY: skips ``offset`` rows and passes the next ``limit`` rows
+    in their order of arrival; the input ends with the last passed row. ``limit`` None: passes all
+    rows after ``offset``."""
+
+    limit: int | None
+    offset: int
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumber(OneInput):
+    """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input with the number of each row,
+    from 1, among the rows with equal ``partition`` columns. ``window`` is a progressing column of
+    these: a partition is complete when the watermark has passed its value. None: the input is a
+    relation, and the numbers change with the relation."""
+
+    partition: tuple[int, ...]
+    keys: tuple[SortKey, ...]
+    window: int | None
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, Field(self.name, INT, False)))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(key.expr for key in self.keys)

@@ -1,0 +1,175 @@
+"""The physical plan: operators as plain immutable data, with the reason for each choice.
+
+``cql.executor.graph.build`` turns nodes into running operators; ``cql.planner.explain`` prints
+nodes. The modules are by subject; this package names all node classes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from cql.planner.nodes.physical.base import PhysicalNode
+from cql.planner.nodes.physical.columns import forwarded_columns
+from cql.planner.nodes.physical.in_order_join import (
+    RESULT_TIME,
+    Distance,
+    JoinOperator,
+    WindowJoinExec,
+)
+from cql.planner.nodes.physical.joins import (
+    AsofJoinExec,
+    BandExec,
+    LookupExec,
+    OopJoinExec,
+    TableJoinExec,
+)
+from cql.planner.nodes.physical.order import MergeUnionExec, PunctuatedSortExec, SortExec, UnionExec
+from cql.planner.nodes.physical.plan import PhysicalPlan, QuerySetPlan, RuntimeChoice
+from cql.planner.nodes.physical.relations import (
+    ArrivalExec,
+    ChangeAggregateExec,
+    RelationExec,
+    RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
+    StreamExec,
+    SubqueryJoinExec,
+    TopExec,
+    change_fields,
+)
+from cql.planner.nodes.physical.sources import Awaited, SourceExec, ValuesExec
+from cql.planner.nodes.physical.steps import (
+    BucketExec,
+    DupelimExec,
+    FilterExec,
+    LateRowsExec,
+    LimitExec,
+    NumberExec,
+    OnTimeExec,
+    ProjectExec,
+    SlackExec,
+    UnnestExec,
+)
+from cql.planner.nodes.physical.walk import (
+    goes_by_arrival,
+    late_rows,
+    live,
+    read_ahead,
+    relations,
+    sources,
+    waits,
+    walk,
+    windowed,
+)
+from cql.planner.nodes.physical.windows import (
+    QUERY,
+    Flush,
+    FlushPolicy,
+    KeyWindowsExec,
+    SharedPanesExec,
+    WidAggregateExec,
+    WindowOperator,
+)
+
+__all__ = [
+    "QUERY",
+    "RESULT_TIME",
+    "ArrivalExec",
+    "AsofJoinExec",
+    "Awaited",
+    "BandExec",
+    "BucketExec",
+    "ChangeAggregateExec",
+    "Changes",
+    "Distance",
+    "DupelimExec",
+    "FilterExec",
+    "Flush",
+    "FlushPolicy",
+    "JoinOperator",
+    "KeyWindowsExec",
+    "LateRowsExec",
+    "LimitExec",
+    "LookupExec",
+    "MergeUnionExec",
+    "NumberExec",
+    "OnTimeExec",
+    "OopJoinExec",
+    "Physical",
+    "PhysicalNode",
+    "PhysicalPlan",
+    "ProjectExec",
+    "PunctuatedSortExec",
+    "QuerySetPlan",
+    "RelationExec",
+    "RelationJoinExec",
+    "RowNumberExec",
+    "RuntimeChoice",
+    "SetOperationExec",
+    "SharedPanesExec",
+    "SlackExec",
+    "SortExec",
+    "SourceExec",
+    "StreamExec",
+    "SubqueryJoinExec",
+    "TableJoinExec",
+    "TopExec",
+    "UnionExec",
+    "UnnestExec",
+    "ValuesExec",
+    "WidAggregateExec",
+    "WindowJoinExec",
+    "WindowOperator",
+    "change_fields",
+    "forwarded_columns",
+    "goes_by_arrival",
+    "late_rows",
+    "live",
+    "read_ahead",
+    "relations",
+    "sources",
+    "waits",
+    "walk",
+    "windowed",
+]
+
+#: Each class of operators. A pass that matches over all of them ends in ``assert_never``.
+Physical: TypeAlias = (
+    SourceExec
+    | ValuesExec
+    | FilterExec
+    | ProjectExec
+    | BucketExec
+    | UnionExec
+    | MergeUnionExec
+    | PunctuatedSortExec
+    | LimitExec
+    | SlackExec
+    | WidAggregateExec
+    | SortExec
+    | NumberExec
+    | KeyWindowsExec
+    | LateRowsExec
+    | OnTimeExec
+    | DupelimExec
+    | ArrivalExec
+    | RelationExec
+    | SubqueryJoinExec
+    | LookupExec
+    | OopJoinExec
+    | TableJoinExec
+    | UnnestExec
+    | RelationJoinExec
+    | AsofJoinExec
+    | WindowJoinExec
+    | ChangeAggregateExec
+    | SetOperationExec
+    | TopExec
+    | RowNumberExec
+    | StreamExec
+)
+
+#: Operators from changelogs to a changelog, instant by instant.
+Changes: TypeAlias = (
+    ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec | RelationJoinExec
+)

@@ -1,0 +1,232 @@
+"""What each operator of a physical plan states about itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from cql.base.model import Schema
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import Wanted
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.physical import Physical
+
+
+class PhysicalNode(ABC):
+    """An operator of a physical plan, as immutable data.
+
+    A node class states its properties itself; passes read them and do not ask for the class. A
+    member without a default is abstract. The members with a default answer what is true of every
+    node or costs speed only: unknown order, no unique columns, an input that must be in order,
+    any punctuation awaited. A node class may state more, and must state only what holds of each
+    of its outputs.
+
+    ``why`` is the reason for the choice of the operator, for EXPLAIN."""
+
+    __slots__ = ()
+
+    # -- abstract: no answer is true of every node -------------------------------------------------
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The columns of the output."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Physical, ...]:
+        """The nodes whose output the operator reads, in the order of its ports."""
+
+    @abstractmethod
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        """The node over ``new`` inputs, which are as many as ``inputs``."""
+
+    @property
+    @abstractmethod
+    def progressing(self) -> tuple[int, ...]:
+        """Output columns on which punctuation flows, in ascending order."""
+
+    @property
+    @abstractmethod
+    def rows_wait(self) -> bool:
+        """Whether rows of one input wait for rows of another input."""
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool:
+        """Whether the output ends without being stopped."""
+
+    # -- defaults that are safe for every node -----------------------------------------------------
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        """Output columns that are functions of one window's bounds (they close together)."""
+        return ()
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        """For each input, the boundaries that the operator needs of its columns, if ``wanted`` is
+        needed of the output. The default needs any value of each column that progresses."""
+        return [dict.fromkeys(child.progressing) for child in self.inputs]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        """For each input, the column in whose order its rows should come, if the rows of the output
+        should come in the order of column ``wanted``; None: in any order."""
+        return (None,) * len(self.inputs)
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        """Whether rows come in the order of ``column``, without late rows. ``guarded`` disregards
+        rows whose advance of time exceeds MAX ADVANCE and has to be confirmed."""
+        return self.joined_in_order(column)
+
+    def joined_in_order(self, column: int) -> bool:
+        """Whether rows come from a join that emits them in the order of ``column``."""
+        return False
+
+    def late_out_of_order(self, column: int, *, guarded: bool) -> bool:
+        """Whether every row that is out of the order of ``column`` is a late row; ``guarded`` as in
+        ``in_order``."""
+        return False
+
+    def needs_order(self, matters: bool) -> bool:
+        """Whether the rows of the inputs must be in order within a morsel; ``matters``: whether the
+        output must be."""
+        return True
+
+    @property
+    def unique(self) -> list[set[int]] | None:
+        """Columns in which together no two rows are equal, each as the set of its places in the
+        output; None: no such columns are known."""
+        return None
+
+    @property
+    def word(self) -> str:
+        """The prefix of the names of its operators, for EXPLAIN ANALYZE, ledgers and errors."""
+        return type(self).__name__.removesuffix("Exec").lower()
+
+    # -- of changelogs -----------------------------------------------------------------------------
+
+    @property
+    def never_shrinks(self) -> bool:
+        """Whether all weights of a changelog are above zero: no row ever leaves."""
+        return False
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        """Whether rows of a relation that agree in the columns ``keys`` leave in the order in which
+        they entered."""
+        return False
+
+    @property
+    def early_end(self) -> int | None:
+        """The column with the window's end, for windows whose rows are shown before that end; None
+        if there is no such column, or none is known."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OneInput(PhysicalNode):
+    """An operator with the one input ``input``, which ends when the input ends."""
+
+    input: Physical
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.input,)
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        (child,) = new
+        return replace(self, input=child)
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+    @property
+    def bounded(self) -> bool:
+        return self.input.bounded
+
+
+class NoInput(PhysicalNode):
+    """An operator that reads no other operator."""
+
+    __slots__ = ()
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return ()
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        assert not new
+        return self
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+
+class SameColumns(OneInput):
+    """An operator whose output has the columns of its input."""
+
+    __slots__ = ()
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+class PassesRows(SameColumns):
+    """An operator that passes rows of its input on, unchanged and in their order, with all
+    punctuation."""
+
+    __slots__ = ()
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return self.input.progressing
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return self.input.window_columns
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [wanted]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (wanted,)
+
+
+class Changelog(OneInput):
+    """An operator whose output is a changelog, with the columns ``_time`` and ``_weight`` at its
+    end, in the order of time."""
+
+    __slots__ = ()
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (len(self.schema) - 2,)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoInputs(PhysicalNode):
+    """A join of the inputs ``left`` and ``right``, which ends when both inputs end."""
+
+    left: Physical
+    right: Physical
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.left, self.right)
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        left, right = new
+        return replace(self, left=left, right=right)
+
+    @property
+    def rows_wait(self) -> bool:
+        return True
+
+    @property
+    def bounded(self) -> bool:
+        return self.left.bounded and self.right.bounded

@@ -1,0 +1,201 @@
+"""Unions, and operators that put rows in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from cql.base.model import Field, Schema
+from cql.base.types import INT
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
+from cql.planner.nodes.physical.base import OneInput, PhysicalNode, SameColumns
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.watermarks import Wanted, add_wanted
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.physical import Physical
+
+
+@dataclass(frozen=True, slots=True)
+class UnionExec(PhysicalNode):
+    """Pass-through union: keeps no rows; its watermark is the minimum over the inputs (out-of-order
+    paper §5.4). ``keyed_watermark``: (time, key): the union also passes on the watermark on column
+    ``time`` of each value of column ``key`` (A.2.1)."""
+
+    inputs: tuple[Physical, ...] = field()
+    names: tuple[str, ...]
+    why: str = ""
+    keyed_watermark: tuple[int, int] | None = None
+
+    @property
+    def schema(self) -> Schema:
+        schemas = [i.schema for i in self.inputs]
+        fields = (
+            Field(name, schemas[0][k].type, any(s[k].nullable for s in schemas))
+            for k, name in enumerate(self.names)
+        )
+        return Schema(tuple(fields))
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        return replace(self, inputs=new)
+
+    @property
+    def bounded(self) -> bool:
+        return all(child.bounded for child in self.inputs)
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        # a table holds the watermark back until it has been read, and not from then on
+        found = [(set(child.progressing), child) for child in self.inputs]
+        kept = [columns for columns, child in found if columns or not child.bounded]
+        return tuple(sorted(set.intersection(*kept))) if kept else ()
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(sorted(_common_windows(self.inputs)))
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [wanted for _ in self.inputs]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (wanted,) * len(self.inputs)
+
+    @property
+    def never_shrinks(self) -> bool:
+        return all(child.never_shrinks for child in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeUnionExec(PhysicalNode):
+    """Order-preserving union, IOP's Merge (out-of-order paper §2): rows wait until the watermark of
+    every input has passed their time (column ``order``), and leave in the order of time.
+    ``refuses_null``: a row without a time is a bad row, as in a sort; otherwise such a row leaves
+    first."""
+
+    inputs: tuple[Physical, ...] = field()
+    names: tuple[str, ...]
+    order: int
+    refuses_null: bool = False
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return UnionExec(self.inputs, self.names).schema
+
+    def with_inputs(self, new: tuple[Physical, ...]) -> Self:
+        return replace(self, inputs=new)
+
+    @property
+    def bounded(self) -> bool:
+        return all(child.bounded for child in self.inputs)
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (self.order,)  # a waiting row may lie below the watermarks of other columns
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(c for c in (self.order,) if c in _common_windows(self.inputs))
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{self.order: None} for _ in self.inputs]  # rows wait for each value of the time
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (self.order,) * len(self.inputs)
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return self.order == column
+
+
+def _common_windows(inputs: tuple[Physical, ...]) -> set[int]:
+    """The columns that close together with windows in all inputs."""
+    return set.intersection(*(set(child.window_columns) for child in inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class PunctuatedSortExec(SameColumns):
+    """Orders a stream: rows wait until punctuation has passed their time, column ``order`` ("first
+    sorting the input. (Punctuation can unblock sort.)", out-of-order paper §5.5). ``keys`` order
+    the rows of one time."""
+
+    order: int
+    keys: tuple[SortKey, ...] = ()
+    why: str = ""
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (self.order,)  # a waiting row may lie below the watermarks of other columns
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        below = self.input.window_columns
+        return tuple(c for c in self.progressing if c in below)
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{self.order: None}]  # rows wait for each value of the time
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (self.order,)
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return self.order == column
+
+
+@dataclass(frozen=True, slots=True)
+class SortExec(OneInput):
+    """Orders the rows of each window when punctuation closes the window, and keeps the first
+    ``limit`` rows after ``offset``; ``window_end`` None: orders the whole input at its end.
+    ``number`` is the name of an appended column: the number of each row, from 1, among the rows of
+    its window with equal ``partition`` columns."""
+
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    window_end: int | None
+    why: str = ""
+    partition: tuple[int, ...] = ()
+    number: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        if self.number is None:
+            return self.input.schema
+        return Schema((*self.input.schema, Field(self.number, INT, False)))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        # Rows wait for their window's end, so only the watermarks of window columns still hold.
+        return () if self.window_end is None else self.input.window_columns
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return self.input.window_columns
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        below = dict(wanted)
+        add_wanted(below, self.window_end, None)
+        return [below]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (self.window_end,)
+
+    def needs_order(self, matters: bool) -> bool:
+        return not self.is_total
+
+    @property
+    def is_total(self) -> bool:
+        """Whether no two rows of a window are equal in the keys."""
+        unique = self.input.unique
+        keys = {key.expr.index for key in self.keys if isinstance(key.expr, Column)}
+        keys |= {*self.partition, *([] if self.window_end is None else [self.window_end])}
+        return unique is not None and all(places & keys for places in unique)

@@ -1,0 +1,252 @@
+"""Operators over the changelogs of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, BOOLEAN, INT, DataType
+from cql.base.window import Window, WindowKind
+from cql.errors import Position
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import TIME, WEIGHT, AggregateCall, SortKey
+from cql.planner.nodes.physical.base import Changelog, OneInput, TwoInputs
+from cql.planner.nodes.watermarks import Wanted
+
+
+def change_fields(time: DataType) -> tuple[Field, Field]:
+    """The columns ``_time`` and ``_weight`` of a change."""
+    return Field(TIME, time, False), Field(WEIGHT, BIGINT, False)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalExec(Changelog):
+    """Changes of rows that enter a relation on arrival and never leave it, each before the end of
+    its window (column ``end``). The instant is the event time; for a late row, its row
+    watermark."""
+
+    wa: int
+    end: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        wa = self.input.schema[self.wa].type
+        return Schema((*self.input.schema, *change_fields(BIGINT if wa.is_integer else wa)))
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{self.wa: None}]
+
+    @property
+    def never_shrinks(self) -> bool:
+        return True
+
+    @property
+    def early_end(self) -> int | None:
+        return self.end
+
+
+@dataclass(frozen=True, slots=True)
+class RelationExec(Changelog):
+    """The changelog of a stream as CQL's relation under a window without SLIDE: each row enters and
+    leaves at an instant of ``window.wa``. Output: the input's columns, ``_time`` and ``_weight``
+    (1 or -1), in the order of time."""
+
+    window: Window
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        assert self.window.wa is not None
+        wa = self.input.schema[self.window.wa].type
+        return Schema((*self.input.schema, *change_fields(BIGINT if wa.is_integer else wa)))
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        # rows wait for each instant
+        return [{} if self.window.wa is None else {self.window.wa: None}]
+
+    @property
+    def never_shrinks(self) -> bool:
+        return self.window.kind is WindowKind.UNBOUNDED
+
+    def first_in_first_out(self, keys: frozenset[int]) -> bool:
+        return keys.issuperset(self.window.partition_by)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAggregateExec(Changelog):
+    """Aggregates over a changing relation: at each instant, the old row of a changed group leaves
+    and the new row enters. The input has the keys, then the columns that the calls read, then
+    ``_time`` and ``_weight``.
+
+    ``method`` is how states forget rows: no row ever leaves ("append_only"), rows are retracted
+    from their state ("retract"), rows leave in the order of their arrival ("two_stacks"), or in any
+    order ("rescan"); a DISTINCT keeps the weight of each group ("weights"). ``ends`` is the key
+    with the time from which no row of a group follows. ``entered`` is the column with the instant
+    at which a row entered; it distinguishes a leaving row from others with the same values. An
+    aggregate without keys has a row from the instant ``since`` on; None: from the first instant of
+    the windows below or, if these have no row, from ``beginning`` on. ``shows``: all changes
+    ("both"), the rows that enter ("istream") or those that leave ("dstream")."""
+
+    keys: int
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    method: str
+    ends: int | None = None
+    why: str = ""
+    entered: int | None = None
+    beginning: int = 0
+    since: int | None = None
+    shows: str = "both"
+
+    @property
+    def schema(self) -> Schema:
+        typed = [*((f.type, f.nullable) for f in self.input.schema.fields[: self.keys])]
+        typed += [(c.type, c.nullable) for c in self.calls]
+        fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+        return Schema((*fields, *self.input.schema.fields[-2:]))
+
+    @property
+    def word(self) -> str:
+        return "aggregate"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperationExec(Changelog):
+    """EXCEPT and INTERSECT of changing relations, by the weights of each row on both sides. The
+    input is the union of both, with the side (0 or 1) in a column before ``_time`` and
+    ``_weight``."""
+
+    kind: str
+    distinct: bool
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema((*fields[:-3], *fields[-2:]))
+
+    @property
+    def word(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class TopExec(Changelog):
+    """The first ``limit`` rows after ``offset`` of a changing relation, by ``keys`` (columns);
+    ties by the order in which rows entered."""
+
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumberExec(Changelog):
+    """The rows of a changing relation with the number of each row, from 1, among the rows with
+    equal ``partition`` columns, ordered by ``keys`` (columns); ties by the order in which rows
+    entered. The plan above needs only rows numbered up to ``limit``. ``forgets``: no row ever
+    leaves the relation, so that the operator can forget rows behind ``limit``."""
+
+    partition: tuple[int, ...]
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    forgets: bool
+    name: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema((*fields[:-2], Field(self.name, INT, False), *fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamExec(OneInput):
+    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant. Kind
+    ``net``: the changelog, with the net difference of each instant."""
+
+    kind: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema(fields if self.kind == "net" else fields[:-1])
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (len(self.input.schema) - 2,)
+
+    @property
+    def word(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryJoinExec(Changelog):
+    """A subquery's answer to each row of a changing relation (``logical.SubqueryJoin``). The input
+    has the changes of both sides: the columns of the left, the keys (or the value of a scalar
+    subquery), the side, ``_time``, ``_weight``. ``fields`` are the columns of the left and the
+    answer. ``constant``: the subquery never changes."""
+
+    kind: str
+    keys: int
+    fields: tuple[Field, ...]
+    constant: bool
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.fields, *self.input.schema.fields[-2:]))
+
+    @property
+    def word(self) -> str:
+        return "subquery"
+
+
+@dataclass(frozen=True, slots=True)
+class RelationJoinExec(TwoInputs):
+    """Join of two changing relations, at each instant (CQL paper, section 5): pairs of rows with
+    equal ``keys`` (columns of the left and of the right) for which ``rest`` holds (over the left's
+    columns, then the right's, without ``_time`` and ``_weight``). The output has ``columns`` of
+    these. ``kind`` is inner, left, right, full (rows without a partner are padded with NULLs), or
+    mark: the rows of the left, with a last column ``name`` that says whether a row has a
+    partner."""
+
+    kind: str
+    keys: tuple[tuple[int, int], ...]
+    rest: tuple[Expr, ...]
+    columns: tuple[int, ...]
+    name: str = ""
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def pair(self) -> Schema:
+        """The columns of the left, then of the right, without ``_time`` and ``_weight``."""
+        sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
+        shown = (side.schema.padded(self.kind in pads).fields[:-2] for side, pads in sides)
+        return Schema(tuple(f for fields in shown for f in fields))
+
+    @property
+    def schema(self) -> Schema:
+        pair = self.pair
+        mark = (Field(self.name, BOOLEAN, False),) if self.kind == "mark" else ()
+        change = self.left.schema.fields[-2:]
+        return Schema((*(pair[c] for c in self.columns), *mark, *change))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (len(self.schema) - 2,)
+
+    @property
+    def never_shrinks(self) -> bool:
+        return self.kind == "inner" and self.left.never_shrinks and self.right.never_shrinks

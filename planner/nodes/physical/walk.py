@@ -1,0 +1,76 @@
+"""Walks over plans, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cql.planner.nodes.physical.order import MergeUnionExec, PunctuatedSortExec
+from cql.planner.nodes.physical.relations import ArrivalExec, RelationExec
+from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
+from cql.planner.nodes.physical.steps import BucketExec, LateRowsExec, OnTimeExec, SlackExec
+from cql.planner.nodes.physical.windows import WidAggregateExec
+from cql.planner.nodes.rewrite import replace
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.physical import Physical
+
+
+def walk(node: Physical) -> Iterator[Physical]:
+    """``node`` and all operators below, left to right, each before its inputs."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += reversed(found.inputs)
+
+
+def relations(node: Physical) -> tuple[RelationExec, ...]:
+    """The windows below ``node`` that turn streams into relations."""
+    if isinstance(node, RelationExec):
+        return (node,)
+    return tuple(found for below in node.inputs for found in relations(below))
+
+
+def late_rows(node: Physical) -> LateRowsExec | None:
+    """The operator from which LATE OUTPUT gets its rows, or None."""
+    return next((n for n in walk(node) if isinstance(n, LateRowsExec)), None)
+
+
+def sources(*roots: Physical) -> tuple[SourceExec, ...]:
+    """All sources, left to right, each once; the executor's input ports have this order."""
+    found = (n for root in roots for n in walk(root) if isinstance(n, SourceExec))
+    return tuple({id(n): n for n in found}.values())
+
+
+def waits(*roots: Physical) -> bool:
+    """Whether rows of one input wait for rows of another input (in a join)."""
+    return any(n.rows_wait for root in roots for n in walk(root))
+
+
+def goes_by_arrival(*roots: Physical) -> bool:
+    """Whether some watermark is deduced from the order of arrival (SlackExec)."""
+    return any(isinstance(n, SlackExec) for root in roots for n in walk(root))
+
+
+def windowed(node: Physical) -> bool:
+    """Whether some operator may leave out late rows."""
+    return any(
+        isinstance(n, BucketExec | OnTimeExec | ArrivalExec | MergeUnionExec | PunctuatedSortExec)
+        or (isinstance(n, WidAggregateExec) and n.window is not None)
+        for n in walk(node)
+    )
+
+
+def live(*roots: Physical) -> bool:
+    """Whether some input is unbounded: the query waits for its rows, even if a LIMIT ends the
+    query."""
+    return not all(s.relation.bounded for s in sources(*roots))
+
+
+def read_ahead(node: Physical) -> Physical:
+    """``node`` with its sources marked to be read before the sources of the plan that looks rows up
+    in ``node``."""
+    if isinstance(node, SourceExec | ValuesExec):
+        return replace(node, ahead=node.ahead + 1)
+    return node.with_inputs(tuple(map(read_ahead, node.inputs)))

@@ -1,0 +1,168 @@
+"""Windowed aggregates and windows over the rows of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cql.base.model import Field, Schema
+from cql.base.types import INT
+from cql.base.window import Window, WindowKind
+from cql.planner.functions.folding import can_fail
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning
+from cql.planner.nodes.physical.base import OneInput
+from cql.planner.nodes.physical.columns import window_fields
+from cql.planner.nodes.watermarks import Wanted, add_wanted, window_ends
+
+#: The column with the index of the query that a row belongs to, if queries share an operator.
+QUERY = "_query"
+
+
+class WindowOperator(StrEnum):
+    """The state in which a windowed aggregate keeps its groups."""
+
+    WID = "wid"  # each row updates the groups of each of its windows
+    PANES = "panes"  # each row updates its pane; a window that closes merges its panes
+    TWO_STACKS = "two_stacks"  # as panes, but merges panes when they enter and leave
+    SUBTRACT = "subtract"  # as panes, but subtracts panes that leave
+    BUFFERED = "buffered"  # panes keep rows; a window that closes aggregates its rows
+    TWO_LEVEL = "two_level"  # a small table of partial aggregates below the groups of WID
+
+
+class FlushPolicy(StrEnum):
+    """When the groups of a closed window leave (out-of-order paper §6)."""
+
+    AT_ONCE = "at_once"  # all groups at once
+    SLOW = "slow"  # one group per ``Flush.every`` rows
+    LAZY = "lazy"  # a group leaves when a group of a new window takes its place
+    IN_ORDER_SLOW = "in_order_slow"  # figure 7
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """The flush of two-level aggregation (out-of-order paper §6): the low level has ``entries``
+    entries. Slow flush emits one group per ``every`` rows (§6's i), and all remaining groups of a
+    window when ``windows`` later windows have closed (§6's m)."""
+
+    policy: FlushPolicy
+    entries: int
+    every: int
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WidAggregateExec(OneInput):
+    """Windowed hash aggregation by window id; punctuation closes windows (out-of-order paper §4.1,
+    appendix). ``window`` None is one window over the whole input, which closes at the end of the
+    input. ``pane`` is the width of the panes that windows share, None if ``operator`` has no panes;
+    ``flush`` is the flush of two-level aggregation. ``adaptive``: the operator begins with
+    ``operator`` and may change between WID, panes and buffered rows. ``by``: the index of a key
+    whose values have their own watermarks; the watermark of its value closes a group."""
+
+    window: Window | None
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    pane: int | None = None
+    operator: WindowOperator = WindowOperator.WID
+    flush: Flush | None = None
+    adaptive: bool = False
+    why: str = ""
+    by: int | None = None
+    partitioning: Partitioning | None = None
+
+    @property
+    def schema(self) -> Schema:
+        fields = self._aggregated()
+        if self.window is not None:
+            fields += window_fields(self.input.schema, self.window)
+        return Schema(tuple(fields))
+
+    def _aggregated(self) -> list[Field]:
+        typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
+        return [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        if self.window is None or self.window.wa not in self.input.progressing:
+            return ()
+        first = len(self.keys) + len(self.calls)
+        bounds = tuple(range(first, first + 3))
+        # Sessions leave by their ends, however long ago they began.
+        return bounds[1:] if self.window.kind is WindowKind.SESSION else bounds
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return self.progressing
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        below: Wanted = {}
+        if self.window is not None:
+            add_wanted(below, self.window.wa, window_ends(self.window))
+        return [below]
+
+    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
+        return (None if self.window is None else self.window.wa,)
+
+    def needs_order(self, matters: bool) -> bool:
+        exact = all(call.same_in_any_order for call in self.calls)
+        read = (*self.keys, *(e for call in self.calls for e in call.read))
+        free = exact and self.hides_order and not any(map(can_fail, read))
+        return not free or (matters and bool(self.keys))
+
+    @property
+    def unique(self) -> list[set[int]] | None:
+        if not self.hides_order:
+            return None
+        bounds = len(self.keys) + len(self.calls)  # of its window: the start and the end
+        keys = [{k} for k in range(len(self.keys))]
+        return keys if self.window is None else [*keys, {bounds, bounds + 1}]
+
+    @property
+    def hides_order(self) -> bool:
+        """Whether its groups depend on the order of the input only through the calls."""
+        if self.by is not None or self.adaptive:
+            return False
+        return self.window is None or self.window.kind is WindowKind.SLIDING
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPanesExec(WidAggregateExec):
+    """The same aggregates over several ``windows`` of several queries, from shared panes.
+    ``window`` says where panes begin; the last output column is the index in ``windows`` of a row's
+    window."""
+
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        bounds = window_fields(self.input.schema, self.windows[0])
+        fields = self._aggregated()
+        return Schema((*fields, *bounds, Field(QUERY, INT, False)))
+
+    @property
+    def hides_order(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWindowsExec(OneInput):
+    """Windows over the row numbers within each key: WID's Bucket for a partitioned window, which
+    has a state (out-of-order paper A.2.2). The rows of a window leave together, with the columns of
+    ``KeyWindows.fields``, when its last row has arrived."""
+
+    windows: KeyWindows
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, *self.windows.fields()))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (len(self.schema) - 1,)  # rows wait for their windows
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}]  # the watermark is made from the rows alone
