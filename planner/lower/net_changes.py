@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from cql.base.window import WindowKind
 from cql.planner.lower.joins.latest_rows import with_latest_rows
-from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     ArrivalExec,
     AsofJoinExec,
@@ -88,31 +87,7 @@ def _shows_all(node: ProjectExec) -> bool:
     """Whether changes of one instant that differ still differ: the projection keeps all columns, or
     drops such as are equal in them."""
     kept = {e.index for e in node.exprs if isinstance(e, Column)}
-    return len(kept | _equal_columns(node.input)) == len(node.input.schema)
-
-
-def _equal_columns(node: Physical) -> frozenset[int]:
-    """Columns that are equal in all changes of one instant: the bounds of a window that does not
-    overlap the next one. (A late row enters at its own watermark, which lies in its window.)"""
-    match node:
-        case ArrivalExec() if isinstance(node.input, BucketExec):
-            window = node.input.window
-            apart = window.kind is WindowKind.SLIDING and window.overlap == 1
-            bounds = range(len(node.input.input.schema), len(node.input.schema))
-            return frozenset(bounds) if apart else frozenset()
-        case FilterExec():
-            return _equal_columns(node.input)
-        case ProjectExec():
-            below = _equal_columns(node.input)
-            return frozenset(k for k, c in enumerate(node.exprs) if _is_of(c, below))
-        case ChangeAggregateExec():
-            return frozenset(k for k in _equal_columns(node.input) if k < node.keys)
-        case _:
-            return frozenset()
-
-
-def _is_of(expr: Expr, columns: frozenset[int]) -> bool:
-    return isinstance(expr, Column) and expr.index in columns
+    return len(kept | node.input.equal_columns) == len(node.input.schema)
 
 
 def _is_raw(node: Physical) -> bool:

@@ -66,6 +66,12 @@ class PhysicalNode(ABC):
         """Output columns that are functions of one window's bounds (they close together)."""
         return ()
 
+    @property
+    def windows_apart(self) -> bool:
+        """Whether the rows are in windows of ``window_columns``, at most one of which contains an
+        instant."""
+        return False
+
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         """For each input, the boundaries that the operator needs of its columns, if ``wanted`` is
         needed of the output. The default needs any value of each column that progresses."""
@@ -112,6 +118,11 @@ class PhysicalNode(ABC):
     def never_shrinks(self) -> bool:
         """Whether all weights of a changelog are above zero: no row ever leaves."""
         return False
+
+    @property
+    def equal_columns(self) -> frozenset[int]:
+        """Columns that are equal in all changes of one instant."""
+        return frozenset()
 
     def first_in_first_out(self, keys: frozenset[int]) -> bool:
         """Whether rows of a relation that agree in the columns ``keys`` leave in the order in which

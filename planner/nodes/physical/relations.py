@@ -43,6 +43,11 @@ class ArrivalExec(Changelog):
         return True
 
     @property
+    def equal_columns(self) -> frozenset[int]:
+        # A late row enters at its own watermark, which lies in its window.
+        return frozenset(self.input.window_columns if self.input.windows_apart else ())
+
+    @property
     def early_end(self) -> int | None:
         return self.end
 
@@ -106,6 +111,10 @@ class ChangeAggregateExec(Changelog):
         typed += [(c.type, c.nullable) for c in self.calls]
         fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
         return Schema((*fields, *self.input.schema.fields[-2:]))
+
+    @property
+    def equal_columns(self) -> frozenset[int]:
+        return frozenset(k for k in self.input.equal_columns if k < self.keys)
 
     @property
     def word(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, DataType
-from cql.base.window import Window
+from cql.base.window import Window, WindowKind
 from cql.errors import Position
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Column, Expr, Literal
@@ -49,6 +49,10 @@ class FilterExec(PassesRows):
     @property
     def never_shrinks(self) -> bool:
         return self.input.never_shrinks
+
+    @property
+    def equal_columns(self) -> frozenset[int]:
+        return self.input.equal_columns
 
     def first_in_first_out(self, keys: frozenset[int]) -> bool:
         return self.input.first_in_first_out(keys)
@@ -123,6 +127,11 @@ class ProjectExec(OneInput):
         return found if below is not None and all(found) else None
 
     @property
+    def equal_columns(self) -> frozenset[int]:
+        below, columns = self.input.equal_columns, enumerate(self.exprs)
+        return frozenset(k for k, e in columns if isinstance(e, Column) and e.index in below)
+
+    @property
     def never_shrinks(self) -> bool:
         return isinstance(self.exprs[-1], Literal) or self.input.never_shrinks
 
@@ -159,6 +168,10 @@ class BucketExec(OneInput):
     @property
     def window_columns(self) -> tuple[int, ...]:
         return self.progressing[-3:] if self.window.wa in self.input.progressing else ()
+
+    @property
+    def windows_apart(self) -> bool:
+        return self.window.kind is WindowKind.SLIDING and self.window.overlap == 1
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         width = len(self.input.schema)
