@@ -6,6 +6,7 @@ of its output (progressing columns, boundedness, append-only) and the bound of i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, assert_never
@@ -29,6 +30,7 @@ from cql.planner.nodes.physical import (
     UnnestExec,
     WindowJoinExec,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
 
@@ -97,28 +99,26 @@ class _Common:
 
     def __init__(self, roots: Sequence[ph.Physical], line: Callable[[Node], Line]) -> None:
         self._line = line
-        holders: dict[int, set[int]] = {}
-        for query, root in enumerate(roots):
-            for node in ph.walk(root):
-                holders.setdefault(id(node), set()).add(query)
-        self._common = {node for node, found in holders.items() if len(found) > 1}
-        self._numbers: dict[int, int] = {}
-        self._again: set[int] = set()  # ids of operators that were shown as a reference
+        self._nodes = NodeNumbers(*roots)
+        holders = Counter(self._nodes[n] for root in roots for n in NodeNumbers(root))
+        self._common = {node for node, queries in holders.items() if queries > 1}
+        self._shown: dict[int, int] = {}  # by the number of a node, its number in the text
+        self._again: set[int] = set()  # numbers of operators that were shown as a reference
 
     def line(self, node: Node) -> Line:
-        shown = self._line(node)
+        shown, number = self._line(node), self._nodes[node]
         # Filters and projections are not shared: they run in the kernel of each reader.
-        if id(node) not in self._common or isinstance(node, ph.FilterExec | ph.ProjectExec):
+        if number not in self._common or isinstance(node, ph.FilterExec | ph.ProjectExec):
             return shown
-        number = self._numbers.get(id(node))
-        if number is not None:
-            self._again.add(id(node))
-            return Line(f"#{number}", str(shown))
-        number = self._numbers[id(node)] = len(self._numbers) + 1
-        return Line(f"#{number} {shown.name}", shown.text, shown.notes)
+        known = self._shown.get(number)
+        if known is not None:
+            self._again.add(number)
+            return Line(f"#{known}", str(shown))
+        known = self._shown[number] = len(self._shown) + 1
+        return Line(f"#{known} {shown.name}", shown.text, shown.notes)
 
     def inputs(self, node: Node) -> tuple[Node, ...]:
-        return () if id(node) in self._again else _inputs(node)
+        return () if self._nodes[node] in self._again else _inputs(node)
 
 
 def _tree(
@@ -145,17 +145,18 @@ def _mermaid(
     line: Callable[[Node], Line],
     inputs: Callable[[Node], tuple[Node, ...]],
 ) -> str:
-    lines = ["flowchart BT"]
+    lines, nodes = ["flowchart BT"], NodeNumbers(*roots)
     names: dict[int, str] = {}
 
     def visit(node: Node) -> str:
-        if id(node) in names:
-            return names[id(node)]
+        number = nodes[node]
+        if number in names:
+            return names[number]
         shown = line(node)
         label = "<br/>".join([str(shown), *(n for n in shown.notes if n)])
         escaped = label.replace("&", "&amp;").replace('"', "&quot;")
         escaped = escaped.replace("<", "&lt;").replace(">", "&gt;").replace("&lt;br/&gt;", "<br/>")
-        name = names[id(node)] = f"n{len(lines)}"
+        name = names[number] = f"n{len(lines)}"
         lines.append(f'    {name}["{escaped}"]')
         lines.extend([f"    {visit(child)} --> {name}" for child in inputs(node)])
         return name

@@ -3,7 +3,14 @@ inputs alike (the design's sameness)."""
 
 from __future__ import annotations
 
-from cql.planner.nodes.physical import OopJoinExec, Physical, PhysicalPlan, SourceExec, walk
+from cql.planner.nodes.physical import (
+    OopJoinExec,
+    Physical,
+    PhysicalPlan,
+    SourceExec,
+    sources,
+    walk,
+)
 
 
 def depends_on_morsels(plan: PhysicalPlan) -> bool:
@@ -14,8 +21,8 @@ def depends_on_morsels(plan: PhysicalPlan) -> bool:
 def _meets_itself(root: Physical) -> bool:
     """Whether a source reaches an operator at several inputs: each morsel arrives at the one input,
     then at the other."""
-    read = [id(node) for node in walk(root) if isinstance(node, SourceExec)]
-    return len(read) > len(set(read))
+    read = [node for node in walk(root) if isinstance(node, SourceExec)]
+    return len(read) > len(sources(root))
 
 
 def _is_slow(node: Physical) -> bool:

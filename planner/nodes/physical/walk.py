@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.physical.order import MergeUnionExec, PunctuatedSortExec
 from cql.planner.nodes.physical.relations import ArrivalExec, RelationExec
 from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
@@ -39,8 +40,7 @@ def late_rows(node: Physical) -> LateRowsExec | None:
 
 def sources(*roots: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right, each once; the executor's input ports have this order."""
-    found = (n for root in roots for n in walk(root) if isinstance(n, SourceExec))
-    return tuple({id(n): n for n in found}.values())
+    return tuple(n for n in NodeNumbers(*roots) if isinstance(n, SourceExec))
 
 
 def waits(*roots: Physical) -> bool:
