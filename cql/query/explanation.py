@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cql.base.settings import Settings
 from cql.base.uninterruptible import load_module
 from cql.functions import notes
-from cql.planner import explain
+from cql.planner.explain import tree as explain
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import PhysicalPlan

@@ -28,6 +28,7 @@ from cql.planner.nodes.physical import (
     TableJoinExec,
     WindowJoinExec,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
 from cql.planner.placement.choose_runtime import splits
@@ -76,8 +77,9 @@ class Planned:
     @property
     def is_split(self) -> bool:
         """Whether some operator runs in partitions."""
-        chosen = self.runtime
-        return any(splits(n, chosen.partitions, chosen.split) for n in self.splittable)
+        chosen, numbers = self.runtime, NodeNumbers(*(plan.root for plan in self.plans))
+        splittable = ((n, numbers[n]) for n in self.splittable)
+        return any(splits(n, k, chosen.partitions, chosen.split) for n, k in splittable)
 
 
 def _walk(node: lg.Logical) -> Iterator[lg.Logical]:

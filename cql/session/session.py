@@ -179,7 +179,7 @@ class Session(Registering, Pushing, Viewing):
         self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
     ) -> QuerySet:
         from cql.dialect import position_of
-        from cql.planner import explain
+        from cql.planner.explain import tree as explain
         from cql.planner.placement.multi_query import plan_query_set
         from cql.session.applied import OF_ALL, Planned, not_applied
 

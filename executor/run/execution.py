@@ -70,6 +70,7 @@ from cql.planner.nodes.physical import (
     waits,
     walk,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.plan_hash import plan_hash
 
 if TYPE_CHECKING:
@@ -388,8 +389,9 @@ class Execution:
     @property
     def _split(self) -> frozenset[int] | None:
         """The ids of the nodes that are split into partitions (``build``)."""
-        split = self._chosen.split
-        return split and frozenset(self._replaced.get(node, node) for node in split)
+        split, nodes = self._chosen.split, NodeNumbers(*(plan.root for plan in self.plans))
+        chosen = (id(nodes.node(number)) for number in split or ())
+        return split and frozenset(self._replaced.get(node, node) for node in chosen)
 
     def _measured(self) -> dict[int, partition_sizing.Measured]:
         """The number of partitions of aggregates, measured where no setting says it."""

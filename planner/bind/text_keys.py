@@ -19,7 +19,7 @@ from cql.base.types import DATE, STRING
 from cql.planner.functions.registry import monotone
 from cql.planner.interpret.datetime_patterns import unit_of
 from cql.planner.interpret.time import DAY, days_from_civil
-from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
@@ -122,8 +122,10 @@ def _time_of(key: Expr) -> Expr | None:
             return _time_of_start(text, length)
         case Call(fn="substring", args=(text, Literal(value=0 | 1), Literal(value=int(length)))):
             return _time_of_start(text, length)
-        case _:
+        case Column() | Literal() | Call() | Case() | Cast():
             return None
+        case _:
+            assert_never(key)
 
 
 def _cut(unit: str, time: Expr) -> Expr:

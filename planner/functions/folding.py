@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import assert_never
 
 from cql.base.types import BOOLEAN, DataType, Kind
 from cql.errors import unreachable
@@ -78,8 +79,10 @@ def only_overflows(expr: Expr) -> bool:
         case Cast():
             exact = (t.is_integer or t.kind is Kind.DECIMAL for t in (expr.type, expr.arg.type))
             return not _fails(expr) or all(exact)
-        case _:
+        case Column() | Literal() | Call() | Case():
             return not _fails(expr)
+        case _:
+            assert_never(expr)
 
 
 def _fails(expr: Expr) -> bool:

@@ -21,6 +21,8 @@ from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import (
     Call,
+    Case,
+    Cast,
     Column,
     Expr,
     Literal,
@@ -311,8 +313,10 @@ def _selected(node: Logical, part: Expr) -> float:
     match part:
         case Call(fn="eq", args=(Column() as c, Literal())):
             return 1 / _distinct(node, c.index)
-        case _:
+        case Column() | Literal() | Call() | Case() | Cast():
             return _KEPT
+        case _:
+            assert_never(part)
 
 
 def _distinct(node: Logical, column: int) -> float:

@@ -15,7 +15,7 @@ from cql.base.types import BIGINT
 from cql.base.window import WindowKind
 from cql.planner.functions.registry import monotone
 from cql.planner.nodes.catalog import TimeUnit
-from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import (
     ASOF,
     WINDOW_COLUMNS,
@@ -201,8 +201,10 @@ def _unit(expr: Expr, unit: TimeUnit | None) -> TimeUnit | None:
             return _unit(inner, unit)
         case Call(fn="add", args=(Literal(), inner)):
             return _unit(inner, unit)
-        case _:
+        case Literal() | Call() | Case() | Cast():
             return None
+        case _:
+            assert_never(expr)
 
 
 def _both(one: Progressing, other: Progressing) -> Progressing:

@@ -19,6 +19,7 @@ from cql.planner.functions import registry
 from cql.planner.nodes.expr import (
     Call,
     Case,
+    Cast,
     Column,
     Expr,
     Literal,
@@ -250,8 +251,10 @@ def _keeps_without(part: Expr, time: int) -> bool:
     match part:
         case Call(fn="or", args=(Call(fn="is_null", args=(Column(index=c),)), *_)):
             return c == time
-        case _:
+        case Column() | Literal() | Call() | Case() | Cast():
             return False
+        case _:
+            assert_never(part)
 
 
 def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
@@ -452,8 +455,10 @@ def _always_computes(expr: Expr, index: int) -> bool:
             return _always_computes(expr.args[0], index)
         case Call():
             return any(_always_computes(a, index) for a in expr.args)
-        case _:
+        case Cast():
             return _always_computes(expr.arg, index)
+        case _:
+            assert_never(expr)
 
 
 def drop_identities(plan: Logical) -> Logical:
@@ -488,8 +493,10 @@ def _true_where(part: Expr) -> list[Expr]:
             return [
                 Call("not", (answer,), BOOLEAN, answer.nullable) for answer, _ in inner.branches
             ]
-        case _:
+        case Column() | Literal() | Call() | Case() | Cast():
             return [part]
+        case _:
+            assert_never(part)
 
 
 def look_up_tables(plan: Logical) -> Logical:
@@ -525,8 +532,10 @@ def _join_kind(part: Expr, mark: int) -> str | None:
             return "semi"
         case Call(fn="not", args=(Column(index=at),)) if at == mark:
             return "anti"
-        case _:
+        case Column() | Literal() | Call() | Case() | Cast():
             return None
+        case _:
+            assert_never(part)
 
 
 RULES: tuple[Rule, ...] = (

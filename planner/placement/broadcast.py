@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cql.planner.nodes.physical import LookupExec, Physical, SourceExec, TableJoinExec, sources
+from cql.planner.nodes.physical.numbers import NodeNumbers
 
 #: The most rows of a table that each task reads.
 BROADCAST_ROWS = 2_000_000
@@ -32,5 +33,6 @@ def shared(node: Physical) -> Iterator[Physical]:
 
 def tables(root: Physical) -> tuple[SourceExec, ...]:
     """The sources that each task reads whole."""
-    held = {id(node) for node in shared(root)}
-    return tuple(source for source in sources(root) if id(source) not in held)
+    numbers = NodeNumbers(root)
+    held = {numbers[node] for node in shared(root)}
+    return tuple(source for source in sources(root) if numbers[source] not in held)

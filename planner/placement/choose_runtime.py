@@ -12,8 +12,8 @@ from cql.planner.nodes.physical import (
     RuntimeChoice,
     SourceExec,
     live,
-    walk,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.placement.cost import Cost, can_split, cost, requested
 
 #: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
@@ -54,7 +54,7 @@ def choose_runtime(
     workers = requested or (cores if wanted == "ordered" else _workers(found, cores))
     partitions, split = int(settings["partitions"]), None
     many = f"{workers} worker{'' if workers == 1 else 's'}"
-    nodes = [node for plan in plans for node in walk(plan)]
+    nodes = NodeNumbers(*plans)
     if not any(map(can_split, nodes)):
         partitions = 0
     if partitions:
@@ -70,7 +70,9 @@ def choose_runtime(
         else:
             partitions = min(_PARTITIONS * workers, _MOST_PARTITIONS)
             many += ", partitions by skew"
-    how = _scheduler(settings, workers, splits=any(splits(n, partitions, split) for n in nodes))
+    how = _scheduler(
+        settings, workers, splits=any(splits(n, k, partitions, split) for k, n in enumerate(nodes))
+    )
     if wanted == "ordered":
         why = f"SET runtime = 'ordered': {many}"
         return RuntimeChoice(wanted, why, workers, partitions, split, how, text_threads=workers)
@@ -80,12 +82,12 @@ def choose_runtime(
     return RuntimeChoice("ordered", why, workers, partitions, split, how, text_threads=workers)
 
 
-def splits(node: Physical, partitions: int, split: frozenset[int] | None) -> bool:
-    """Whether an operator runs in ``partitions``: it has a PARTITION BY, or it is one of ``split``
-    (None: of all that can be split)."""
+def splits(node: Physical, number: int, partitions: int, split: frozenset[int] | None) -> bool:
+    """Whether an operator runs in ``partitions``: it has a PARTITION BY, or its ``number`` is one
+    of ``split`` (None: it is one of all that can be split)."""
     if not can_split(node):
         return False
-    chosen = bool(partitions) and (split is None or id(node) in split)
+    chosen = bool(partitions) and (split is None or number in split)
     return chosen or requested(node) is not None
 
 
@@ -185,12 +187,8 @@ def _workers(found: Cost, cores: int) -> int:
 def _in_several_ways(roots: Sequence[Physical]) -> bool:
     """Whether several nodes read some node that is not a source: not every order of reading can be
     kept then (``executor.runtimes.paths``)."""
-    readers: Counter[int] = Counter(id(root) for root in roots)
-    waiting, seen = list(roots), set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            readers.update(id(c) for c in node.inputs if not isinstance(c, SourceExec))
-            waiting += node.inputs
+    nodes = NodeNumbers(*roots)
+    readers = Counter(nodes[root] for root in roots)
+    for node in nodes:
+        readers.update(nodes[c] for c in node.inputs if not isinstance(c, SourceExec))
     return max(readers.values()) > 1

@@ -55,6 +55,7 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.nodes.physical import walk as walk_plan
+from cql.planner.nodes.physical.numbers import NodeNumbers
 
 
 class Share(IntEnum):
@@ -68,10 +69,10 @@ class Share(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """An operator that may be split into partitions. ``node`` is the id of its plan node, ``row``
-    the nanoseconds for each row of the plan while the operator is whole, ``more`` the additional
-    ones if it is split (to split rows by key, and to put its outputs in order). The partitions of a
-    join (``is_join``) each find their rows among all."""
+    """An operator that may be split into partitions. ``node`` is the number of its plan node
+    (``NodeNumbers``), ``row`` the nanoseconds for each row of the plan while the operator is whole,
+    ``more`` the additional ones if it is split (to split rows by key, and to put its outputs in
+    order). The partitions of a join (``is_join``) each find their rows among all."""
 
     node: int
     row: float
@@ -163,7 +164,7 @@ def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
     """The cost of plans that run as one; a part that several plans share counts once.
     ``read_statistics`` looks up the statistics of the inputs, which may have to be read from many
     files; without it all inputs count as equally large."""
-    estimate = _Estimate(read_statistics)
+    estimate = _Estimate(plans, read_statistics)
     for plan in plans:
         estimate.give(plan)
     found = sources(*plans)
@@ -279,7 +280,8 @@ def can_split(node: Physical) -> bool:
 class _Estimate:
     """Adds up nanoseconds, node by node."""
 
-    def __init__(self, read_statistics: bool) -> None:
+    def __init__(self, plans: Sequence[Physical], read_statistics: bool) -> None:
+        self._nodes = NodeNumbers(*plans)
         self._read_statistics = read_statistics
         self.total = self.python = self.alone = self.more = 0.0
         self.keyed: list[Keyed] = []
@@ -291,9 +293,10 @@ class _Estimate:
 
     def rows_of(self, node: Physical) -> float:
         """The number of rows that a node emits."""
-        if id(node) not in self._known:
-            self._known[id(node)] = self._visit(node)
-        return self._known[id(node)]
+        number = self._nodes[node]
+        if number not in self._known:
+            self._known[number] = self._visit(node)
+        return self._known[number]
 
     def _add(self, rows: float, each: float, share: Share) -> None:
         self.total += rows * each
@@ -363,7 +366,7 @@ class _Estimate:
             share = Share.PYTHON
         elif can_split(node):
             share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)
-            self.keyed.append(Keyed(id(node), rows * each, more, is_join=False))
+            self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=False))
         self._add(rows, each, share)
         return rows
 
@@ -378,7 +381,7 @@ class _Estimate:
     def _add_join(self, node: OopJoinExec | AsofJoinExec, rows: float, each: float) -> None:
         if joins_by_key(node):
             more = rows * (_SPLIT + _JOIN_APART)
-            self.keyed.append(Keyed(id(node), rows * each, more, is_join=True))
+            self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=True))
             self._add(rows, each, Share.KEYS)
         else:
             self._add(rows, each, Share.ALONE)
@@ -430,7 +433,7 @@ class _Estimate:
         else:
             self._add(rows, each, Share.KEYS)
             more = rows * (_SPLIT + find)
-            self.keyed.append(Keyed(id(node), self.total - before, more, is_join=False))
+            self.keyed.append(Keyed(self._nodes[node], self.total - before, more, is_join=False))
         return rows * _GROUPS
 
     def _groups(self, node: WidAggregateExec, rows: float) -> float:

@@ -10,7 +10,7 @@ Two mentions within one query stay two: a query sees the same rows as when it ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from cql.planner.nodes.physical import (
     ValuesExec,
     sources,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.watermarks import fewest
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.shared_panes import share_windows
@@ -143,14 +144,15 @@ def join_once(node: Physical) -> Physical:
             groups.append([source])
         else:
             group.append(source)
+    numbers = NodeNumbers(node)
     scans: dict[int, SourceExec] = {}
     for mentions in groups:
         scan = mentions[0]
         if len(mentions) > 1:
             made = _scan(mentions)
             scan = replace(made, why=f"{made.why}; read once for its {len(mentions)} mentions")
-        scans |= {id(source): scan for source in mentions}
-    return _over(node, scans, [])[0]
+        scans |= {numbers[source]: scan for source in mentions}
+    return _over(node, lambda source: scans[numbers[source]], [])[0]
 
 
 def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
@@ -159,14 +161,16 @@ def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
 
 
 def _over(
-    node: Physical, scans: Mapping[int, SourceExec], made: list[tuple[Position, Physical]]
+    node: Physical,
+    scan_of: Callable[[SourceExec], SourceExec],
+    made: list[tuple[Position, Physical]],
 ) -> tuple[Physical, Position | None]:
-    """``node`` over the scans, and the position of the mention in it, if there is only one. Equal
-    nodes over one mention become one node (NOT IN looks for equal values, and for unknown ones), so
-    that their bad and late rows count once. ``made`` are these nodes so far."""
+    """``node`` over the scans of its sources, and the position of the mention in it, if there is
+    only one. Equal nodes over one mention become one node (NOT IN looks for equal values, and for
+    unknown ones), so that their bad and late rows count once. ``made`` are these nodes so far."""
     if isinstance(node, SourceExec):
-        return _narrowed(scans[id(node)], node), node.pos
-    below = [_over(child, scans, made) for child in node.inputs]
+        return _narrowed(scan_of(node), node), node.pos
+    below = [_over(child, scan_of, made) for child in node.inputs]
     node = node.with_inputs(tuple(child for child, _ in below))
     place = below[0][1] if len(below) == 1 else None
     if place is None:

@@ -48,6 +48,7 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.watermarks import NO_BOUND
 from cql.planner.placement.broadcast import looks_up, shared, tables
 from cql.planner.placement.by_key import columns_of, in_any_order, names_of
@@ -349,12 +350,13 @@ def _pairs(node: OopJoinExec) -> Placement:
     near, far = ((0, 0), (max(-band.low, 0), max(band.high, 0)))
     if owner(node) == 1:
         near, far = ((max(band.high, 0), max(-band.low, 0)), (0, 0))
-    reach: dict[int, tuple[int, int]] = {}
+    found = NodeNumbers(*sources(node))
+    reach = [(0, 0)] * len(found)
     for side, (before, behind) in ((node.left, near), (node.right, far)):
         for source in sources(side):
-            known = reach.get(id(source), (0, 0))
-            reach[id(source)] = max(known[0], before), max(known[1], behind)
-    return ByTime(1, 0, tuple(reach[id(s)] for s in sources(node)), alone=True)
+            known = reach[found[source]]
+            reach[found[source]] = max(known[0], before), max(known[1], behind)
+    return ByTime(1, 0, tuple(reach), alone=True)
 
 
 def owner(node: OopJoinExec) -> int:

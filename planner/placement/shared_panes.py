@@ -25,22 +25,23 @@ from cql.planner.nodes.physical import (
     WindowOperator,
     walk,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 
 
 def share_windows(roots: Sequence[Physical]) -> list[Physical]:
     """The graph with one operator in place of the aggregates that can share panes. Windows over
     windows are shared from the top down."""
     shared = list(roots)
-    while made := _sharings(shared):
-        shared = [_rebuilt(root, made) for root in shared]
+    while made := _sharings(numbers := NodeNumbers(*shared)):
+        shared = [_rebuilt(root, numbers, made) for root in shared]
     return shared
 
 
-def _sharings(roots: Sequence[Physical]) -> dict[int, Physical]:
-    """The replacements of the aggregates that have common panes, by the ids of the aggregates."""
-    found = {id(n): n for root in roots for n in walk(root) if _has_panes(n)}
+def _sharings(nodes: NodeNumbers) -> dict[int, Physical]:
+    """The replacements of the aggregates that have common panes, by the numbers of the
+    aggregates."""
     sets: list[list[_Plain]] = []
-    for node in found.values():
+    for node in filter(_has_panes, nodes):
         assert isinstance(node, WidAggregateExec)
         plain = _plain(node)
         alike = next((s for s in sets if s[0].matches(plain)), None)
@@ -50,7 +51,7 @@ def _sharings(roots: Sequence[Physical]) -> dict[int, Physical]:
             alike.append(plain)
     made: dict[int, Physical] = {}
     for plains in sets:
-        made |= _shared(plains)
+        made |= {nodes[node]: part for node, part in _shared(plains)}
     return made
 
 
@@ -134,17 +135,17 @@ def _plain(node: WidAggregateExec) -> _Plain:
     return _Plain(node, base, tuple(conditions), keys, calls, window)
 
 
-def _shared(alike: list[_Plain]) -> dict[int, Physical]:
-    """The replacement of each aggregate; empty if sharing panes is not worth it."""
+def _shared(alike: list[_Plain]) -> list[tuple[Physical, Physical]]:
+    """Each aggregate with its replacement; empty if sharing panes is not worth it."""
     windows = tuple(dict.fromkeys(p.window for p in alike))
     if len(alike) < 2:
-        return {}
+        return []
     first = windows[0]
     pane = 0
     for w in windows:
         pane = math.gcd(pane, w.range or 0, w.slide or 0, w.offset - first.offset)
     if any((w.range or 0) >= MANY * (w.slide or 0) for w in windows) or not _fits(windows, pane):
-        return {}
+        return []
     source: Physical = alike[0].base
     for condition in alike[0].conditions:
         source = FilterExec(source, condition)
@@ -167,7 +168,7 @@ def _shared(alike: list[_Plain]) -> dict[int, Physical]:
         why=f"{len(alike)} queries share panes of {duration(pane, kind)}, in which rows are"
         f" aggregated once, and which are merged into the windows of each",
     )
-    return {id(p.node): _part_of(shared, p, windows.index(p.window), calls) for p in alike}
+    return [(p.node, _part_of(shared, p, windows.index(p.window), calls)) for p in alike]
 
 
 def _fits(windows: Sequence[Window], pane: int) -> bool:
@@ -200,13 +201,13 @@ def own_windows(root: Physical) -> dict[int, list[int]]:
     return found
 
 
-def _rebuilt(node: Physical, made: dict[int, Physical]) -> Physical:
-    """The graph with the replacements ``made``. Unchanged nodes and shared nodes stay the same
-    objects."""
-    known = made.get(id(node))
+def _rebuilt(node: Physical, numbers: NodeNumbers, made: dict[int, Physical]) -> Physical:
+    """The graph with the replacements ``made``, by number. Unchanged nodes and shared nodes stay
+    the same objects."""
+    known = made.get(numbers[node])
     if known is None:
         before = node.inputs
-        after = tuple(_rebuilt(i, made) for i in before)
+        after = tuple(_rebuilt(i, numbers, made) for i in before)
         changed = any(a is not b for a, b in zip(after, before, strict=True))
-        known = made[id(node)] = node.with_inputs(after) if changed else node
+        known = made[numbers[node]] = node.with_inputs(after) if changed else node
     return known

@@ -10,18 +10,20 @@ import subprocess
 import sys
 import typing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 from cql.planner.nodes import logical, physical
+from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.base import LogicalNode
 from cql.planner.nodes.physical.base import PhysicalNode
 from tests.support.paths import ROOT
 
 PHYSICAL = typing.get_args(physical.Physical)
 LOGICAL = typing.get_args(logical.Logical)
+EXPRESSIONS = {kind.__name__ for kind in typing.get_args(Expr)}
 NAMES = {kind.__name__ for kind in (*PHYSICAL, *LOGICAL)}
 #: Matches that still decide silently, by file.
 SILENT = {"planner/placement/partitioning.py": 1}
@@ -108,17 +110,28 @@ def test_the_type_checker_tells_of_a_new_class(tmp_path: Path) -> None:
 # -- matches ---------------------------------------------------------------------------------------
 
 
-def silent(tree: ast.AST) -> Iterator[ast.Match]:
-    """The matches over classes of nodes with a ``case _`` that decides for every other class."""
+def silent(tree: ast.AST, names: Collection[str] = NAMES) -> Iterator[ast.Match]:
+    """The matches over classes with these ``names`` that have a ``case _`` which decides for every
+    other class."""
     for found in ast.walk(tree):
         if not isinstance(found, ast.Match):
             continue
-        patterns = (p for case in found.cases for p in ast.walk(case.pattern))
-        classes = {_name(p.cls) for p in patterns if isinstance(p, ast.MatchClass)}
+        classes = {name for case in found.cases for name in _classes(case.pattern)}
         last = found.cases[-1]
         open_ = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
-        if classes & NAMES and open_ and not _refuses(last.body[0]):
+        if classes & {*names} and open_ and not _refuses(last.body[0]):
             yield found
+
+
+def _classes(pattern: ast.pattern) -> Iterator[str]:
+    match pattern:
+        case ast.MatchClass():
+            yield _name(pattern.cls)
+        case ast.MatchOr():
+            for part in pattern.patterns:
+                yield from _classes(part)
+        case ast.MatchAs(pattern=ast.pattern() as inner):
+            yield from _classes(inner)
 
 
 def _name(expr: ast.expr) -> str:
@@ -137,6 +150,12 @@ def test_no_match_over_nodes_decides_silently() -> None:
         for _ in silent(ast.parse(path.read_text("utf-8")))
     )
     assert found == SILENT
+
+
+def test_no_match_of_the_planner_over_expressions_decides_silently() -> None:
+    for path in sorted((ROOT / "planner").rglob("*.py")):
+        found = [f.lineno for f in silent(ast.parse(path.read_text("utf-8")), EXPRESSIONS)]
+        assert not found, path
 
 
 def test_a_silent_match_is_found() -> None:

@@ -15,7 +15,7 @@ from cql.base.types import BIGINT, STRING, TIMESTAMP
 from cql.dialect import parse_one
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
-from cql.planner.explain import tree
+from cql.planner.explain.tree import tree
 from cql.planner.lower import plan as lowering
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Cluster, Progress, Statistics, StreamSpec

@@ -14,7 +14,8 @@ import pytest
 
 import cql
 from cql.errors import PlanError
-from cql.planner.nodes.physical import Physical, PhysicalPlan, walk
+from cql.planner.nodes.physical import Physical, PhysicalPlan
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.plan_hash import plan_hash
 from cql.planner.nodes.plan_json import from_json, to_json
 from cql.query.query import Query
@@ -37,7 +38,7 @@ def travels(session: Session, query: Query) -> None:
     assert made == root
     assert plan_hash(made) == plan_hash(root)
     assert to_json(made) == text  # reasons, places and what the plan shares included
-    assert len({id(n) for n in walk(made)}) == len({id(n) for n in walk(root)})
+    assert list(map(type, NodeNumbers(made))) == list(map(type, NodeNumbers(root)))
 
 
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")

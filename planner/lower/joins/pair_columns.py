@@ -4,10 +4,11 @@ input columns that hold the others."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from cql.base.types import DataType
 from cql.planner.functions import registry
-from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, children, rebuild, walk
 from cql.planner.nodes.physical import (
     AsofJoinExec,
     OnTimeExec,
@@ -62,8 +63,10 @@ def runs_inside(expr: Expr, of_texts: frozenset[str] = EQUALITIES) -> bool:
                 pass
             case Cast() if _is_number(e.type) and _is_number(e.arg.type):
                 pass
-            case _:
+            case Call() | Case() | Cast():
                 return False
+            case _:
+                assert_never(e)
     return True
 
 

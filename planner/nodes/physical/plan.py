@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RuntimeChoice:
     """The runtime of a plan, and the reason. Operators with keys are split into ``partitions``
-    (0: not split), which ``workers`` workers share. ``split`` has the ids of the nodes to split
-    (None: all); PARTITION BY splits its operator in any case. ``how`` is the settings of the
-    scheduler as text. ``text_threads`` threads compute the functions over texts of bounded sources,
-    each a block of rows; with 1 it is the thread that drives the query."""
+    (0: not split), which ``workers`` workers share. ``split`` has the numbers (``NodeNumbers``) of
+    the nodes to split (None: all); PARTITION BY splits its operator in any case. ``how`` is the
+    settings of the scheduler as text. ``text_threads`` threads compute the functions over texts of
+    bounded sources, each a block of rows; with 1 it is the thread that drives the query."""
 
     name: str
     why: str
