@@ -88,4 +88,4 @@ def test_only_what_can_be_seen_is_put_in_order(
         assert found.num_rows > 0
         assert found.equals(expected)
         parted = [o for o in graphs.pop().operators if isinstance(o, PartitionedOperator)]
-        assert [o.order > 0 for o in parted] == QUERIES[text]
+        assert [o.order_columns > 0 for o in parted] == QUERIES[text]
