@@ -324,11 +324,13 @@ class _Builder:
                 return window
             case ChangeAggregateExec(method="weights") | SetOperationExec():
                 return WeightsOperator(name, node, self.workspace, numbered=numbered)
-            case ChangeAggregateExec() if runs_natively(node):
-                return NativeAggregateOperator(name, node, self.workspace, numbered=numbered)
             case ChangeAggregateExec():
                 windows = [w for r in relations(node.input) for w in self.windows[id(r)]]
-                return ChangeAggregateOperator(name, node, self.workspace, windows)
+                if not runs_natively(node):
+                    return ChangeAggregateOperator(name, node, self.workspace, windows)
+                return NativeAggregateOperator(
+                    name, node, self.workspace, windows, numbered=numbered
+                )
             case SubqueryJoinExec():
                 return SubqueryJoinOperator(name, node, self.workspace)
             case RowNumberExec() if keeps_one_row(node):

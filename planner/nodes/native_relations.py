@@ -50,9 +50,9 @@ def runs_natively(node: Physical) -> bool:
             return True
         case TopExec() | RowNumberExec() | StreamExec():
             return True
-        case ChangeAggregateExec(keys=keys, method=method, calls=calls):
+        case ChangeAggregateExec(method=method, calls=calls):
             plain = all(call.function is None and call.beside is None for call in calls)
-            return method == "weights" or (keys > 0 and plain)
+            return method == "weights" or plain
         case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | BucketExec():
             return False
         case UnionExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():

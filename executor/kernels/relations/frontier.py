@@ -315,10 +315,10 @@ def punctuate_so_far(d: Any, o: Any, time: int) -> None:
         d[SENT] = time
 
 
-@njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def punctuate(d: Any, u: Any, o: Any) -> None:
-    """Emits punctuation behind the output of a morsel: all later output belongs to instants that
-    are not over."""
+@njit("void(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def punctuate_up_to(d: Any, u: Any, o: Any, watermark: int) -> None:
+    """Emits punctuation behind the output of a morsel: all later output belongs to instants from
+    ``watermark`` on."""
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (u[PUNCTUATIONS] + 1))
     n = 0
@@ -328,7 +328,14 @@ def punctuate(d: Any, u: Any, o: Any) -> None:
         for p in range(u[PUNCTUATIONS]):
             if arrived[PUNCTUATION_WORDS * p] == IDLE:
                 n = send(leaving, n, IDLE, arrived[PUNCTUATION_WORDS * p + 1])
-        if d[WATERMARK] > d[SENT]:
-            n = send(leaving, n, d[OUT_TIME], d[WATERMARK])
-            d[SENT] = d[WATERMARK]
+        if watermark > d[SENT]:
+            n = send(leaving, n, d[OUT_TIME], watermark)
+            d[SENT] = watermark
     o[PUNCTUATIONS] = n
+
+
+@njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def punctuate(d: Any, u: Any, o: Any) -> None:
+    """Emits punctuation behind the output of a morsel: all later output belongs to instants that
+    are not over."""
+    punctuate_up_to(d, u, o, d[WATERMARK])

@@ -1,5 +1,5 @@
-"""The native function of operators over a changing relation that keep a state per group: aggregates
-with keys, DISTINCT, EXCEPT, INTERSECT, ROW_NUMBER(), LIMIT and RSTREAM.
+"""The native function of operators over a changing relation that keep a state per group:
+aggregates, DISTINCT, EXCEPT, INTERSECT, ROW_NUMBER(), LIMIT and RSTREAM.
 
 What becomes of a group is up to another function, with a descriptor of its own, OWN_WORDS: the one
 generated for the aggregates of a query (``operators.relations.change_aggregate_code``),
@@ -7,6 +7,10 @@ generated for the aggregates of a query (``operators.relations.change_aggregate_
 that are over, a piece of whole instants at a time: their groups, their columns. It sends the
 changes that the function has made, frees the groups without rows, and closes those of windows that
 have ended. A function that has more changes of the piece sets a word, and is called again.
+
+An aggregate without keys has a SINGLE group, which is never freed. Its row exists from the first
+instant of the input on, whatever rows a filter has removed: a change of weight 0 at that instant
+makes the row, and at the end of the input a row that is still missing.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from cql.executor.kernels.morsel_layout import (
     HEADER,
     INFINITY,
     NEED,
+    NEVER,
     OUT,
     OUTPUT_FULL,
     PHASE,
@@ -55,6 +60,7 @@ from cql.executor.kernels.order.sort_keys import (
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
     BORN,
+    ENDED,
     HEAD,
     INSTANT,
     LINE,
@@ -64,6 +70,7 @@ from cql.executor.kernels.relations.frontier import (
     ROOM,
     ROWS_IN,
     ROWS_OUT,
+    SENT,
     TAIL,
     TIMES,
     WATERMARK,
@@ -72,8 +79,8 @@ from cql.executor.kernels.relations.frontier import (
     free_slot,
     is_over,
     over_at_once,
-    punctuate,
     punctuate_so_far,
+    punctuate_up_to,
     take_in,
 )
 
@@ -128,7 +135,15 @@ GONE = FUNCTION + 37  # address of their ids
 SECOND = FUNCTION + 38  # address of the control of a second index of the function; 0: none
 BORN_IN = FUNCTION + 39  # address of the stream positions of the piece's rows
 ORDERED_TO = FUNCTION + 40  # the row of the piece that caused the change written last
-END = FUNCTION + 41
+SINGLE = FUNCTION + 41  # 1: all rows belong to group 0, which stays
+BEGUN = FUNCTION + 42  # whether the watermark has passed the first instant of the input
+SINCE = FUNCTION + 43  # the first instant; INFINITY: the first one at which a window has a row
+BEGINNING = FUNCTION + 44  # the earliest time of the row if the input has no rows
+WAITS = FUNCTION + 45  # whether the watermark waits for the row, since the input ends
+STARTS = FUNCTION + 46  # address: per window below, the address of its first instant
+WINDOWS = FUNCTION + 47
+NOTHING = FUNCTION + 48  # address of a word 0: every column of the change of weight 0
+END = FUNCTION + 49
 
 #: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
@@ -197,7 +212,7 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
     on. Returns DONE, NEED or ERROR."""
     n, g = d[PIECE], words(d[OWN_WORDS], 1)
     weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
-    if groups.free_ids(d) < n:
+    if d[SINGLE] == 0 and groups.free_ids(d) < n:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, n
         return NEED
     if d[SECOND] != 0 and words(d[SECOND], FREE + 1)[FREE] < n:
@@ -208,9 +223,9 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
         if g[d[FREE_TOP]] < wanted:
             u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
             return NEED
-    numbers = as_i32(d[NUMBERS], n)
-    groups.find_ids(d, table, at, numbers, 0, n)
-    _keep_keys(d, table, at)
+    if d[SINGLE] == 0:
+        groups.find_ids(d, table, at, as_i32(d[NUMBERS], n), 0, n)
+        _keep_keys(d, table, at)
     times, size = d[TIMES_IN], size_of(d, d[INSTANT])
     data = table[at + COLUMN_WORDS * d[INSTANT] + DATA]
     if size == 8:
@@ -308,6 +323,9 @@ def _forget(d: Any, gone: Any) -> None:
 @njit("void(int64[::1])", nogil=True, cache=True)
 def _forget_empty(d: Any) -> None:
     """Frees the groups that have no rows since the piece."""
+    if d[SINGLE] != 0:
+        d[PIECE] = d[MADE] = d[SENT_SO_FAR] = 0
+        return
     n, capacity = d[PIECE], d[groups.CAPACITY]
     once, live = words(d[ONCE], n), words(d[LIVE], capacity)
     many = each_once(words(d[groups.IDS], n), as_u8(d[SEEN], capacity), once)
@@ -430,6 +448,71 @@ def _next_direct(d: Any, u: Any, here: Any) -> int:
     return OUTPUT_FULL if code == DONE else code
 
 
+# -- the row of a single group ---------------------------------------------------------------------
+
+
+@njit(inline="always")
+def _lacks_row(d: Any) -> bool:
+    """Whether the row of the single group is missing."""
+    return bool(d[SINGLE] != 0 and as_u8(d[SHOWN], 1)[0] == 0)
+
+
+@njit("int64(int64[::1])", nogil=True, cache=True)
+def _first_instant(d: Any) -> int:
+    """The first instant of the input; INFINITY: no window has had a row."""
+    first, starts = d[SINCE], words(d[STARTS], d[WINDOWS])
+    if first == INFINITY:
+        for k in range(d[WINDOWS]):
+            first = min(first, words(starts[k], 1)[0])
+    return int(first)
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _aggregate_nothing(d: Any, u: Any, here: Any, time: int) -> int:
+    """Aggregates a change of weight 0 whose columns are NULL. Returns OUTPUT_FULL if that has made
+    a piece, or NEED or ERROR. ``here`` is scratch for the addresses of the columns."""
+    for c in range(d[COLUMNS]):
+        here[COLUMN_WORDS * c + DATA] = here[COLUMN_WORDS * c + MASK] = d[NOTHING]
+    put_integer(d[ONCE], size_of(d, d[INSTANT]), 0, time)
+    here[COLUMN_WORDS * d[INSTANT] + DATA] = d[ONCE]
+    d[PIECE] = 1
+    code = _aggregate(d, u, here, 0)
+    if code == NEED:
+        d[PIECE] = 0
+    return OUTPUT_FULL if code == DONE else code
+
+
+@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
+def _next_due(d: Any, u: Any) -> int:
+    """The instant of the next row that is over; INFINITY: there is none."""
+    if u[PHASE] == _DIRECT:
+        times = words(u[HEADER + 2 * d[INSTANT]], u[ROWS])
+        return int(times[u[CURSOR]]) if u[CURSOR] < u[SUB] else INFINITY
+    times = words(d[TIMES], d[ROOM])
+    if d[READY] < d[TAIL] and is_over(d, times[d[READY]]):
+        return int(times[d[READY]])
+    return INFINITY
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _next_piece(d: Any, u: Any, here: Any) -> int:
+    """Aggregates the next piece of the rows whose instants are over. Returns OUTPUT_FULL if it has
+    made a piece, DONE if none is left, or NEED or ERROR."""
+    if d[SINGLE] != 0 and d[BEGUN] == 0:
+        first = _first_instant(d)
+        if first < d[WATERMARK]:
+            if _next_due(d, u) > first:
+                code = _aggregate_nothing(d, u, here, first)
+                if code != NEED:
+                    d[BEGUN] = 1
+                return code
+            d[BEGUN] = 1
+    code = _next_direct(d, u, here) if u[PHASE] == _DIRECT else _next_waiting(d, u)
+    if code == DONE and d[ENDED] != 0 and _lacks_row(d):
+        return _aggregate_nothing(d, u, here, max(d[BEGINNING], d[SENT]))
+    return code
+
+
 @njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
 def _begin_directly(d: Any, u: Any) -> int:
     """Lets the first rows of a morsel, whose instants are over, be aggregated where they are, if no
@@ -465,7 +548,7 @@ def group_changes(desc: Any, morsel: Any) -> Any:
     o[ROWS] = 0
     while True:
         if d[PIECE] == 0:
-            code = _next_direct(d, u, here) if u[PHASE] == _DIRECT else _next_waiting(d, u)
+            code = _next_piece(d, u, here)
             if code == DONE:
                 break
             if code != OUTPUT_FULL:
@@ -488,5 +571,6 @@ def group_changes(desc: Any, morsel: Any) -> Any:
         _close(d)
     if d[RANKED] == 1:
         d[RANKED] = 0
-    punctuate(d, u, o)
+    waits = d[WAITS] != 0 and _lacks_row(d)
+    punctuate_up_to(d, u, o, NEVER if waits else d[WATERMARK])
     return DONE

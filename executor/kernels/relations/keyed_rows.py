@@ -57,7 +57,7 @@ LEAVING = KEPT + 7  # the slot of the row that leaves next; -1: none
 # Counters.
 ENTERED = KEPT + 8
 LEFT = KEPT + 9
-FIRST = KEPT + 10  # the instant at which the first row entered
+FIRST = KEPT + 10  # the instant at which the first row entered; INFINITY: none has
 OF_KEYS = KEPT + 11  # address of OF_KEY words per group
 END = KEPT + 12
 #: Of each group: the slots of its oldest and its newest row, the number of its rows, and the time

@@ -50,7 +50,7 @@ TIME_BYTES = BEHIND + 3  # bytes of a time of the output
 # Counters.
 ENTERED = BEHIND + 4
 LEFT = BEHIND + 5
-FIRST = BEHIND + 6  # the instant at which the first row entered
+FIRST = BEHIND + 6  # the instant at which the first row entered; INFINITY: none has
 END = BEHIND + 7
 
 

@@ -220,8 +220,8 @@ class ChangeAggregateOperator(ChangelogOperator):
         instant on."""
         first = self.node.since
         if first is None:
-            first = min((w.first for w in self.windows if w.first is not None), default=None)
-        if first is None or first >= self.watermark:
+            first = min((int(w.first[0]) for w in self.windows), default=INFINITY)
+        if first >= self.watermark:
             return rows, times
         self._begun = True
         if times.size and times[0] <= first:

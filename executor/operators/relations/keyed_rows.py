@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import frontier
 from cql.executor.kernels.relations import keyed_rows as kernel
-from cql.executor.morsel.morsel import value_bytes
+from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.relations.grouped import GroupedOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.planner.nodes.physical import RelationExec, RowNumberExec
@@ -42,7 +43,7 @@ class KeyedRowsOperator(GroupedOperator):
             by, time, given = node.partition, len(schema) - 2, len(schema) - 2
         super().__init__(name, schema, by, time, len(output) - 2, kernel.END, workspace)
         d = self.descriptor
-        d[[kernel.GIVEN, kernel.LEAVING]] = given, -1
+        d[[kernel.GIVEN, kernel.LEAVING, kernel.FIRST]] = given, -1, INFINITY
         d[kernel.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
         if isinstance(node, RelationExec):
             d[[kernel.KEPT, kernel.MOST]] = kernel.LAST_ROWS, node.window.rows or 0
@@ -62,9 +63,9 @@ class KeyedRowsOperator(GroupedOperator):
         return True
 
     @property
-    def first(self) -> int | None:
-        d = self.descriptor
-        return int(d[kernel.FIRST]) if d[kernel.ENTERED] else None
+    def first(self) -> Words:
+        """The word with the instant at which the first row entered; INFINITY: none has."""
+        return self.descriptor[kernel.FIRST : kernel.FIRST + 1]
 
     # -- called by the runtime -------------------------------------------------------------------
 

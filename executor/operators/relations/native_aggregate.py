@@ -1,20 +1,21 @@
-"""The running aggregate over a changing relation with keys, in native code
+"""The running aggregate over a changing relation, in native code
 (``kernels.relations.group_changes``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import group_changes as kernel
-from cql.executor.morsel.morsel import Morsel
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.relations import change_aggregate_code as writing
 from cql.executor.operators.relations.grouped import GroupChangesOperator
+from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import ChangeAggregateExec
 
@@ -24,7 +25,10 @@ _EMPTY = {"back": -1, "separate": -1, "front": -1, "newest": -1}
 
 
 class NativeAggregateOperator(GroupChangesOperator):
-    """State: the rows that wait; keys, counts and results per group; aggregates per entry."""
+    """``windows``: the window operators below, which turn streams into the input relation; without
+    keys, the row of the aggregate exists from their first row on.
+
+    State: the rows that wait; keys, counts and results per group; aggregates per entry."""
 
     addresses: ClassVar = {
         **GroupChangesOperator.addresses,
@@ -36,7 +40,13 @@ class NativeAggregateOperator(GroupChangesOperator):
     }
 
     def __init__(
-        self, name: str, node: ChangeAggregateExec, workspace: Workspace, *, numbered: bool = False
+        self,
+        name: str,
+        node: ChangeAggregateExec,
+        workspace: Workspace,
+        windows: Sequence[RelationOperator] = (),
+        *,
+        numbered: bool = False,
     ) -> None:
         self.numbered = numbered
         self.node = node
@@ -59,10 +69,26 @@ class NativeAggregateOperator(GroupChangesOperator):
         d = self.descriptor
         self.bound(kernel.RANKED, 0 if self.code.uses_rank else 2)
         d[kernel.ENDS] = -1 if node.ends is None else node.ends
+        self._windows = windows
+        self._starts: Words = np.array([w.first.ctypes.data for w in windows], np.int64)
+        self._nothing: Words = np.zeros(1, np.int64)
+        self.point(kernel.STARTS, self._starts)
+        self.point(kernel.NOTHING, self._nothing)
+        self.bound(kernel.WINDOWS, self._starts.size)
+        d[kernel.SINGLE], d[kernel.WAITS] = not node.keys, node.input.bounded
+        d[kernel.SINCE] = INFINITY if node.since is None else node.since
+        d[kernel.BEGINNING] = node.beginning
         self.open()
+        if not node.keys:
+            self._index.ids(np.zeros((1, self._index.width), np.int64))
         self._more_entries(_ENTRIES)
 
     # -- room ------------------------------------------------------------------------------------
+
+    def room_for_piece(self, rows: int) -> None:
+        super().room_for_piece(rows)
+        if not self.node.keys:
+            self.state["ids"][:] = 0
 
     def grow_groups(self, known: int, size: int) -> None:
         super().grow_groups(known, size)

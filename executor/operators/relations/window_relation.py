@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cql.base.window import MAX_EVENT_TIME, WindowKind
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import frontier
 from cql.executor.kernels.relations import window_relation as kernel
-from cql.executor.morsel.morsel import value_bytes
+from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
 from cql.executor.operators.stage.operator import Workspace
@@ -29,6 +30,7 @@ class WindowRelationOperator(FrontierOperator):
         assert window.wa is not None
         super().__init__(name, schema, window.wa, len(schema), kernel.END, workspace)
         d = self.descriptor
+        d[kernel.FIRST] = INFINITY
         d[kernel.TIME_BYTES] = value_bytes(node.schema[len(schema)].type)
         if window.kind is WindowKind.ROWS:
             d[[kernel.KIND, kernel.MOST]] = kernel.OF_ROWS, window.rows or 0
@@ -42,9 +44,9 @@ class WindowRelationOperator(FrontierOperator):
         return True
 
     @property
-    def first(self) -> int | None:
-        d = self.descriptor
-        return int(d[kernel.FIRST]) if d[kernel.ENTERED] else None
+    def first(self) -> Words:
+        """The word with the instant at which the first row entered; INFINITY: none has."""
+        return self.descriptor[kernel.FIRST : kernel.FIRST + 1]
 
     def counters(self) -> dict[str, int]:
         d = self.descriptor
