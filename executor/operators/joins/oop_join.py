@@ -51,8 +51,8 @@ class OopJoinOperator(GeneratedOperator):
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
-        self.set("part", part)
-        self.set("parts", parts)
+        self.bind("part", part)
+        self.bind("parts", parts)
         if rows is Rows.OWN:
             self.fresh("chosen", workspace.morsel_rows, np.int32, Role.SCRATCH)
             self.fresh("hashes", workspace.morsel_rows, np.int64, Role.SCRATCH)

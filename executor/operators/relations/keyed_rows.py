@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,8 +10,11 @@ import numpy as np
 from cql.executor.kernels.relations import frontier
 from cql.executor.kernels.relations import keyed_rows as kernel
 from cql.executor.morsel.morsel import value_bytes
-from cql.executor.operators.relations.grouped import GroupedOperator
+from cql.executor.operators.order.row_slab import SLOT
+from cql.executor.operators.relations.grouped import GROUP, GroupedOperator
 from cql.executor.operators.stage.operator import Workspace
+from cql.executor.state.repartition import Taken, Values
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import RelationExec, RowNumberExec
 
 
@@ -24,6 +28,7 @@ class KeyedRowsOperator(GroupedOperator):
         **GroupedOperator.addresses,
         "keys": kernel.OF_KEYS,
     }
+    sums: ClassVar = (*GroupedOperator.sums, kernel.ENTERED, kernel.LEFT)
 
     def __init__(
         self,
@@ -56,6 +61,17 @@ class KeyedRowsOperator(GroupedOperator):
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("keys", kernel.OF_KEY * size, np.int64)
         self.state["keys"][kernel.OF_KEY * known :] = 0
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        slots = {kernel.OLDEST: SLOT, kernel.NEWEST: SLOT}
+        return super().layout | {"keys": Values(GROUP, kernel.OF_KEY, slots)}
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken, number: int) -> Snapshot:
+        made = super().part(saved, taken, number)
+        entered = [one.words[kernel.FIRST] for one in saved if one.words[kernel.ENTERED]]
+        made.words[kernel.FIRST] = min(entered, default=0)
+        return made
 
     @property
     def has_instants(self) -> bool:
