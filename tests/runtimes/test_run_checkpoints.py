@@ -132,6 +132,7 @@ DIVIDED = (
     "relations joined",
     "left join of relations",
     "asof",
+    "join",
 )
 
 
