@@ -248,7 +248,17 @@ class Operator(ABC):
 
         Raises RunError if the operator cannot divide its state."""
         parts = partitions_of(saved)
-        return saved if parts[0] is saved else self.repartition(parts, Alone())[0]
+        if parts[0] is saved:
+            return saved
+        if not self.divides_whole:
+            return Operator.repartition(self, parts, Alone())[0]
+        return self.repartition(parts, Alone())[0]
+
+    @property
+    def divides_whole(self) -> bool:
+        """Whether ``repartition`` also divides the state of the operator without partitions, and
+        makes it."""
+        return True
 
     @abstractmethod
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

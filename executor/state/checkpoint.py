@@ -99,18 +99,18 @@ def restore(
     state.
 
     Raises RunError if the checkpoint is of another plan."""
-    lacking = operators.keys() ^ saved.operators.keys()
-    if not all(map(may_lack, lacking)):
+    translate = translation(saved, dictionary)
+    known = {key: saved.operators[key] for key in operators if key in saved.operators}
+    fits = {key: operators[key].fitting(one, translate, dictionary) for key, one in known.items()}
+    if not all(map(may_lack, operators.keys() ^ saved.operators.keys())):
         raise RunError(
             f"the checkpoint is of a plan with {', '.join(saved.operators)}, and this plan has"
             f" {', '.join(operators)}",
             hint="restore it with the query and the settings that it was taken with",
         )
-    translate = translation(saved, dictionary)
-    for key, operator in operators.items():
-        if key in saved.operators:
-            operator.restore(operator.fitting(saved.operators[key], translate, dictionary))
-            operator.map_codes(translate)
+    for key, snapshot in fits.items():
+        operators[key].restore(snapshot)
+        operators[key].map_codes(translate)
 
 
 def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColumn], CodeColumn]:

@@ -99,12 +99,15 @@ UNDER_ALL = ("union to wid", "growing keys", "outer join", "relation", "merge", 
 def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
     """Each part of a run has a runtime of its own."""
     choice = random.Random(f"{case} {seed}")
-    plans = []
+    plans, partitions = [], int(case in DIVIDED)
     for runtime in RUNTIMES:
-        session = session_of_case(case, morsel_rows=16, runtime=runtime, workers=2, partitions=1)
+        session = session_of_case(
+            case, morsel_rows=16, runtime=runtime, workers=2, partitions=partitions
+        )
         plans.append((plan_of(session, query_of_case(case)), session.settings))
     for _ in range(20 if full else 1):
-        stop_and_continue(*choice.choice(plans), choice, stops=3, others=plans)
+        stop_and_continue(*choice.choice(plans), choice, stops=3, others=plans,
+                          partitions_differ=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
@@ -136,6 +139,18 @@ DIVIDED = (
 )
 
 
+#: The same, but not without partitions.
+WINDOWS = (
+    "filter to wid",
+    "union to wid",
+    "nothing passes",
+    "growing keys",
+    "bad rows",
+    "panes",
+    "two keys",
+    "medians",
+    "join to wid",
+)
 #: Runtimes, with numbers of partitions and of workers.
 ELSEWHERE = (
     ("ordered", 1, 2),
@@ -147,7 +162,7 @@ ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("case", DIVIDED)
+@pytest.mark.parametrize("case", [*DIVIDED, *WINDOWS])
 def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> None:
     """Each part of a run has other partitions and workers, or none. The checkpoint after no row has
     empty state; most others have rows that wait."""
@@ -157,8 +172,10 @@ def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> Non
             case, morsel_rows=16, runtime=runtime, workers=workers, partitions=parts
         )
         plans.append((plan_of(session, query_of_case(case)), session.settings))
+    if case in WINDOWS:
+        plans = [one for one in plans if one[1]["runtime"] == "ordered"]
     for first in plans if full else choice.sample(plans, 3):
-        stop_and_continue(*first, choice, stops=4, others=plans, operators_differ=True)
+        stop_and_continue(*first, choice, stops=4, others=plans, partitions_differ=True)
     before = run(*choice.choice(plans), stop=0)
     assert before.saved is not None
     plan, settings = choice.choice(plans)
@@ -174,16 +191,17 @@ def test_partition_by(by: str, seed: int) -> None:
         stop_and_continue(plan, session.settings, choice, stops=2)
 
 
-def test_a_query_of_windows_keeps_its_partitions() -> None:
+def test_windows_keep_their_runtime() -> None:
+    """In partitions, the steps below the windows are operators of their own."""
     settings = {"runtime": "ordered", "workers": 2, "partitions": 3, "morsel_rows": 16}
     with session_of_case("two keys", **settings) as session:
         plan = plan_of(session, query_of_case("two keys"))
         saved = run(plan, session.settings, stop=10).saved
-        session.set("partitions", 2)
-        other = plan_of(session, query_of_case("two keys"))
-        error = run(other, session.settings, saved).error
+        session.set("runtime", "depth_first")
+        alone = plan_of(session, query_of_case("two keys"))
+        error = run(alone, session.settings, saved).error
     assert error is not None
-    assert "the checkpoint has 3 partitions of aggregate#1, and this run has 2 partitions" in error
+    assert "the checkpoint has 3 partitions of aggregate#0, and this run has one" in error
 
 
 # -- queries ---------------------------------------------------------------------------------------

@@ -149,12 +149,12 @@ def stop_and_continue(
     *,
     stops: int = 1,
     others: Sequence[tuple[Plan, Mapping[str, Any]]] = (),
-    operators_differ: bool = False,
+    partitions_differ: bool = False,
 ) -> int:
     """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
     returns the number of stops that it made. ``others``: the plans and settings with which it
-    continues, one of them each time. ``operators_differ``: some of them have operators that split
-    rows, and others have none."""
+    continues, one of them each time. ``partitions_differ``: these have other numbers of partitions,
+    or none."""
     whole, places = run(plan, settings), list[int]()
     ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
     saved: Checkpoint | None = None
@@ -171,23 +171,29 @@ def stop_and_continue(
         ran.saved = None
         now = choice.choice(others) if others else now
     in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
-    if operators_differ:
+    if partitions_differ:
         for one in (ran, whole):
-            one.ledgers = [_without_splits(ledger) for ledger in one.ledgers]
+            one.ledgers = [_of_all_partitions(ledger) for ledger in one.ledgers]
     found = list(_differences(ran, whole, counts=in_turn or not _limited(plan), in_turn=in_turn))
     assert not found, f"stopped at {places} of {whole.morsels}: {found}"
     return made
 
 
-def _without_splits(ledger: dict[str, Any]) -> dict[str, Any]:
-    """A ledger without the operators that split rows, and without the numbers of operators."""
+#: Counters of each partition on its own.
+_OF_PARTITIONS = ("windows_closed",)
+
+
+def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
+    """A ledger without what depends on the number of partitions: the operators that split rows, the
+    numbers of operators, and some counters."""
     found: dict[str, Any] = {}
     for name, entry in ledger.items():
         kind = name.partition("#")[0].split(" ")[-1]
         if not isinstance(entry, dict):
             found[name] = re.sub(r"#\d+", "", entry) if isinstance(entry, str) else entry
         elif kind != "split":
-            found[f"{len(found)} {kind}"] = entry | {"operator": kind}
+            counts = {name: n for name, n in entry.items() if name not in _OF_PARTITIONS}
+            found[f"{len(found)} {kind}"] = counts | {"operator": kind}
     return found
 
 

@@ -92,3 +92,12 @@ def _bits(data: Array, kind: DataType, part: KeyPart) -> _Words:
     if part.bits < 64:
         bits = bits & np.uint64((1 << part.bits) - 1)
     return bits << np.uint64(part.shift)
+
+
+def key_values(words: Places, kind: DataType, part: KeyPart) -> Array:
+    """The values that key words hold at ``part`` (``key_packing.key_value``)."""
+    if kind.is_fraction:
+        return words.view(np.float64)
+    if kind.kind is Kind.BOOLEAN:
+        return (words >> part.shift) & 1
+    return (words << (64 - part.shift - part.bits)) >> (64 - part.bits)

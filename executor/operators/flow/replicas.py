@@ -104,8 +104,10 @@ class PartitionedOperator(Instances):
                 f"the checkpoint has no ranges of the partitions of {self.name}",
                 hint="continue with the runtime that the checkpoint was taken with",
             )
-        owners = HashOwners(self.spread, translate, dictionary)
-        return whole(self.any_instance.repartition(parts, owners))
+        owners, one = HashOwners(self.spread, translate, dictionary), self.any_instance
+        if not (is_divided(saved) or one.divides_whole):
+            return whole(Operator.repartition(one, parts, owners))
+        return whole(one.repartition(parts, owners))
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of as many partitions."""

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.base.types import DataType, Kind
-from cql.executor.codegen.key_packing import KeyPart
+from cql.base.types import DataType
 from cql.executor.kernels.morsel_layout import NEVER
+from cql.executor.operators.flow.ownership import key_values
 from cql.executor.operators.joins.key_index import KeyLayout
 from cql.executor.operators.joins.oop_join_side import Side
 from cql.executor.state.repartition import KeyColumns, Owners
-from cql.executor.state.store import Array, Snapshot
+from cql.executor.state.store import Snapshot
 
 
 def rows_of(saved: Snapshot, side: Side, slots: Mapping[str, int]) -> npt.NDArray[Any]:
@@ -35,17 +35,8 @@ def keys_of(rows: npt.NDArray[Any], layout: KeyLayout, types: Sequence[DataType]
     """The key columns of rows; no key is NULL."""
     found = []
     for kind, part in zip(types, layout.parts, strict=True):
-        found.append((_values(np.ascontiguousarray(rows[f"k{part.word}"]), kind, part), None))
+        found.append((key_values(np.ascontiguousarray(rows[f"k{part.word}"]), kind, part), None))
     return found
-
-
-def _values(words: npt.NDArray[np.int64], kind: DataType, part: KeyPart) -> Array:
-    """The values that key words hold at ``part`` (``key_packing.key_value``)."""
-    if kind.is_fraction:
-        return words.view(np.float64)
-    if kind.kind is Kind.BOOLEAN:
-        return (words >> part.shift) & 1
-    return (words << (64 - part.shift - part.bits)) >> (64 - part.bits)
 
 
 def divided(

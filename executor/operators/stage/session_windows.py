@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from cql.executor.operators.aggregates.session_values import SessionLogs
 from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
     CodeColumn,
+    Operator,
     StageOperator,
     map_constants,
 )
+from cql.executor.state.repartition import Owners
 from cql.executor.state.store import Role, Snapshot
 
 
@@ -82,6 +84,9 @@ class SessionOperator(StageOperator):
         self.store.restore(saved, self.descriptor)
         self._bind_arrays()
         sessions.index_again(self.descriptor.ctypes.data)
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        return Operator.repartition(self, saved, owners)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self.code.kernel, self.descriptor, change)
