@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,15 @@ from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.joins import oop_join_kernel
+from cql.executor.operators.joins.key_index import keys_of
 from cql.executor.operators.joins.oop_join_kernel import Rows
-from cql.executor.operators.joins.oop_join_partitions import disorder_of, divided, rows_of
-from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
+from cql.executor.operators.joins.oop_join_side import (
+    LINKS,
+    SIDES,
+    Side,
+    disorder_of,
+    rows_of,
+)
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.repartition import Owners
@@ -208,14 +215,11 @@ class OopJoinOperator(GeneratedOperator):
         """Of an inner join."""
         rows, ordered = saved[0].arrays[_VARIANT].tolist()
         old = oop_join_kernel.write((self.node, Rows(rows), bool(ordered))).kernel.slots
-        types = [self.node.left.schema[a].type for a, _ in self.node.keys]
         words = [self._words_from(saved, old, part) for part in range(owners.parts)]
         arrays: list[State] = [{} for _ in words]
         for side in self.sides:
             s = side.name
-            held = divided(
-                [rows_of(one, side, old) for one in saved], side, self._keys, types, owners
-            )
+            held = self._divided([rows_of(one, side, old) for one in saved], side, owners)
             peak = sum(int(one.words[old[f"{s}peak"]]) for one in saved)
             more = max(peak - sum(map(len, held)), 0)
             for part, (own, taken) in enumerate(zip(words, held, strict=True)):
@@ -237,6 +241,25 @@ class OopJoinOperator(GeneratedOperator):
             Snapshot(held | {_VARIANT: variant}, own)
             for held, own in zip(arrays, words, strict=True)
         ]
+
+    def _divided(
+        self, found: Sequence[npt.NDArray[Any]], side: Side, owners: Owners
+    ) -> list[npt.NDArray[Any]]:
+        """The rows of a side in each new partition; ``found`` has those in each old one. The rows
+        of a key are in one partition, in the order of arrival. The order of rows of different keys
+        matters for speed only, since rows leave a ring in its order. So rings are merged by the
+        highest time up to each row, which keeps their disorder low."""
+        types = [self.node.left.schema[a].type for a, _ in self.node.keys]
+        own = [owners.of(keys_of(rows, self._keys, types), len(rows)) for rows in found]
+        made = []
+        for part in range(owners.parts):
+            taken = [rows[of == part] for rows, of in zip(found, own, strict=True)]
+            rows = np.concatenate(taken, dtype=found[0].dtype)  # the places in a record stay
+            if side.time is not None:
+                highest = [np.maximum.accumulate(one["t"]) for one in taken]
+                rows = rows[np.argsort(np.concatenate(highest), kind="stable")]
+            made.append(rows)
+        return made
 
     def _words_from(self, saved: Sequence[Snapshot], old: Mapping[str, int], part: int) -> Words:
         """The words of a new partition, from those of a kernel with the words ``old``: all
