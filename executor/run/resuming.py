@@ -114,11 +114,18 @@ class Members:
         members = {**saved.members, "runtime": self._renumbered(saved)}
         for name, one in self._saving().items():
             one.restore(members[name])
+        self.bad.rename(self._names(saved))
 
     def origins(self, saved: Checkpoint) -> list[int | None]:
         """For each operator, its number in the run of a checkpoint; None if it is new."""
         numbers = {key: number for number, key in enumerate(saved.operators)}
         return [numbers.get(key) for key in self.graph.keys]
+
+    def _names(self, saved: Checkpoint) -> dict[str, str]:
+        """The names that the operators of a checkpoint have in this run."""
+        before = [f"{key.split(' ')[-1]}#{k}" for k, key in enumerate(saved.operators)]
+        origins = zip(self.graph.operators, self.origins(saved), strict=True)
+        return {before[k]: operator.name for operator, k in origins if k is not None}
 
     @property
     def _operators(self) -> dict[str, Operator]:

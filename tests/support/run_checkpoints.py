@@ -174,13 +174,18 @@ def stop_and_continue(
     if partitions_differ:
         for one in (ran, whole):
             one.ledgers = [_of_all_partitions(ledger) for ledger in one.ledgers]
-    found = list(_differences(ran, whole, counts=in_turn or not _limited(plan), in_turn=in_turn))
+    counts = in_turn or not _limited(plan)
+    notices = not partitions_differ
+    found = list(_differences(ran, whole, counts=counts, in_turn=in_turn, notices=notices))
     assert not found, f"stopped at {places} of {whole.morsels}: {found}"
     return made
 
 
-#: Counters of each partition on its own.
-_OF_PARTITIONS = ("windows_closed",)
+#: Counters of each partition on its own, and those that depend on how inputs are cut into morsels.
+_OF_PARTITIONS = (
+    *("windows_closed", "peak_left", "peak_right", "searched_ahead"),
+    *("evictions", "old_evictions", "most_at_once"),
+)
 
 
 def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -197,9 +202,12 @@ def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterator[Any]:
+def _differences(
+    ran: Ran, whole: Ran, *, counts: bool, in_turn: bool, notices: bool
+) -> Iterator[Any]:
     """Where two runs differ. ``counts``: in the numbers of rows that were read, too. ``in_turn``:
-    also in the rows that came before a failure, none of which was in a queue."""
+    also in the rows that came before a failure, none of which was in a queue. ``notices``: also in
+    the notices, which tell of partitions."""
     if ran.error != whole.error:
         yield ran.error, whole.error
     for name in ("rows", "late_output"):
@@ -212,7 +220,7 @@ def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterat
         for name in names:
             if given[name] != wanted[name]:
                 yield name, given[name], wanted[name]
-    if whole.error is None and ran.notices != whole.notices:
+    if whole.error is None and notices and ran.notices != whole.notices:
         yield ran.notices, whole.notices
 
 
