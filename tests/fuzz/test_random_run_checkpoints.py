@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import pytest
 
-from cql.base.window import WindowKind
 from cql.errors import CqlError, NotSupportedError
 from cql.executor.strings import compaction
 from cql.planner.nodes.physical import (
@@ -89,12 +88,8 @@ def outcome(case: Case, elsewhere: bool) -> str:
 
 
 def keeps_partitions(node: Physical) -> bool:
-    """Whether the operator cannot divide its state yet, or top-n pushdown drops some of its results
-    in each partition."""
-    if isinstance(node, SortExec):
-        return node.limit is not None
-    window = node.window if isinstance(node, WidAggregateExec) else None
-    return window is not None and window.kind is WindowKind.SESSION
+    """Whether the counts depend on partitions: top-n pushdown drops results in each of them."""
+    return isinstance(node, SortExec) and node.limit is not None
 
 
 def keeps_runtime(node: Physical) -> bool:

@@ -149,6 +149,7 @@ WINDOWS = (
     "panes",
     "two keys",
     "medians",
+    "sessions",
     "join to wid",
 )
 #: Runtimes, with numbers of partitions and of workers.

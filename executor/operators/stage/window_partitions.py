@@ -72,18 +72,19 @@ def entries_of(saved: Sequence[Snapshot], table: Table, spare: int) -> Entries:
     )
 
 
-def owners_of(groups: Entries, keys: Sequence[Expr], owners: Owners) -> Words:
-    """The new partition of each group."""
+def owners_of(records: Words, nulls: Words | None, keys: Sequence[Expr], owners: Owners) -> Words:
+    """The new partition of each group. ``records``: a line of words per group, the words of its key
+    first. ``nulls``: bits of its NULL keys."""
     nullable = [k for k, key in enumerate(keys) if key.nullable]
     columns: list[tuple[Array, Array | None]] = []
     for k, (key, part) in enumerate(zip(keys, pack_keys([e.type for e in keys])[0], strict=True)):
-        words = np.ascontiguousarray(groups.records[:, part.word])  # the key words come first
+        words = np.ascontiguousarray(records[:, part.word])
         valid = None
-        if groups.nulls is not None and key.nullable:
-            valid = (groups.nulls >> nullable.index(k)) & 1 == 0
+        if nulls is not None and key.nullable:
+            valid = (nulls >> nullable.index(k)) & 1 == 0
         columns.append((key_values(words, key.type, part), valid))
     found: KeyColumns = columns
-    return owners.of(found, len(groups.windows))
+    return owners.of(found, len(records))
 
 
 class Divided:
@@ -100,7 +101,8 @@ class Divided:
     ) -> None:
         self._tables = tables
         self._entries = [entries_of(saved, table, spare) for table in tables]
-        self._owners = owners_of(self._entries[0], keys, owners)
+        groups = self._entries[0]
+        self._owners = owners_of(groups.records, groups.nulls, keys, owners)
         #: Of each value beside the groups, the number of its group.
         self._groups = [
             self._groups_of(table, entries)
