@@ -13,6 +13,7 @@ from cql.base.uninterruptible import load_module
 from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
+from cql.executor.graph.keys import operator_keys
 from cql.executor.graph.partition import Partitions
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.dupelim import DupelimOperator
@@ -137,8 +138,16 @@ def build(
         builder.graph.edges[last].append(Edge(SINK, 0))
         builder.graph.sinks.append(last)
     builder.enter(feeds)
-    builder.graph.bounds, builder.graph.partitions = partitions.bounds, partitions.made
-    return builder.graph
+    graph = builder.graph
+    graph.bounds, graph.partitions = partitions.bounds, partitions.made
+    roles = {index: (node, "") for node, index in builder.built.items()}
+    roles |= {
+        builder.built[id(node)]: (id(root), f"copy {query}")
+        for query, (root, node) in enumerate(zip(roots, own, strict=True))
+        if node is not root
+    }
+    graph.keys = operator_keys(roots, graph, roles | partitions.splits | builder.repeats)
+    return graph
 
 
 #: Nodes without an output morsel that a sink could take.
@@ -186,6 +195,8 @@ class _Builder:
     # the sort, by its input node's id
     top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
     keyed_watermarks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    # of the operators that repeat a feed: the feed's id, and no role
+    repeats: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
         """Connects the feeds. A feed with several readers goes through an operator that repeats
@@ -209,6 +220,7 @@ class _Builder:
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
             index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), late_rows=True)
+            self.repeats[index] = id(feed), ""
             self.graph.edges[index] += edges
             edges[:] = [Edge(index, 0)]
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]

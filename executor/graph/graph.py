@@ -41,6 +41,7 @@ class Graph:
     sinks: list[int] = field(default_factory=list)
     bounds: list[Bounds] = field(default_factory=list)  # range bounds of range-split operators
     partitions: dict[int, int] = field(default_factory=dict)  # of split nodes, by the node's id
+    keys: list[str] = field(default_factory=list)  # of the operators (``graph.keys``)
 
     def running(self) -> Iterator[Operator]:
         """The operators; an operator with instances is replaced by its instances."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import NotSupportedError
+from cql.executor.graph.keys import SPLIT
 from cql.executor.operators.flow.hash_split import (
     LISTS,
     Bounds,
@@ -17,6 +18,7 @@ from cql.executor.operators.flow.hash_split import (
     can_split,
     split_schema,
 )
+from cql.executor.operators.flow.ownership import Spread
 from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
@@ -102,7 +104,9 @@ class Builder(Protocol):
 class Partitions:
     """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``. ``in_order`` has
     the ids of the nodes whose output must be in order. ``bounds`` are the range bounds of the
-    range-split operators. ``made``: the number of partitions of each split node, by its id."""
+    range-split operators. ``made``: the number of partitions of each split node, by its id.
+    ``splits``: for each split operator, by its number, the id of the node whose input it splits,
+    and its role (``graph.keys``)."""
 
     parts: int | None
     split: frozenset[int] | None
@@ -111,6 +115,7 @@ class Partitions:
     exactly: Mapping[int, int] | None = None
     bounds: list[Bounds] = field(default_factory=list)
     made: dict[int, int] = field(default_factory=dict)
+    splits: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def splits_stage(self, node: WidAggregateExec) -> bool:
         """Whether groups are spread over partitions and a kernel alone can compute a row's
@@ -164,7 +169,7 @@ class Partitions:
         order = ORDER if spec.with_order_columns else ()
         schema = Schema((*node.schema, *order))
         instances = [builder.stage_operator(name, node, spec, schema) for _ in range(parts)]
-        partitioned = PartitionedOperator(instances, len(order))
+        partitioned = PartitionedOperator(instances, len(order), _spread(aggregate, types, parts))
         self.made[id(aggregate)] = parts
         if id(aggregate) in self.measured:
             partitioned.why = self.measured[id(aggregate)].why
@@ -178,13 +183,13 @@ class Partitions:
         children, parts, split = node.inputs, self._parts_of(node), requested(node)
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         sliced = not isinstance(node, OopJoinExec) or node.sliced
+        types = [node.left.schema[a].type for a, _ in node.keys]
         looking = parts <= LOOKING and hashed and not sliced
         if looking:
             below = [builder.operator_below(child) for child in children]
             reads, rows = [child.schema for child in children], Rows.OWN
         else:
             sides = [(child, _keys_of(node, port)) for port, child in enumerate(children)]
-            types = [node.left.schema[a].type for a, _ in node.keys]
             splits = self._splits(builder, node, sides, types, parts)
             reads, rows = [split_schema(child.schema) for child in children], Rows.LISTED
         ordered, workspace = id(node) in self.in_order, builder.workspace
@@ -207,7 +212,8 @@ class Partitions:
                 OopJoinOperator(name, node, workspace, rows, part, parts, with_order_column=ordered)
                 for part in range(parts)
             ]
-        partitioned = PartitionedOperator(instances, len(order), split=not looking)
+        spread = _spread(node, types, parts)
+        partitioned = PartitionedOperator(instances, len(order), spread, split=not looking)
         self.made[id(node)] = parts
         index = builder.add(partitioned, Schema((*node.schema, *order)), *reads)
         for port, child in enumerate(children):
@@ -229,7 +235,9 @@ class Partitions:
         keys = tuple(_column(below, c) for c in keys_of_relation(node))
         (split,) = self._splits(builder, node, [(below, keys)], [k.type for k in keys], parts)
         order = ORDER if ordered else ()
-        partitioned = PartitionedOperator([make(ordered) for _ in range(parts)], len(order))
+        instances = [make(ordered) for _ in range(parts)]
+        spread = _spread(node, [k.type for k in keys], parts)
+        partitioned = PartitionedOperator(instances, len(order), spread)
         self.made[id(node)] = parts
         schema = Schema((*node.schema, *order))
         index = builder.add(partitioned, schema, split_schema(below.schema))
@@ -258,11 +266,10 @@ class Partitions:
         conditions: Sequence[Expr] = (),
     ) -> list[int]:
         """Adds the operators that split the inputs of ``node`` by key; returns their numbers."""
-        wanted = requested(node)
-        chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
-        ranged = wanted is not None and wanted.scheme == "RANGE"
+        spread = _spread(node, types, parts)
+        chosen, ranged = spread.chosen, spread.ranged
         found, splits, places = [], [], []
-        for below, keys in sides:
+        for side, (below, keys) in enumerate(sides):
             before = builder.operator_below(below)
             split = SplitOperator(
                 builder.name("split"),
@@ -284,6 +291,7 @@ class Partitions:
                 rows=max(builder.workspace.morsel_rows + 1, 2 * parts + 2),
             )
             builder.edge(below, before, index, 0)
+            self.splits[index] = id(node), f"{SPLIT} {side}"
             found.append(index)
             if ranged:
                 splits.append(split)
@@ -291,6 +299,14 @@ class Partitions:
         if ranged:
             self.bounds.append(Bounds(splits, places))
         return found
+
+
+def _spread(node: Physical, types: Sequence[DataType], parts: int) -> Spread:
+    """How the keys of a node, of these types, are spread."""
+    wanted = requested(node)
+    chosen = tuple(wanted.keys if wanted is not None else ()) or tuple(range(len(types)))
+    ranged = wanted is not None and wanted.scheme == "RANGE"
+    return Spread(tuple(types), chosen, parts, ranged)
 
 
 def _keys_of(node: SplitJoin, port: int) -> tuple[Expr, ...]:

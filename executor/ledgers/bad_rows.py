@@ -4,8 +4,8 @@ or counts bad rows and continues. Either way it reports each row's source."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
@@ -179,6 +179,14 @@ class BadRows:
         self.refused = {}
         for name, kind, n in zip(texts["refusing"], texts["kind"], arrays["refused"], strict=True):
             self.refused.setdefault(name or "", Counter())[kind or ""] = n
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Replaces the names of operators by those that they have in this run."""
+        self.refused = {names.get(name, name): kinds for name, kinds in self.refused.items()}
+        self._kept = [
+            (place, users, replace(row, operator=names.get(row.operator, row.operator)))
+            for place, users, row in self._kept
+        ]
 
     # -- which queries a row concerns ------------------------------------------------------------
 

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.state.repartition import Alone, Owners, partitions_of
 from cql.executor.state.store import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cql.executor.strings.dictionary import Dictionary
     from cql.executor.strings.host_functions import DictionaryTables
     from cql.planner.nodes.physical import WidAggregateExec
 
@@ -222,6 +225,41 @@ class Operator(ABC):
         """Continues with the state of an operator of the same plan. The codes are those of the
         snapshot: ``map_codes`` follows."""
 
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        """The snapshots of as many partitions as ``owners`` has, which together have the state of
+        the partitions ``saved`` of an operator of the same plan. The operator itself stays as it
+        is. Codes are those of ``saved``.
+
+        Raises RunError if the operator cannot divide its state."""
+        raise RunError(
+            f"the checkpoint has {_many(len(saved))} of {self.name}, and this run has"
+            f" {_many(owners.parts)}",
+            hint="continue with the runtime and the partitions that the checkpoint was taken with",
+        )
+
+    def fitting(
+        self,
+        saved: Snapshot,
+        translate: Callable[[CodeColumn], CodeColumn],
+        dictionary: Dictionary,
+    ) -> Snapshot:
+        """A snapshot of the same plan, for as many partitions as the operator has now.
+        ``translate``: the codes in ``dictionary`` of the codes in the snapshot.
+
+        Raises RunError if the operator cannot divide its state."""
+        parts = partitions_of(saved)
+        if parts[0] is saved:
+            return saved
+        if not self.divides_whole:
+            return Operator.repartition(self, parts, Alone())[0]
+        return self.repartition(parts, Alone())[0]
+
+    @property
+    def divides_whole(self) -> bool:
+        """Whether ``repartition`` also divides the state of the operator without partitions, and
+        makes it."""
+        return True
+
     @abstractmethod
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Replaces all dictionary codes in the state by ``change(codes)``."""
@@ -283,3 +321,7 @@ class Operator(ABC):
     def source_text(self) -> str | None:
         """The generated source of its function."""
         return None
+
+
+def _many(parts: int) -> str:
+    return f"{parts} partitions" if parts > 1 else "one partition"

@@ -42,7 +42,6 @@ from cql.executor.run.resuming import (
     input_name,
     open_again,
     partitions_of,
-    refuse_partitions,
     saved_partitions,
 )
 from cql.executor.run.run_report import QueryRun
@@ -359,9 +358,10 @@ class Execution:
             from cql.executor.runtimes.paths import check
 
             chosen, saved = self._chosen, self._resume
+            exactly: Mapping[int, int] | None = None
             if saved is None:
-                self._sizes, exactly = self._measured(), None
-            else:
+                self._sizes = self._measured()
+            elif not self._settings["partitions"]:
                 self._sizes, exactly = partitions_of(self._roots, saved.members[_PARTITIONS])
             graph = make(
                 parts=chosen.partitions, split=self._split, measured=self._sizes, exactly=exactly
@@ -382,8 +382,6 @@ class Execution:
                     self.queries[0].on_notice(f"this query runs depth first: {reason}")
             else:
                 return graph
-        if self._resume is not None:
-            refuse_partitions(self._resume.members[_PARTITIONS])
         return make()
 
     @property
@@ -805,8 +803,12 @@ class Execution:
         self.rows_out = saved.arrays["rows out"].tolist()
         self._reported = {self.feeds[k].source.name for k in saved.arrays["reported"].tolist()}
         peaks = self.workspace.peaks
-        for operator, peak in zip(self.graph.operators, saved.arrays["peaks"], strict=True):
-            peaks[operator.name] = max(peaks.get(operator.name, 0), int(peak))
+        assert self._members is not None
+        assert self._resume is not None
+        origins = self._members.origins(self._resume)
+        for operator, origin in zip(self.graph.operators, origins, strict=True):
+            peak = 0 if origin is None else int(saved.arrays["peaks"][origin])
+            peaks[operator.name] = max(peaks.get(operator.name, 0), peak)
 
     # -- texts -----------------------------------------------------------------------------------
 

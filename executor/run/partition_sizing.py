@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cql.base.types import DataType, Kind
-from cql.executor.codegen.key_packing import KeyPart, spread_keys
-from cql.executor.morsel.arrow_columns import Array
 from cql.executor.morsel.ingest import Feed, errors_at
+from cql.executor.operators.flow.ownership import hash_of, partition_numbers
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
 from cql.planner.placement.partitioning import origins
@@ -24,8 +22,6 @@ SAMPLE, LEAST = 1 << 14, 1 << 10
 EVEN, MOST = 1.2, 64
 #: A finer split is worthwhile only if it shrinks the largest partition below this factor.
 _BETTER = 0.95
-
-_Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,40 +113,5 @@ def _counts(
             return None
         columns = [(loaded.data[c][:SAMPLE], loaded.masks[c]) for _, c in places]
         hashed = hash_of(columns, types, dictionary)
-        at = ((hashed >> np.uint64(32)) & np.uint64(0x7FFFFFFF)) * np.uint64(parts)
-        counts += np.bincount((at >> np.uint64(31)).astype(np.int64), minlength=parts)
+        counts += np.bincount(partition_numbers(hashed, parts), minlength=parts)
     return counts
-
-
-def hash_of(
-    columns: Sequence[tuple[Array, Array | None]], types: Sequence[DataType], dictionary: Dictionary
-) -> _Words:
-    """The hashes of keys, equal to those of the split kernel (``joins.key_index.spread``)."""
-    layout, count = spread_keys(types)
-    words = [np.zeros(len(columns[0][0]), np.uint64) for _ in range(count)]
-    for (data, mask), kind, part in zip(columns, types, layout, strict=True):
-        coded = kind.is_coded
-        bits = dictionary.hashes[data].view(np.uint64) if coded else _bits(data, kind, part)
-        if mask is not None:
-            bits = np.where(mask[: len(bits)] != 0, bits, np.uint64(0))
-        words[part.word] |= bits
-    h = words[0] * np.uint64(0x9E3779B97F4A7C15)
-    h ^= h >> np.uint64(29)
-    for word in words[1:]:
-        h = (h + word) * np.uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> np.uint64(31)
-    return h >> np.uint64(1)
-
-
-def _bits(data: Array, kind: DataType, part: KeyPart) -> _Words:
-    if kind.is_fraction:
-        values = data.astype(np.float64) + 0.0
-        values[np.isnan(values)] = np.nan
-        bits = values.view(np.uint64)
-    elif kind.kind is Kind.BOOLEAN:
-        bits = (data != 0).astype(np.uint64)
-    else:
-        bits = data.astype(np.int64).view(np.uint64)
-    if part.bits < 64:
-        bits = bits & np.uint64((1 << part.bits) - 1)
-    return bits << np.uint64(part.shift)

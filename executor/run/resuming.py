@@ -15,10 +15,12 @@ import numpy as np
 
 from cql.errors import CqlError, NotSupportedError, RunError
 from cql.executor.graph.graph import Graph
+from cql.executor.graph.keys import is_split
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.morsel.ingest import Feed, Loaded, errors_at
 from cql.executor.morsel.resumed_reader import ResumedReader, rows_of
 from cql.executor.morsel.source_punctuation import columns_read
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.protocols import Block, Reader, Source
 from cql.executor.run.input_scheduler import InputScheduler
@@ -68,7 +70,7 @@ class Members:
         self._assume_known_nulls()
         inputs = tuple(self._place(k, alive, phase) for k in range(len(self.feeds)))
         values = [feed.values for feed in self.feeds if feed.values is not None]
-        saved = state.checkpoint(self.graph.operators, self.workspace.dictionary, values)
+        saved = state.checkpoint(self._operators, self.workspace.dictionary, values)
         members = {name: one.snapshot() for name, one in self._saving().items()}
         members |= {input_name(k): feed.snapshot() for k, feed in enumerate(self.feeds)}
         return replace(saved, inputs=inputs, members={**members, **others})
@@ -96,7 +98,7 @@ class Members:
     def resume(self, saved: Checkpoint) -> None:
         """Continues with a checkpoint, before the first morsel."""
         dictionary = self.workspace.dictionary
-        state.restore(saved, self.graph.operators, dictionary)
+        state.restore(saved, self._operators, dictionary, is_split)
         translate = state.translation(saved, dictionary)
         for k, (feed, place) in enumerate(zip(self.feeds, saved.inputs, strict=True)):
             own = saved.members[input_name(k)]
@@ -109,8 +111,37 @@ class Members:
                     feed.reload()
                 if place.begun and number == 0:
                     self._begin_again(k, own)
+        members = {**saved.members, "runtime": self._renumbered(saved)}
         for name, one in self._saving().items():
-            one.restore(saved.members[name])
+            one.restore(members[name])
+        self.bad.rename(self._names(saved))
+
+    def origins(self, saved: Checkpoint) -> list[int | None]:
+        """For each operator, its number in the run of a checkpoint; None if it is new."""
+        numbers = {key: number for number, key in enumerate(saved.operators)}
+        return [numbers.get(key) for key in self.graph.keys]
+
+    def _names(self, saved: Checkpoint) -> dict[str, str]:
+        """The names that the operators of a checkpoint have in this run."""
+        before = [f"{key.split(' ')[-1]}#{k}" for k, key in enumerate(saved.operators)]
+        origins = zip(self.graph.operators, self.origins(saved), strict=True)
+        return {before[k]: operator.name for operator, k in origins if k is not None}
+
+    @property
+    def _operators(self) -> dict[str, Operator]:
+        return dict(zip(self.graph.keys, self.graph.operators, strict=True))
+
+    def _renumbered(self, saved: Checkpoint) -> Snapshot:
+        """The runtime's snapshot for the operators of this run. A new split numbers rows on behind
+        those that wait in the operator whose input it splits."""
+        emitted, before = saved.members["runtime"].words, list[int]()
+        for number, origin in enumerate(self.origins(saved)):
+            if origin is None:
+                reader = self.graph.operators[self.graph.edges[number][0].target]
+                before.append(reader.counters()["rows_in"])
+            else:
+                before.append(int(emitted[origin]) if emitted.size else 0)
+        return Snapshot({}, np.array(before, np.int64))
 
     def _begin_again(self, k: int, own: Snapshot) -> None:
         """Opens the pending block of input ``k``, and moves to the row of the checkpoint."""
@@ -201,15 +232,6 @@ def partitions_of(
         if sampled >= 0
     }
     return measured, made
-
-
-def refuse_partitions(saved: Snapshot) -> None:
-    """Raises RunError if the checkpoint has partitions: this run's runtime has none."""
-    if saved.words.size:
-        raise RunError(
-            "the checkpoint has the state of partitions, which only the ordered runtime has",
-            hint="SET runtime = ordered, as when the checkpoint was taken",
-        )
 
 
 def _nodes(roots: Sequence[Physical]) -> list[Physical]:

@@ -52,11 +52,11 @@ class InputPlace:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``operators``: the snapshots in the order of the graph, by name and number. ``texts``: the
-    texts of ``codes``, which are the codes in the snapshots; ``depths``: ``Dictionary.depths`` of
-    them. The checkpoint of a whole run also has the hashes of its ``plans``
-    (``planner.nodes.plan_hash``), the places in its ``inputs``, and its other ``members``, by
-    name."""
+    """``operators``: the snapshots in the order of the graph, by key (``graph.keys``).
+    ``texts``: the texts of ``codes``, which are the codes in the snapshots; ``depths``:
+    ``Dictionary.depths`` of them. The checkpoint of a whole run also has the hashes of its
+    ``plans`` (``planner.nodes.plan_hash``), the places in its ``inputs``, and its other
+    ``members``, by name."""
 
     operators: Mapping[str, Snapshot]
     codes: CodeColumn
@@ -68,10 +68,10 @@ class Checkpoint:
 
 
 def checkpoint(
-    operators: Sequence[Operator], dictionary: Dictionary, others: Sequence[HasCodes] = ()
+    operators: Mapping[str, Operator], dictionary: Dictionary, others: Sequence[HasCodes] = ()
 ) -> Checkpoint:
-    """The state of ``operators``, all of a query's; no morsel is inside. ``others`` have codes,
-    too."""
+    """The state of ``operators``, all of a query's, by their keys; no morsel is inside. ``others``
+    have codes, too."""
     live = np.zeros(len(dictionary), np.bool_)
 
     def keep(codes: CodeColumn) -> CodeColumn:
@@ -80,30 +80,37 @@ def checkpoint(
 
     for other in others:
         other.map_codes(keep)
-    for operator in operators:
+    for operator in operators.values():
         operator.map_codes(keep)  # and drops what holds texts of rows that have left
-    snapshots = [operator.snapshot() for operator in operators]
+    found = {key: operator.snapshot() for key, operator in operators.items()}
     codes = np.flatnonzero(live).astype(np.int32)
     texts = dictionary.decode(codes, None, pa.large_binary())
-    found = dict(zip(_keys(operators), snapshots, strict=True))
     return Checkpoint(found, codes, texts, dictionary.depths[codes].copy())
 
 
-def restore(saved: Checkpoint, operators: Sequence[Operator], dictionary: Dictionary) -> None:
-    """Continues with a checkpoint: ``operators`` are new ones of the same plan.
+def restore(
+    saved: Checkpoint,
+    operators: Mapping[str, Operator],
+    dictionary: Dictionary,
+    may_lack: Callable[[str], bool] = lambda key: False,
+) -> None:
+    """Continues with a checkpoint: ``operators`` are new ones of the same plan, by their keys.
+    ``may_lack``: whether the checkpoint or the plan may lack the operator of a key, which has no
+    state.
 
     Raises RunError if the checkpoint is of another plan."""
-    keys = _keys(operators)
-    if keys != list(saved.operators):
+    translate = translation(saved, dictionary)
+    known = {key: saved.operators[key] for key in operators if key in saved.operators}
+    fits = {key: operators[key].fitting(one, translate, dictionary) for key, one in known.items()}
+    if not all(map(may_lack, operators.keys() ^ saved.operators.keys())):
         raise RunError(
             f"the checkpoint is of a plan with {', '.join(saved.operators)}, and this plan has"
-            f" {', '.join(keys)}",
+            f" {', '.join(operators)}",
             hint="restore it with the query and the settings that it was taken with",
         )
-    translate = translation(saved, dictionary)
-    for operator, snapshot in zip(operators, saved.operators.values(), strict=True):
-        operator.restore(snapshot)
-        operator.map_codes(translate)
+    for key, snapshot in fits.items():
+        operators[key].restore(snapshot)
+        operators[key].map_codes(translate)
 
 
 def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColumn], CodeColumn]:
@@ -118,10 +125,6 @@ def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColu
         return new
 
     return translate
-
-
-def _keys(operators: Sequence[Operator]) -> list[str]:
-    return [f"{number} {operator.name}" for number, operator in enumerate(operators)]
 
 
 # -- the form in a file ----------------------------------------------------------------------------

@@ -9,15 +9,23 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from cql.errors import CqlError, NotSupportedError
 from cql.executor.strings import compaction
-from cql.session.session import CqlWarning
+from cql.planner.nodes.physical import (
+    Physical,
+    PhysicalPlan,
+    SortExec,
+    WidAggregateExec,
+    walk,
+)
+from cql.session.session import CqlWarning, Session
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_asof_joins import asof_case
 from tests.support.fuzz.random_cases import Case, make_case, open_session
@@ -44,8 +52,9 @@ MAKE: dict[str, Callable[[int, int], Case]] = {
 }
 
 
-def outcome(case: Case) -> str:
-    """``same``, or why there was nothing to compare."""
+def outcome(case: Case, elsewhere: bool) -> str:
+    """``same``, or why there was nothing to compare. ``elsewhere``: the run continues with other
+    partitions."""
     choice = random.Random(f"run checkpoint {case.seed}")
     small = case.piecewise or choice.random() < 0.5
     with (
@@ -59,24 +68,58 @@ def outcome(case: Case) -> str:
             plan = plan_of(session, case.text, **case.params)
         except CqlError:
             return "refused"
+        plans = [(plan, dict(session.settings))]
+        if elsewhere:
+            if any(map(keeps_partitions, walk(plan.root))):
+                return "keeps its partitions"
+            plans = list(divided(session, case, any(map(keeps_runtime, walk(plan.root)))))
         try:
             stops = choice.choice((1, 2, 3))
-            made = stop_and_continue(plan, session.settings, choice, stops=stops)
+            made = stop_and_continue(
+                *choice.choice(plans),
+                choice,
+                stops=stops,
+                others=plans,
+                partitions_differ=elsewhere,
+            )
         except NotSupportedError:
             return "not saved yet"
     return "same" if made else "never stopped"
 
 
+def keeps_partitions(node: Physical) -> bool:
+    """Whether the counts depend on partitions: top-n pushdown drops results in each of them."""
+    return isinstance(node, SortExec) and node.limit is not None
+
+
+def keeps_runtime(node: Physical) -> bool:
+    """Whether the operator cannot continue in partitions without having been in some."""
+    return isinstance(node, WidAggregateExec)
+
+
+def divided(
+    session: Session, case: Case, in_partitions: bool
+) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
+    """Plans of a case with several numbers of partitions, and their settings. ``in_partitions``:
+    not without."""
+    for partitions in (1, 2, 3, 7, 64) if in_partitions else (0, 1, 2, 3, 7, 64):
+        session.set("runtime", "ordered" if partitions else "depth_first")
+        session.set("partitions", partitions)
+        session.set("workers", 1 + partitions % 3)
+        yield plan_of(session, case.text, **case.params), dict(session.settings)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["as it was", "with other partitions"])
 @pytest.mark.parametrize("kind", MAKE)
-def test_random_runs_continue(kind: str, full: bool, seed: int) -> None:
+def test_random_runs_continue(kind: str, elsewhere: bool, full: bool, seed: int) -> None:
     count, shapes = FULL[kind] if full else (3, 1)
     outcomes: Counter[str] = Counter()
     for i in range(count):
         case = MAKE[kind](i % shapes, seed + i // shapes)
         try:
-            outcomes[outcome(case)] += 1
+            outcomes[outcome(case, elsewhere)] += 1
         except AssertionError as error:
             pytest.fail(f"{error}\n{case.describe()}", pytrace=False)
     print(dict(outcomes))
-    assert outcomes["same"] >= count // 2
+    assert outcomes["same"] >= count // (4 if elsewhere else 2)

@@ -99,25 +99,88 @@ UNDER_ALL = ("union to wid", "growing keys", "outer join", "relation", "merge", 
 def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
     """Each part of a run has a runtime of its own."""
     choice = random.Random(f"{case} {seed}")
-    plans = []
+    plans, partitions = [], int(case in DIVIDED)
     for runtime in RUNTIMES:
-        session = session_of_case(case, morsel_rows=16, runtime=runtime, workers=2, partitions=1)
+        session = session_of_case(
+            case, morsel_rows=16, runtime=runtime, workers=2, partitions=partitions
+        )
         plans.append((plan_of(session, query_of_case(case)), session.settings))
     for _ in range(20 if full else 1):
-        stop_and_continue(*choice.choice(plans), choice, stops=3, others=plans)
+        stop_and_continue(*choice.choice(plans), choice, stops=3, others=plans,
+                          partitions_differ=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-@pytest.mark.parametrize("case", ["two keys", "join", "outer join"])
+@pytest.mark.parametrize("case", ["two keys", "join", "outer join", "asof"])
 def test_partitions(case: str, partitions: int, seed: int, stress: None) -> None:
-    """A run continues with the partitions of the checkpoint, whatever the setting says."""
+    """A run without a number of partitions in its settings continues with those of the
+    checkpoint."""
     choice, plans = random.Random(f"{case} {seed}"), []
-    for parts, workers in ((partitions, 2), (5, 3)):
+    for parts, workers in ((partitions, 2), (0, 3)):
         session = session_of_case(
             case, morsel_rows=16, runtime="ordered", workers=workers, partitions=parts
         )
         plans.append((plan_of(session, query_of_case(case)), session.settings))
-    stop_and_continue(*plans[0], choice, stops=2, others=plans)
+    stop_and_continue(*plans[0], choice, stops=2, others=plans[1:])
+
+
+#: Queries whose operators divide their state among other partitions.
+DIVIDED = (
+    "relation",
+    "names of a relation",
+    "relation of rows",
+    "first row of each",
+    "distinct",
+    "except",
+    "relations joined",
+    "left join of relations",
+    "asof",
+    "join",
+)
+
+
+#: The same, but not without partitions.
+WINDOWS = (
+    "filter to wid",
+    "union to wid",
+    "nothing passes",
+    "growing keys",
+    "bad rows",
+    "panes",
+    "two keys",
+    "medians",
+    "sessions",
+    "join to wid",
+)
+#: Runtimes, with numbers of partitions and of workers.
+ELSEWHERE = (
+    ("ordered", 1, 2),
+    ("ordered", 3, 3),
+    ("ordered", 8, 2),
+    ("ordered", 5, 1),
+    ("depth_first", 0, 1),
+    ("fifo", 0, 1),
+)
+
+
+@pytest.mark.parametrize("case", [*DIVIDED, *WINDOWS])
+def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> None:
+    """Each part of a run has other partitions and workers, or none. The checkpoint after no row has
+    empty state; most others have rows that wait."""
+    choice, plans = random.Random(f"{case} {seed}"), []
+    for runtime, parts, workers in ELSEWHERE:
+        session = session_of_case(
+            case, morsel_rows=16, runtime=runtime, workers=workers, partitions=parts
+        )
+        plans.append((plan_of(session, query_of_case(case)), session.settings))
+    if case in WINDOWS:
+        plans = [one for one in plans if one[1]["runtime"] == "ordered"]
+    for first in plans if full else choice.sample(plans, 3):
+        stop_and_continue(*first, choice, stops=4, others=plans, partitions_differ=True)
+    before = run(*choice.choice(plans), stop=0)
+    assert before.saved is not None
+    plan, settings = choice.choice(plans)
+    assert run(plan, settings, before.saved).behind(before).rows == run(plan, settings).rows
 
 
 @pytest.mark.parametrize("by", ["HASH(v, k)", "RANGE(v)"])
@@ -129,7 +192,8 @@ def test_partition_by(by: str, seed: int) -> None:
         stop_and_continue(plan, session.settings, choice, stops=2)
 
 
-def test_partitions_need_the_ordered_runtime() -> None:
+def test_windows_keep_their_runtime() -> None:
+    """In partitions, the steps below the windows are operators of their own."""
     settings = {"runtime": "ordered", "workers": 2, "partitions": 3, "morsel_rows": 16}
     with session_of_case("two keys", **settings) as session:
         plan = plan_of(session, query_of_case("two keys"))
@@ -138,7 +202,7 @@ def test_partitions_need_the_ordered_runtime() -> None:
         alone = plan_of(session, query_of_case("two keys"))
         error = run(alone, session.settings, saved).error
     assert error is not None
-    assert "which only the ordered runtime has" in error
+    assert "the checkpoint has 3 partitions of aggregate#0, and this run has one" in error
 
 
 # -- queries ---------------------------------------------------------------------------------------

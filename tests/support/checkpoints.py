@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql.executor.graph.graph import Graph
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.stage.operator import Operator, Workspace
 from cql.executor.state.checkpoint import Checkpoint, checkpoint, from_ipc, restore, to_ipc
 from cql.planner.nodes.physical import Physical
 from tests.support import growing_streams
@@ -132,11 +132,14 @@ class Part:
         return self.recorder.chunks
 
     def checkpoint(self) -> Checkpoint:
-        return checkpoint(list(self.graph.running()), self.workspace.dictionary)
+        return checkpoint(self._operators(), self.workspace.dictionary)
 
     def restore(self, saved: Checkpoint) -> None:
-        restore(saved, list(self.graph.running()), self.workspace.dictionary)
+        restore(saved, self._operators(), self.workspace.dictionary)
         refresh(self.graph)
+
+    def _operators(self) -> dict[str, Operator]:
+        return {f"{k} {one.name}": one for k, one in enumerate(self.graph.running())}
 
 
 def stop_and_continue(root: Physical, morsel_rows: int, choice: random.Random) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from tests.support.operator_tools import session_over
 
 Plan = PhysicalPlan | QuerySetPlan
 #: What measures memory or time, and which runtime made it.
-MEASURED = ("state_bytes", "peak_bytes", "why_partitions")
+MEASURED = ("state_bytes", "peak_bytes", "why_partitions", "partitions", "largest")
 
 
 @dataclass
@@ -148,10 +149,12 @@ def stop_and_continue(
     *,
     stops: int = 1,
     others: Sequence[tuple[Plan, Mapping[str, Any]]] = (),
+    partitions_differ: bool = False,
 ) -> int:
     """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
     returns the number of stops that it made. ``others``: the plans and settings with which it
-    continues, one of them each time."""
+    continues, one of them each time. ``partitions_differ``: these have other numbers of partitions,
+    or none."""
     whole, places = run(plan, settings), list[int]()
     ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
     saved: Checkpoint | None = None
@@ -166,18 +169,45 @@ def stop_and_continue(
         places.append(at)
         saved = from_ipc(to_ipc(ran.saved))
         ran.saved = None
-        split = saved.members["partitions"].words.size > 0  # only the ordered runtime has them
-        may = [one for one in others if not split or one[1]["runtime"] == "ordered"]
-        now = choice.choice(may) if may else now
+        now = choice.choice(others) if others else now
     in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
-    found = list(_differences(ran, whole, counts=in_turn or not _limited(plan), in_turn=in_turn))
+    if partitions_differ:
+        for one in (ran, whole):
+            one.ledgers = [_of_all_partitions(ledger) for ledger in one.ledgers]
+    counts = in_turn or not _limited(plan)
+    notices = not partitions_differ
+    found = list(_differences(ran, whole, counts=counts, in_turn=in_turn, notices=notices))
     assert not found, f"stopped at {places} of {whole.morsels}: {found}"
     return made
 
 
-def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterator[Any]:
+#: Counters of each partition on its own, and those that depend on how inputs are cut into morsels.
+_OF_PARTITIONS = (
+    *("windows_closed", "peak_left", "peak_right", "searched_ahead"),
+    *("evictions", "old_evictions", "most_at_once"),
+)
+
+
+def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
+    """A ledger without what depends on the number of partitions: the operators that split rows, the
+    numbers of operators, and some counters."""
+    found: dict[str, Any] = {}
+    for name, entry in ledger.items():
+        kind = name.partition("#")[0].split(" ")[-1]
+        if not isinstance(entry, dict):
+            found[name] = re.sub(r"#\d+", "", entry) if isinstance(entry, str) else entry
+        elif kind != "split":
+            counts = {name: n for name, n in entry.items() if name not in _OF_PARTITIONS}
+            found[f"{len(found)} {kind}"] = counts | {"operator": kind}
+    return found
+
+
+def _differences(
+    ran: Ran, whole: Ran, *, counts: bool, in_turn: bool, notices: bool
+) -> Iterator[Any]:
     """Where two runs differ. ``counts``: in the numbers of rows that were read, too. ``in_turn``:
-    also in the rows that came before a failure, none of which was in a queue."""
+    also in the rows that came before a failure, none of which was in a queue. ``notices``: also in
+    the notices, which tell of partitions."""
     if ran.error != whole.error:
         yield ran.error, whole.error
     for name in ("rows", "late_output"):
@@ -190,7 +220,7 @@ def _differences(ran: Ran, whole: Ran, *, counts: bool, in_turn: bool) -> Iterat
         for name in names:
             if given[name] != wanted[name]:
                 yield name, given[name], wanted[name]
-    if whole.error is None and ran.notices != whole.notices:
+    if whole.error is None and notices and ran.notices != whole.notices:
         yield ran.notices, whole.notices
 
 

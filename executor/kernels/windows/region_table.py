@@ -177,6 +177,14 @@ def _larger(size_class: int) -> int:
     return size_class + (2 if size_class < FOURFOLD_BELOW else 1)
 
 
+def class_for(entries: int) -> int:
+    """The class of a region with so many entries."""
+    found = SMALLEST_CLASS
+    while 1 << found < entries:
+        found = _larger(found)
+    return found
+
+
 @njit(inline="always")
 def _clear_index(t: Any, base: int, size_class: int) -> None:
     # LLVM turns an ascending loop over 64-bit words into a memset.

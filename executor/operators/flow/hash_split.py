@@ -69,7 +69,7 @@ class SplitOperator(GeneratedOperator):
         part = schema, tuple(keys), tuple(types), tuple(conditions), ranged
         super().__init__(name, workspace, _write(part))
         self.parts = parts
-        self.set("parts", parts)
+        self.bind("parts", parts)
         if ranged:
             self.divide(0, 0)
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from cql.errors import RunError
 from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
+from cql.executor.operators.flow.ownership import HashOwners, Spread
 from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.state.repartition import is_divided, partitions_of, whole
 from cql.executor.state.store import Snapshot
+from cql.executor.strings.dictionary import Dictionary
 
 
 class Instances(Operator):
@@ -51,16 +52,19 @@ class Instances(Operator):
 
 
 class PartitionedOperator(Instances):
-    """One instance per partition. ``order`` and ``split``: ``order_columns``, ``reads_lists``."""
+    """One instance per partition. ``order`` and ``split``: ``order_columns``, ``reads_lists``.
+    ``spread``: how keys are spread over the instances."""
 
     def __init__(
         self,
         instances: Sequence[Operator],
         order: int,
+        spread: Spread,
         *,
         split: bool = True,
     ) -> None:
         super().__init__(instances)
+        self.spread = spread
         self._order = order
         self._split = split
         self.why = ""  # the reason for the number of partitions
@@ -84,20 +88,30 @@ class PartitionedOperator(Instances):
 
     def snapshot(self) -> Snapshot:
         """The state of each partition."""
-        parts = {f"part {k}": one.snapshot() for k, one in enumerate(self.instances)}
-        return Snapshot({}, np.zeros(0, np.int64), parts)
+        return whole([one.snapshot() for one in self.instances])
+
+    def fitting(
+        self,
+        saved: Snapshot,
+        translate: Callable[[CodeColumn], CodeColumn],
+        dictionary: Dictionary,
+    ) -> Snapshot:
+        parts = partitions_of(saved)
+        if is_divided(saved) and len(parts) == len(self.instances):
+            return saved
+        if self.spread.ranged:
+            raise RunError(
+                f"the checkpoint has no ranges of the partitions of {self.name}",
+                hint="continue with the runtime that the checkpoint was taken with",
+            )
+        owners, one = HashOwners(self.spread, translate, dictionary), self.any_instance
+        if not (is_divided(saved) or one.divides_whole):
+            return whole(Operator.repartition(one, parts, owners))
+        return whole(one.repartition(parts, owners))
 
     def restore(self, saved: Snapshot) -> None:
-        """Continues with the state of as many partitions.
-
-        Raises RunError if the snapshot has another number of partitions."""
-        if len(saved.parts) != len(self.instances):
-            raise RunError(
-                f"the checkpoint has {len(saved.parts) or 'no'} partitions of {self.name}, and this"
-                f" run has {len(self.instances)}",
-                hint=f"SET partitions = {len(saved.parts)}",
-            )
-        for instance, part in zip(self.instances, saved.parts.values(), strict=True):
+        """Continues with the state of as many partitions."""
+        for instance, part in zip(self.instances, partitions_of(saved), strict=True):
             instance.restore(part)
 
 

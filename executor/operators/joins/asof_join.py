@@ -8,7 +8,7 @@ no later row can change its answer. Left rows leave in the order of time
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,16 +23,18 @@ from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.order.row_slab import output_words
+from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
-from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
+from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
 from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.state.repartition import Owners, Values, each, shared_words
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import AsofJoinExec, sources
 
 #: The addresses in the descriptor.
 _BOUND = (LEFT, RIGHT)
+_COUNTERS = (*range(kernel.ROWS_IN, kernel.TOO_LATE), kernel.TOO_LATE, kernel.TOO_LATE + 1)
 #: The smallest number of keys at which keys outside the tolerance are removed.
 _KEYS = 1 << 10
 
@@ -77,6 +79,10 @@ class _LatestRows(GroupedOperator):
         super().__init__(name, schema, keys, time, time, backward.END, workspace)
         self.open()
 
+    @property
+    def layout(self) -> dict[str, Values]:
+        return super().layout | {"latest": Values(GROUP, refers={0: SLOT}, empty=-1)}
+
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("latest", size, np.int32)
         self.state["latest"][known:] = -1
@@ -93,6 +99,11 @@ class _LastRows(GroupedOperator):
     ) -> None:
         super().__init__(name, schema, keys, time, time, rows.END, workspace)
         self.open()
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        slots = {rows.OLDEST: SLOT, rows.NEWEST: SLOT}
+        return super().layout | {"kept": Values(GROUP, rows.OF_KEY, slots)}
 
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("kept", rows.OF_KEY * size, np.int32)
@@ -199,6 +210,18 @@ class AsofJoinOperator(Operator):
         take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
         for side, name in zip(self.sides, ("left", "right"), strict=True):
             side.restore(saved.parts[name])
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        """Of a backward join."""
+        parts: list[dict[str, Snapshot]] = [{} for _ in range(owners.parts)]
+        for port, (side, name) in enumerate(zip(self.sides, ("left", "right"), strict=True)):
+            keys = [key[port] for key in self.node.keys]
+            taking, takes = side.take(each(saved, name), owners, keys)
+            for number, (part, taken) in enumerate(zip(parts, takes, strict=True)):
+                part[name] = side.part(taking, taken, number)
+        least = (kernel.DROPS, kernel.LOOK_AT)
+        words = [shared_words(saved, number, _COUNTERS, least) for number in range(owners.parts)]
+        return [Snapshot({}, own, part) for own, part in zip(words, parts, strict=True)]
 
     # -- called by the runtime ---------------------------------------------------------------------
 

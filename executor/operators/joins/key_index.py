@@ -15,6 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.base.types import DataType
@@ -28,8 +32,10 @@ from cql.executor.codegen.key_packing import (
     spread_keys,
 )
 from cql.executor.codegen.module import Text
+from cql.executor.operators.flow.ownership import key_values
 from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
+from cql.executor.state.repartition import KeyColumns
 
 #: Rows of a morsel hashed at once where a partition picks its own rows.
 CHUNK = 64
@@ -103,6 +109,14 @@ def key_layout(types: Sequence[DataType], *, sliced: bool) -> KeyLayout:
     """The layout of keys of these types; ``sliced`` adds a slice of time to each key."""
     parts, words = pack_keys(list(types))
     return KeyLayout(tuple(parts), words if types else 0, sliced and bool(types))
+
+
+def keys_of(rows: npt.NDArray[Any], layout: KeyLayout, types: Sequence[DataType]) -> KeyColumns:
+    """The key columns of rows; no key is NULL."""
+    found = []
+    for kind, part in zip(types, layout.parts, strict=True):
+        found.append((key_values(np.ascontiguousarray(rows[f"k{part.word}"]), kind, part), None))
+    return found
 
 
 @dataclass(slots=True)

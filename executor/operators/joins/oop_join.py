@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,17 +12,27 @@ import numpy.typing as npt
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
-from cql.executor.morsel.morsel import Morsel
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.joins import oop_join_kernel
+from cql.executor.operators.joins.key_index import keys_of
 from cql.executor.operators.joins.oop_join_kernel import Rows
-from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
+from cql.executor.operators.joins.oop_join_side import (
+    LINKS,
+    SIDES,
+    Side,
+    disorder_of,
+    rows_of,
+)
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.state.store import Role
+from cql.executor.state.repartition import Owners
+from cql.executor.state.store import Role, Snapshot, State
 from cql.planner.nodes.physical import OopJoinExec, sources
 from cql.planner.nodes.watermarks import NO_BOUND
 
 _ROWS = 1 << 10
+#: What a snapshot has of the kernel: ``Rows``, and whether the output has an order column.
+_VARIANT = "variant"
 #: Up to this many bytes, most buckets may be empty: a look into one of them costs little.
 _NEAR = 1 << 20
 #: With a morsel of n rows, up to 2 * max(n, this number) rows without a partner leave.
@@ -47,11 +59,12 @@ class OopJoinOperator(GeneratedOperator):
         with_order_column: bool = False,
     ) -> None:
         code = oop_join_kernel.write((node, rows, with_order_column))
+        self._variant = rows, with_order_column
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
-        self.set("part", part)
-        self.set("parts", parts)
+        self.bind("part", part)
+        self.bind("parts", parts)
         if rows is Rows.OWN:
             self.fresh("chosen", workspace.morsel_rows, np.int32, Role.SCRATCH)
             self.fresh("hashes", workspace.morsel_rows, np.int64, Role.SCRATCH)
@@ -116,10 +129,9 @@ class OopJoinOperator(GeneratedOperator):
         s = side.name
         if side.time is None:
             return
-        times = self.state[f"{s}rows"]["t"][self._held(side)]
-        highest = np.maximum.accumulate(times)
-        self.set(f"{s}latest", int(highest[-1]) if times.size else NEVER)
-        self.set(f"{s}disorder", int((highest - times).max(initial=0)))
+        latest, disorder = disorder_of(self.state[f"{s}rows"]["t"][self._held(side)])
+        self.set(f"{s}latest", latest)
+        self.set(f"{s}disorder", disorder)
         self.set(f"{s}latest2", NEVER)
         self.set(f"{s}disorder2", 0)
         self.set(f"{s}since", self.get(f"{s}top"))
@@ -185,6 +197,80 @@ class OopJoinOperator(GeneratedOperator):
 
     def rebuild(self) -> None:
         self._take_buckets(self._wanted)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state, and which kernel it is of: kernels for other rows have other words."""
+        made, (rows, ordered) = super().snapshot(), self._variant
+        variant = np.array([rows.value, ordered], np.int64)
+        return replace(made, arrays={**made.arrays, _VARIANT: variant})
+
+    def restore(self, saved: Snapshot) -> None:
+        arrays = {name: array for name, array in saved.arrays.items() if name != _VARIANT}
+        super().restore(replace(saved, arrays=arrays))
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        """Of an inner join."""
+        rows, ordered = saved[0].arrays[_VARIANT].tolist()
+        old = oop_join_kernel.write((self.node, Rows(rows), bool(ordered))).kernel.slots
+        words = [self._words_from(saved, old, part) for part in range(owners.parts)]
+        arrays: list[State] = [{} for _ in words]
+        for side in self.sides:
+            s = side.name
+            held = self._divided([rows_of(one, side, old) for one in saved], side, owners)
+            peak = sum(int(one.words[old[f"{s}peak"]]) for one in saved)
+            more = max(peak - sum(map(len, held)), 0)
+            for part, (own, taken) in enumerate(zip(words, held, strict=True)):
+                n = len(taken)
+                room = max(n + n // 2 + 1, _ROWS)
+                ring = np.zeros(room, taken.dtype)
+                ring[:n] = taken
+                arrays[part][f"{s}rows"] = ring
+                given = {"head": 0, "base": 0, "top": n, "since": n, "room": room}
+                given["peak"] = n + (more if part == 0 else 0)
+                if side.time is not None:
+                    latest, disorder = disorder_of(taken["t"])
+                    given |= {"latest": latest, "disorder": disorder}
+                    given |= {"latest2": NEVER, "disorder2": 0}
+                for word, value in given.items():
+                    own[self._slots[s + word]] = value
+        variant = np.array([self._variant[0].value, self._variant[1]], np.int64)
+        return [
+            Snapshot(held | {_VARIANT: variant}, own)
+            for held, own in zip(arrays, words, strict=True)
+        ]
+
+    def _divided(
+        self, found: Sequence[npt.NDArray[Any]], side: Side, owners: Owners
+    ) -> list[npt.NDArray[Any]]:
+        """The rows of a side in each new partition; ``found`` has those in each old one. The rows
+        of a key are in one partition, in the order of arrival. The order of rows of different keys
+        matters for speed only, since rows leave a ring in its order. So rings are merged by the
+        highest time up to each row, which keeps their disorder low."""
+        types = [self.node.left.schema[a].type for a, _ in self.node.keys]
+        own = [owners.of(keys_of(rows, self._keys, types), len(rows)) for rows in found]
+        made = []
+        for part in range(owners.parts):
+            taken = [rows[of == part] for rows, of in zip(found, own, strict=True)]
+            rows = np.concatenate(taken, dtype=found[0].dtype)  # the places in a record stay
+            if side.time is not None:
+                highest = [np.maximum.accumulate(one["t"]) for one in taken]
+                rows = rows[np.argsort(np.concatenate(highest), kind="stable")]
+            made.append(rows)
+        return made
+
+    def _words_from(self, saved: Sequence[Snapshot], old: Mapping[str, int], part: int) -> Words:
+        """The words of a new partition, from those of a kernel with the words ``old``: all
+        partitions share them, and the first one has the sums of the counters."""
+        words = np.zeros(len(self._slots), np.int64)
+        for name, slot in self._slots.items():
+            if name in self._kernel.counters:
+                total = sum(int(one.words[old[name]]) for one in saved)
+                words[slot] = total if part == 0 else 0
+            elif name in old:
+                words[slot] = saved[0].words[old[name]]
+        return words
 
     # -- called by the runtime ---------------------------------------------------------------------
 

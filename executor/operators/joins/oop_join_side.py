@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import FIELDS
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.morsel import stored_dtype
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical import OopJoinExec
 
@@ -142,3 +146,19 @@ def side_of(node: OopJoinExec, port: int, words: int) -> Side:
     name, other = SIDES[port], SIDES[1 - port]
     pads = marks and node.kind != "semi"
     return Side(name, other, port, schema, keys, time, record_of(parts), pads, marks)
+
+
+def rows_of(saved: Snapshot, side: Side, slots: Mapping[str, int]) -> npt.NDArray[Any]:
+    """The rows of a side in a snapshot, in the order of arrival."""
+    head, top, base, room = (
+        int(saved.words[slots[side.name + word]]) for word in ("head", "top", "base", "room")
+    )
+    rows: npt.NDArray[Any] = saved.arrays[f"{side.name}rows"]
+    return rows[(np.arange(head, top) - base) % max(room, 1)]
+
+
+def disorder_of(times: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """The highest of the times, and how far at most one is below the highest one before it."""
+    highest = np.maximum.accumulate(times)
+    latest = int(highest[-1]) if times.size else NEVER
+    return latest, int((highest - times).max(initial=0))

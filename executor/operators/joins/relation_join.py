@@ -19,15 +19,29 @@ from cql.executor.kernels.relations import frontier, groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.joins import relation_join_condition as writing
-from cql.executor.operators.order.row_slab import output_words
+from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.relations.group_index import GroupIndex
-from cql.executor.operators.relations.grouped import GroupedOperator, piece_rows
+from cql.executor.operators.relations.group_index import (
+    GroupIndex,
+    columns_of,
+    gather_index,
+    live_ids,
+)
+from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
 from cql.executor.operators.stage.operator import (
     CodeColumn,
     Workspace,
     bind_constants,
     map_constants,
+)
+from cql.executor.state.repartition import (
+    Owners,
+    Taken,
+    Values,
+    each,
+    gather,
+    shared_words,
+    taken_by_owner,
 )
 from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 from cql.planner.nodes.expr import Column
@@ -39,6 +53,9 @@ _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": pairs.WITHOUT, "full": pairs.WITHOUT, "mark": pairs.ANSWER}
 _OF_RIGHT = {"right": pairs.WITHOUT, "full": pairs.WITHOUT}
 _KEYS = 64
+#: Spaces (``state.repartition``): the keys, and by side its distinct rows.
+_KEY, _ROWS = "key", ("left row", "right row")
+_COUNTERS = (kernel.ROWS_IN, kernel.ROWS_OUT, sides.NULL_KEYS)
 #: The addresses in the descriptor.
 _BOUND = (
     *(pair_rows.LEFT, pair_rows.RIGHT, sides.KEYS_OF, sides.KEYS_OF + 1, sides.HEADS),
@@ -61,6 +78,7 @@ class _Side(GroupedOperator):
         "cause": sides.CAUSE,
     }
 
+    sums: ClassVar = (*GroupedOperator.sums, sides.TOO_LATE)
     scratch = GroupedOperator.scratch | {"concerned", "dead", "weights", "new", "new_ids", "cause"}
 
     def __init__(self, name: str, node: Physical, workspace: Workspace, *, numbered: bool) -> None:
@@ -83,6 +101,14 @@ class _Side(GroupedOperator):
         self.resize("dead", size, np.int64)
         if self.numbered:
             self.resize("cause", size, np.int64)
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        refers = {sides.KEY: _KEY, sides.AFTER: GROUP, sides.BEFORE: GROUP}
+        return super().layout | {
+            "states": Values(GROUP, sides.FIELDS, refers),
+            "slot": Values(GROUP, refers={0: SLOT}),
+        }
 
     @property
     def rows(self) -> int:
@@ -161,6 +187,23 @@ class _Keys:
         self._workspace.resize(before, self.index.nbytes, self._owner)
         self.store.restore(saved, np.zeros(0, np.int64))
         self.bind()
+
+    def take(self, saved: Sequence[Snapshot], owners: Owners) -> list[Taken]:
+        """The keys that each of the partitions of ``owners`` takes."""
+        takes = [Taken() for _ in range(owners.parts)]
+        for k, index in enumerate(each(saved, "index")):
+            ids, words = live_ids(index), index.arrays["keys"]
+            own = owners.of(columns_of(words[ids], self.index.types), len(ids))
+            taken_by_owner(k, _KEY, ids, own, len(words), takes)
+        return takes
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken) -> Snapshot:
+        """The snapshot of a new partition, which has ``taken`` keys, and rows of both sides."""
+        capacity = max(_KEYS, taken.count(_KEY))
+        layout = {"heads": Values(_KEY, sides.OF_KEY, dict(enumerate(_ROWS)), empty=-1)}
+        heads = gather(layout, [one.arrays for one in saved], taken, {_KEY: capacity})
+        index = gather_index(each(saved, "index"), taken, _KEY, capacity)
+        return Snapshot(heads, saved[0].words, {"index": index})
 
 
 class RelationJoinOperator(Operator):
@@ -266,6 +309,31 @@ class RelationJoinOperator(Operator):
         condition = saved.parts["condition"].words
         take_plain_words(condition, self._words, self._bound_of_condition, self.name)
         self._bind()
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        names, keys = ("left", "right"), each(saved, "keys")
+        takes = self._keys.take(keys, owners)
+        found = []
+        for port, (side, name) in enumerate(zip(self.sides, names, strict=True)):
+            columns = [key[port] for key in self.node.keys]
+            taking, of_side = side.take(each(saved, name), owners, columns)
+            for taken, own in zip(takes, of_side, strict=True):
+                own.also(taken, {_KEY: _KEY})
+                taken.also(own, {GROUP: _ROWS[port]})
+            found.append((side, taking, of_side))
+        made = []
+        for number, taken in enumerate(takes):
+            parts = {
+                name: side.part(taking, of_side[number], number)
+                for name, (side, taking, of_side) in zip(names, found, strict=True)
+            }
+            parts |= {
+                "keys": self._keys.part(keys, taken),
+                "condition": saved[0].parts["condition"],
+            }
+            words = shared_words(saved, number, _COUNTERS)
+            made.append(Snapshot({}, words, parts))
+        return made
 
     @property
     def _bound_of_condition(self) -> list[int]:

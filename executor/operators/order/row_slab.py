@@ -14,12 +14,15 @@ from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Words, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.state.repartition import KeyColumns, Values
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
 #: Slots are added in multiples of this number. The slab grows by a quarter, not by doubling, so
 #: that its memory stays close to the rows held.
 STEP = 1024
+#: The space of the slots (``state.repartition``).
+SLOT = "slot"
 
 
 class SlabOperator(Operator):
@@ -121,6 +124,16 @@ class SlabOperator(Operator):
         self.bind()
 
     @property
+    def layout(self) -> dict[str, Values]:
+        """To what the arrays of the state belong (``state.repartition``)."""
+        found = {"next": Values(SLOT, refers={0: SLOT})}
+        for i, f in enumerate(self.schema):
+            found[f"c{i}"] = Values(SLOT)
+            if f.nullable:
+                found[f"m{i}"] = Values(SLOT)
+        return found
+
+    @property
     def needs_refresh(self) -> bool:
         return bool(self.descriptor[sort_keys.TEXTS])
 
@@ -157,3 +170,39 @@ def output_words(columns: Sequence[int], output: Schema, width: int) -> Words:
         for k, c in enumerate(columns)
     ]
     return np.array(made, np.int64).reshape(-1)
+
+
+def used_slots(saved: Snapshot) -> npt.NDArray[np.int64]:
+    """The slots that hold rows in the snapshot of a slab, ascending."""
+    used = np.ones(int(saved.words[kernel.SLOTS]), np.uint8)
+    kernel.mark_free(saved.arrays["next"].copy(), int(saved.words[kernel.FREE]), used)
+    return np.flatnonzero(used)
+
+
+def key_columns(
+    schema: Schema, keys: Sequence[int], saved: Snapshot, slots: npt.NDArray[np.int64]
+) -> KeyColumns:
+    """The columns ``keys`` of the rows in ``slots`` of the snapshot of a slab."""
+    return [
+        (
+            saved.arrays[f"c{c}"][slots],
+            saved.arrays[f"m{c}"][slots] if schema[c].nullable else None,
+        )
+        for c in keys
+    ]
+
+
+def free_the_rest(arrays: State, words: Words, rows: int) -> None:
+    """Makes ``rows`` the number of rows in a slab: they have the first slots, the others are
+    free."""
+    links = arrays["next"]
+    slots = len(links)
+    links[rows:] = np.arange(rows + 1, slots + 1)
+    links[slots - 1 :] = -1 if rows < slots else links[slots - 1 :]
+    words[[kernel.SLOTS, kernel.HELD]] = slots, rows
+    words[kernel.FREE] = rows if rows < slots else -1
+
+
+def slots_for(rows: int) -> int:
+    """The number of slots for so many rows."""
+    return -(-max(rows, 1) // STEP) * STEP

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cql.base.types import DataType
 from cql.executor.kernels.lib import key_index as kernel
 from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.state.repartition import KeyColumns, Taken
 from cql.executor.state.store import Snapshot, State
 
 Words = npt.NDArray[np.int64]
@@ -50,6 +51,7 @@ class GroupIndex:
     ids are in use at a time; arrays beside the index grow with ``capacity``."""
 
     def __init__(self, types: Sequence[DataType]) -> None:
+        self.types = list(types)
         self._texts = [k for k, t in enumerate(types) if t.is_coded]
         self._keys: Words = np.zeros((0, key_width(len(types))), np.int64)
         self._free: Words = np.zeros(0, np.int64)
@@ -151,6 +153,36 @@ class GroupIndex:
     def _index_again(self, size: int) -> None:
         self._table = np.zeros(size, np.int64)
         kernel.index_groups(self.live, self._table, self._keys)
+
+
+def live_ids(saved: Snapshot) -> Words:
+    """The ids in use in the snapshot of an index, ascending."""
+    used = np.ones(len(saved.arrays["keys"]), bool)
+    used[saved.arrays["free"][: int(saved.words[kernel.FREE])]] = False
+    return np.flatnonzero(used)
+
+
+def columns_of(words: Words, types: Sequence[DataType]) -> KeyColumns:
+    """The columns that have the key words ``words``, which ``key_words`` made."""
+    found, flags = [], words[:, len(types) :]
+    for k, kind in enumerate(types):
+        values = np.ascontiguousarray(words[:, k])
+        valid = (flags[:, k // _FLAGS] >> (k % _FLAGS)) & 1 == 0
+        found.append((values.view(np.float64) if kind.is_fraction else values, valid))
+    return found
+
+
+def gather_index(saved: Sequence[Snapshot], taken: Taken, space: str, capacity: int) -> Snapshot:
+    """The snapshot of an index that has the ids of ``space`` which are ``taken`` of ``saved``."""
+    n = taken.count(space)
+    keys = np.zeros((capacity, saved[0].arrays["keys"].shape[1]), np.int64)
+    found = [one.arrays["keys"][taken.places(k, space)] for k, one in enumerate(saved)]
+    keys[:n] = np.concatenate(found)
+    free = np.zeros(capacity, np.int64)
+    free[: capacity - n] = np.arange(capacity - 1, n - 1, -1)
+    words = saved[0].words.copy()
+    words[kernel.FREE] = capacity - n
+    return Snapshot({"keys": keys, "free": free}, words)
 
 
 def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:

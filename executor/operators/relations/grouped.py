@@ -16,11 +16,19 @@ from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Words, stored_dtype, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
-from cql.executor.operators.relations.group_index import GroupIndex
+from cql.executor.operators.relations.group_index import (
+    GroupIndex,
+    columns_of,
+    gather_index,
+    live_ids,
+)
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.repartition import Owners, Taken, Values, each, taken_by_owner
 from cql.executor.state.store import Snapshot
 
 _GROUPS = 64
+#: The space of the groups (``state.repartition``).
+GROUP = "group"
 #: Rows that are looked up at once: their scratch stays in the processor's cache.
 _PIECE = 8192
 _ROWS = ("once", "touched", "times_in", "born_in")
@@ -57,6 +65,7 @@ class GroupedOperator(FrontierOperator):
         self._index = GroupIndex([schema[c].type for c in by])
         workspace.resize(0, self._index.nbytes, name)
         self._known = 0
+        self._group_columns = list(by)
         super().__init__(name, schema, time, time_out, end, workspace, by)
 
     def open(self) -> None:
@@ -119,6 +128,31 @@ class GroupedOperator(FrontierOperator):
         self._known = self._index.capacity
         self.grow_groups(0, self._known)  # scratch beside them, too
         super().restore(saved)
+
+    # -- other partitions ------------------------------------------------------------------------
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        saved, takes = self.take(saved, owners, self._group_columns)
+        return [self.part(saved, taken, number) for number, taken in enumerate(takes)]
+
+    def take(
+        self, saved: Sequence[Snapshot], owners: Owners, keys: Sequence[int]
+    ) -> tuple[list[Snapshot], list[Taken]]:
+        saved, takes = super().take(saved, owners, keys)
+        for k, index in enumerate(each(saved, "groups")):
+            ids = live_ids(index)
+            columns = columns_of(index.arrays["keys"][ids], self._index.types)
+            own = owners.of([columns[self._group_columns.index(c)] for c in keys], len(ids))
+            taken_by_owner(k, GROUP, ids, own, len(index.arrays["keys"]), takes)
+        return saved, takes
+
+    def sizes(self, taken: Taken) -> dict[str, int]:
+        return {GROUP: max(_GROUPS, taken.count(GROUP))}
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken, number: int) -> Snapshot:
+        capacity = self.sizes(taken)[GROUP]
+        index = gather_index(each(saved, "groups"), taken, GROUP, capacity)
+        return replace(super().part(saved, taken, number), parts={"groups": index})
 
     # -- called by the runtime -------------------------------------------------------------------
 
@@ -271,6 +305,16 @@ class GroupChangesOperator(GroupedOperator):
         return replace(
             made, parts={**made.parts, "function": Snapshot({}, self._words[self._kept])}
         )
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        keys = [f"key {part}{c}" for c in range(len(self._keys)) for part in "cm"]
+        return super().layout | {name: Values(GROUP) for name in keys}
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken, number: int) -> Snapshot:
+        made = super().part(saved, taken, number)
+        function = saved[0].parts["function"]
+        return replace(made, parts={**made.parts, "function": function})
 
     def restore(self, saved: Snapshot) -> None:
         self._words[self._kept] = saved.parts["function"].words

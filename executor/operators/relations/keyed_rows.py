@@ -10,8 +10,10 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import frontier
 from cql.executor.kernels.relations import keyed_rows as kernel
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.executor.operators.relations.grouped import GroupedOperator
+from cql.executor.operators.order.row_slab import SLOT
+from cql.executor.operators.relations.grouped import GROUP, GroupedOperator
 from cql.executor.operators.stage.operator import Workspace
+from cql.executor.state.repartition import Values
 from cql.planner.nodes.physical import RelationExec, RowNumberExec
 
 
@@ -25,6 +27,8 @@ class KeyedRowsOperator(GroupedOperator):
         **GroupedOperator.addresses,
         "keys": kernel.OF_KEYS,
     }
+    sums: ClassVar = (*GroupedOperator.sums, kernel.ENTERED, kernel.LEFT)
+    least: ClassVar = (*GroupedOperator.least, kernel.FIRST)
 
     def __init__(
         self,
@@ -57,6 +61,11 @@ class KeyedRowsOperator(GroupedOperator):
     def grow_groups(self, known: int, size: int) -> None:
         self.resize("keys", kernel.OF_KEY * size, np.int64)
         self.state["keys"][kernel.OF_KEY * known :] = 0
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        slots = {kernel.OLDEST: SLOT, kernel.NEWEST: SLOT}
+        return super().layout | {"keys": Values(GROUP, kernel.OF_KEY, slots)}
 
     @property
     def has_instants(self) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +15,16 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import group_changes as kernel
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.relations import change_aggregate_code as writing
-from cql.executor.operators.relations.grouped import GroupChangesOperator
+from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.state.repartition import Owners, Places, Taken, Values
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import ChangeAggregateExec
 
 _ENTRIES = 64
+#: The space of the entries (``state.repartition``).
+ENTRY = "entry"
 #: What an array of a group holds at first.
 _EMPTY = {"back": -1, "separate": -1, "front": -1, "newest": -1}
 
@@ -38,6 +43,7 @@ class NativeAggregateOperator(GroupChangesOperator):
         "dirty": kernel.DIRTY,
         "free": kernel.FREE_ENTRIES,
     }
+    least: ClassVar = (*GroupChangesOperator.least, kernel.NEXT_END)
 
     def __init__(
         self,
@@ -117,6 +123,40 @@ class NativeAggregateOperator(GroupChangesOperator):
         for name, size in (sizes | {"room": len(state.get("out_owner", ()))}).items():
             self._words[slots[name]] = size
 
+    # -- other partitions ------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        found = {}
+        for name, _ in (*writing.OF_GROUP, *self.code.results):
+            refers = {0: ENTRY} if name in _EMPTY else {}
+            found[name] = Values(GROUP, refers=refers, empty=_EMPTY.get(name, 0))
+        for name, _ in (*writing.OF_ENTRY, *self.code.state):
+            found[name] = Values(ENTRY, refers={0: ENTRY} if name == "link" else {})
+        return super().layout | found
+
+    def take(
+        self, saved: Sequence[Snapshot], owners: Owners, keys: Sequence[int]
+    ) -> tuple[list[Snapshot], list[Taken]]:
+        """A partition takes the entries of its groups, too."""
+        saved, takes = super().take(saved, owners, keys)
+        for k, one in enumerate(saved):
+            for taken in takes:
+                entries = _entries_of(one, taken.places(k, GROUP))
+                taken.take(k, ENTRY, entries, len(one.arrays["link"]))
+        return saved, takes
+
+    def sizes(self, taken: Taken) -> dict[str, int]:
+        return super().sizes(taken) | {ENTRY: max(_ENTRIES, taken.count(ENTRY))}
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken, number: int) -> Snapshot:
+        made, entries = super().part(saved, taken, number), taken.count(ENTRY)
+        free = made.arrays["free"]
+        free[: len(free) - entries] = np.arange(len(free) - 1, entries - 1, -1)
+        top = made.parts["function"].words.copy()
+        top[self._kept.index(self.code.slots["free top"])] = len(free) - entries
+        return replace(made, parts={**made.parts, "function": Snapshot({}, top)})
+
     # -- codes -----------------------------------------------------------------------------------
 
     @property
@@ -149,6 +189,21 @@ class NativeAggregateOperator(GroupChangesOperator):
 
     def error(self, morsel: Morsel) -> ErrorSite:
         return self.code.sites[int(morsel.words[DETAIL])]
+
+
+def _entries_of(saved: Snapshot, groups: Places) -> Places:
+    """The entries of ``groups`` in a snapshot, ascending: their own ones and those of their
+    stacks."""
+    link = saved.arrays["link"]
+    used = np.zeros(len(link), bool)
+    for name in ("back", "separate"):
+        own = saved.arrays[name][groups]
+        used[own[own >= 0]] = True
+    at = np.concatenate([saved.arrays[name][groups] for name in ("front", "newest")])
+    while len(at := at[at >= 0]):
+        used[at] = True
+        at = link[at]
+    return np.flatnonzero(used)
 
 
 def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:

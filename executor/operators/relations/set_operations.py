@@ -12,10 +12,11 @@ from cql.executor.kernels.relations import multiplicities as kernel
 from cql.executor.morsel.morsel import value_bytes
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.grouped import GroupChangesOperator
+from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.state.declared import Declared
+from cql.executor.state.repartition import Values
 from cql.executor.state.store import State
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
@@ -135,6 +136,11 @@ class WeightsOperator(GroupChangesOperator):
         for name in ("left", "right", "shown", "live"):
             self.grow(name, "int64", known, size)
         self.grow("marked", "bool", known, size)
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        counts = ("left", "right", "shown", "live", "marked")
+        return super().layout | {name: Values(GROUP) for name in counts}
 
     def bind(self) -> None:
         super().bind()

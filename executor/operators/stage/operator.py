@@ -47,6 +47,7 @@ from cql.executor.operators.stage.pair_counters import pairs
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
+from cql.executor.state.repartition import Owners
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
@@ -427,6 +428,27 @@ class StageOperator(Operator):
         for number, table in enumerate(self.code.tables):
             if table.hashed:
                 self._index_again(number, self._slots_in_use())
+
+    @property
+    def divides_whole(self) -> bool:
+        return False  # alone, a stage has the steps below the windows, too
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        """Of WID and of panes."""
+        from cql.executor.operators.stage.window_partitions import Divided, shared
+
+        node = self.spec.aggregate
+        assert node is not None
+        counters = self.code.kernel.counters
+        divided = Divided(saved, self.code.tables, self._slots["spare"], node.keys, owners)
+        made = []
+        for part in range(owners.parts):
+            words = shared(saved, self._slots, counters, part)
+            arrays, own = divided.part(part, INITIAL_ENTRIES)
+            for name, value in own.items():
+                words[self._slots[name]] = value
+            made.append(Snapshot(arrays, words))
+        return made
 
     # -- requests of a runtime -------------------------------------------------------------------
 

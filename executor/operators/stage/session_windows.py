@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
+from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.morsel_layout import DETAIL, NEVER
 from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.aggregates.session_values import SessionLogs
+from cql.executor.operators.aggregates.session_values import SessionLogs, width
 from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
     CodeColumn,
     StageOperator,
     map_constants,
 )
+from cql.executor.operators.stage.window_partitions import owners_of, shared
+from cql.executor.state.repartition import Owners, Taken, Values, gather, in_new_order
 from cql.executor.state.store import Role, Snapshot
+
+#: The space of the records (``state.repartition``).
+_RECORD = "record"
 
 
 class SessionOperator(StageOperator):
@@ -83,6 +89,61 @@ class SessionOperator(StageOperator):
         self._bind_arrays()
         sessions.index_again(self.descriptor.ctypes.data)
 
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        names = [name for name, _ in self._table("").columns]
+        records = [one.arrays["records"].reshape(-1, len(names)) for one in saved]
+        takes = [Taken() for _ in range(owners.parts)]
+        for k, (one, lines) in enumerate(zip(saved, records, strict=True)):
+            for taken, held in zip(takes, self._held_by(one, lines, owners), strict=True):
+                taken.take(k, _RECORD, held, len(lines))
+                for log in self.code.logs:
+                    chain = one.arrays[f"chain{log.suffix}"].reshape(-1, width(log))
+                    heads = lines[held, names.index(f"head{log.suffix}")]
+                    nodes = nodes_of(chain[:, chains.NEXT], heads)
+                    taken.take(k, f"chain{log.suffix}", nodes, len(chain))
+        return [self._part(saved, taken, part) for part, taken in enumerate(takes)]
+
+    def _held_by(self, saved: Snapshot, lines: Words, owners: Owners) -> list[Words]:
+        """The records of the open sessions of each new partition."""
+        assert self.spec.aggregate is not None
+        names = [name for name, _ in self._table("").columns]
+        held = saved.arrays["heap"][1 : 2 * int(saved.words[self._slots["open"]]) : 2]
+        held = np.sort(held[lines[held, sessions.OLDER] != sessions.JOINED])
+        nulls = lines[held, names.index("nulls")] if "nulls" in names else None
+        keys = lines[held, sessions.KEY :]
+        own = owners_of(keys, nulls, self.spec.aggregate.keys, owners)
+        return [held[own == part] for part in range(owners.parts)]
+
+    def _part(self, saved: Sequence[Snapshot], taken: Taken, part: int) -> Snapshot:
+        """The snapshot of a new partition."""
+        names = [name for name, _ in self._table("").columns]
+        refers = {sessions.OLDER: _RECORD, sessions.NEWER: _RECORD}
+        layout, n = {}, taken.count(_RECORD)
+        sizes = {_RECORD: _room(n)}
+        words = shared(saved, self._slots, self.code.kernel.counters, part)
+        given = {"entries": sizes[_RECORD], "open": n, "free": -1, "used": n}
+        for log in self.code.logs:
+            chain = f"chain{log.suffix}"
+            layout[chain] = Values(chain, width(log), {chains.NEXT: chain})
+            refers |= {names.index(f"{end}{log.suffix}"): chain for end in ("head", "tail")}
+            sizes[chain] = _room(taken.count(chain))
+            given |= {f"free{log.suffix}": -1, f"used{log.suffix}": taken.count(chain)}
+            given |= {f"differents{k}": 0 for k in log.calls if f"differents{k}" in self._slots}
+        layout["records"] = Values(_RECORD, len(names), refers)
+        arrays = gather(layout, [one.arrays for one in saved], taken, sizes)
+        lines = arrays["records"].reshape(-1, len(names))[:n]
+        ends = lines[:, sessions.LAST] + int(words[self._slots["gap"]])
+        order = in_new_order((ends, lines[:, sessions.SESSION_BORN]))
+        arrays["heap"] = np.zeros(2 * sizes[_RECORD], np.int64)
+        arrays["heap"][: 2 * n] = np.stack((ends[order], order), 1).reshape(-1)
+        for name, value in given.items():
+            words[self._slots[name]] = value
+        for name, choose in (("born", max), ("results_to", min)):
+            if name in self._slots:
+                slot = self._slots[name]
+                words[slot] = choose(int(one.words[slot]) for one in saved)
+        return Snapshot(arrays, words)
+
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self.code.kernel, self.descriptor, change)
         self._logs.map_codes(change)
@@ -100,3 +161,18 @@ class SessionOperator(StageOperator):
         records: Words = self.state["heap"][1 : 2 * self.scalars()["open"] : 2]
         kept: Words = records[self.column("s_older")[records] != sessions.JOINED]
         return kept
+
+
+def nodes_of(following: Words, heads: Words) -> Words:
+    """The entries of the chains that begin with ``heads`` (-1: none), ascending; ``following``: the
+    next entry of each."""
+    used, at = np.zeros(len(following), bool), heads
+    while len(at := at[at >= 0]):
+        used[at] = True
+        at = following[at]
+    return np.flatnonzero(used)
+
+
+def _room(wanted: int) -> int:
+    """A capacity, a power of two, for ``wanted`` entries."""
+    return max(INITIAL_ENTRIES, 1 << max(wanted - 1, 0).bit_length())

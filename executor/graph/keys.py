@@ -1,0 +1,31 @@
+"""Names of operators that do not depend on partitions: by them a new run finds the state of its
+operators in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cql.executor.graph.graph import Graph
+from cql.planner.nodes.physical import Physical, walk
+
+#: What the key of a split operator has behind the place of its node.
+SPLIT = "split"
+
+
+def operator_keys(
+    roots: Sequence[Physical], graph: Graph, roles: Mapping[int, tuple[int, str]]
+) -> list[str]:
+    """For each operator: the place in the plans of the node that it is of, and its role there.
+    ``roles`` has the node's id and the role of each operator."""
+    nodes = (node for root in roots for node in walk(root))
+    places = {node: place for place, node in enumerate(dict.fromkeys(map(id, nodes)))}
+    found = []
+    for number, operator in enumerate(graph.operators):
+        node, role = roles[number]
+        found.append(" ".join(filter(None, (str(places[node]), role, operator.name.split("#")[0]))))
+    return found
+
+
+def is_split(key: str) -> bool:
+    """Whether a key is that of a split operator, which has no state."""
+    return key.split(" ")[1] == SPLIT
