@@ -13,7 +13,6 @@ from cql.planner.nodes.physical import (
     AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
-    Changes,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
@@ -97,20 +96,20 @@ def _is_raw(node: Physical) -> bool:
             return _is_raw(node.input)
         case UnionExec():
             return all(map(_is_raw, node.inputs))
-        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
-            return not isinstance(node, Changes)
-        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
-            return not isinstance(node, Changes)
-        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
-            return not isinstance(node, Changes)
-        case RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec():
-            return not isinstance(node, Changes)
-        case UnnestExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():
-            return not isinstance(node, Changes)
         case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
-            return not isinstance(node, Changes)
-        case StreamExec():
-            return not isinstance(node, Changes)
+            return False
+        case RelationJoinExec():
+            return False
+        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
+            return True
+        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return True
+        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
+            return True
+        case RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec():
+            return True
+        case UnnestExec() | AsofJoinExec() | WindowJoinExec() | StreamExec():
+            return True
         case _:
             assert_never(node)
 
@@ -126,20 +125,20 @@ def _is_net(node: Physical) -> bool:
         case RelationJoinExec():
             # a row without a partner may equal a row whose partner is all NULL
             return node.kind in ("inner", "mark")
-        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
-            return isinstance(node, Changes)
-        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
-            return isinstance(node, Changes)
-        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
-            return isinstance(node, Changes)
-        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
-            return isinstance(node, Changes)
-        case TableJoinExec() | UnnestExec() | AsofJoinExec() | WindowJoinExec():
-            return isinstance(node, Changes)
         case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
-            return isinstance(node, Changes)
-        case StreamExec():
-            return isinstance(node, Changes)
+            return True
+        case UnionExec():
+            return False
+        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
+            return False
+        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
+            return False
+        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
+            return False
+        case RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec():
+            return False
+        case UnnestExec() | AsofJoinExec() | WindowJoinExec() | StreamExec():
+            return False
         case _:
             assert_never(node)
 

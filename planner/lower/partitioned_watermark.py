@@ -58,18 +58,6 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.progress import max_skew
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 
-#: Operators that use one watermark for all values, as the plan names them.
-_CONSUMERS = {
-    MergeUnionExec: "a union in order",
-    PunctuatedSortExec: "a sort by time",
-    SortExec: "ORDER BY",
-    TopExec: "ORDER BY … LIMIT",
-    SubqueryJoinExec: "a subquery",
-    OopJoinExec: "a join",
-    WindowJoinExec: "a join",
-    RelationJoinExec: "a join",
-    AsofJoinExec: "a join",
-}
 _WINDOWS = {
     WindowKind.SESSION: "session windows",
     WindowKind.CUMULATE: "windows with CUMULATE",
@@ -129,6 +117,8 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
     one."""
     below: tuple[str | None, ...] = (consumer,)
     match node:
+        case ValuesExec():
+            return node
         case SourceExec():
             if consumer is None or column_of(node) is None or not node.progress:
                 return node
@@ -150,16 +140,22 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
             below = (None,)  # rows stay until the inputs end
         case SortExec() if node.window_end is None:
             below = (None,)
-        case RelationExec() | ArrivalExec():
+        case MergeUnionExec():
+            below = ("a union in order",)
+        case PunctuatedSortExec():
+            below = ("a sort by time",)
+        case SortExec():
+            below = ("ORDER BY",)
+        case TopExec():
+            below = ("ORDER BY … LIMIT",)
+        case SubqueryJoinExec():
+            below = ("a subquery",)
+        case OopJoinExec() | WindowJoinExec() | RelationJoinExec() | AsofJoinExec():
+            below = ("a join",)
+        case RelationExec() | ArrivalExec() | DupelimExec() | ChangeAggregateExec():
             below = (consumer or "a relation",)
-        case ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SortExec() | DupelimExec():
-            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
-        case SubqueryJoinExec() | OopJoinExec() | RelationJoinExec() | AsofJoinExec():
-            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
-        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
-            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
-        case RowNumberExec() | StreamExec():
-            below = (_CONSUMERS.get(type(node), consumer or "a relation"),)
+        case SetOperationExec() | RowNumberExec() | StreamExec():
+            below = (consumer or "a relation",)
         case _:
             assert_never(node)
     children = node.inputs

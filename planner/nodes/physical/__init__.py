@@ -80,7 +80,6 @@ __all__ = [
     "BandExec",
     "BucketExec",
     "ChangeAggregateExec",
-    "Changes",
     "Distance",
     "DupelimExec",
     "FilterExec",
@@ -167,9 +166,4 @@ Physical: TypeAlias = (
     | TopExec
     | RowNumberExec
     | StreamExec
-)
-
-#: Operators from changelogs to a changelog, instant by instant.
-Changes: TypeAlias = (
-    ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec | RelationJoinExec
 )
