@@ -1,4 +1,6 @@
-"""The running aggregate over a changing relation (see ``change_aggregate_code``)."""
+"""The running aggregate of all values of a changing relation (see
+``change_aggregate_code``): DISTINCT and holistic calls, and those of functions of users.
+``native_aggregate`` runs the others."""
 
 from __future__ import annotations
 
