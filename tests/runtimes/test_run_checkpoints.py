@@ -192,6 +192,25 @@ def test_partition_by(by: str, seed: int) -> None:
         stop_and_continue(plan, session.settings, choice, stops=2)
 
 
+@pytest.mark.parametrize("by", ["HASH(a.k)", "RANGE(a.k)"])
+def test_partition_by_of_a_join(by: str, seed: int) -> None:
+    """A join goes on without the partitions of the text, and again in them if a hash decides."""
+    text = f"{query_of_case('join')} PARTITION BY {by} INTO 3"
+    plans = []
+    for runtime in ("ordered", "depth_first"):
+        session = session_of_case("join", morsel_rows=16, runtime=runtime, workers=2, partitions=2)
+        plans.append((plan_of(session, text), session.settings))
+    parted, alone = plans
+    choice = random.Random(f"{by} {seed}")
+    stop_and_continue(*parted, choice, others=[alone], partitions_differ=True)
+    if by.startswith("HASH"):
+        stop_and_continue(*alone, choice, others=[parted], partitions_differ=True)
+        return
+    error = run(*parted, run(*alone, stop=20).saved).error
+    assert error is not None
+    assert "the checkpoint has no ranges of the partitions of join" in error
+
+
 def test_windows_keep_their_runtime() -> None:
     """In partitions, the steps below the windows are operators of their own."""
     settings = {"runtime": "ordered", "workers": 2, "partitions": 3, "morsel_rows": 16}

@@ -557,6 +557,16 @@ def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
         ends[groups[j], :] = -1
 
 
+@njit("void(int64[::1], int64[::1], uint8[::1])", nogil=True, cache=True)
+def mark_chains(following: Any, heads: Any, marked: Any) -> None:
+    """Sets ``marked`` at the nodes of the chains that begin with ``heads`` (-1: none);
+    ``following``: the next node of each."""
+    for head in heads:
+        while head >= 0:
+            marked[head] = 1
+            head = following[head]
+
+
 @njit("int64(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def count_chains(nodes: Any, heads: Any, sizes: Any) -> int:
     """Writes the number of nodes of each chain to ``sizes`` and returns their sum."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import group_changes as kernel
 from cql.executor.morsel.morsel import Morsel, Words
@@ -195,14 +196,12 @@ def _entries_of(saved: Snapshot, groups: Places) -> Places:
     """The entries of ``groups`` in a snapshot, ascending: their own ones and those of their
     stacks."""
     link = saved.arrays["link"]
-    used = np.zeros(len(link), bool)
+    used = np.zeros(len(link), np.uint8)
     for name in ("back", "separate"):
         own = saved.arrays[name][groups]
-        used[own[own >= 0]] = True
-    at = np.concatenate([saved.arrays[name][groups] for name in ("front", "newest")])
-    while len(at := at[at >= 0]):
-        used[at] = True
-        at = link[at]
+        used[own[own >= 0]] = 1
+    stacks = np.concatenate([saved.arrays[name][groups] for name in ("front", "newest")])
+    chains.mark_chains(link.copy(), stacks, used)
     return np.flatnonzero(used)
 
 

@@ -166,10 +166,8 @@ class SessionOperator(StageOperator):
 def nodes_of(following: Words, heads: Words) -> Words:
     """The entries of the chains that begin with ``heads`` (-1: none), ascending; ``following``: the
     next entry of each."""
-    used, at = np.zeros(len(following), bool), heads
-    while len(at := at[at >= 0]):
-        used[at] = True
-        at = following[at]
+    used = np.zeros(len(following), np.uint8)
+    chains.mark_chains(following.copy(), heads.copy(), used)
     return np.flatnonzero(used)
 
 
