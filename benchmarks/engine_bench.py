@@ -25,8 +25,9 @@ from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.morsel_layout import ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import StageSpec
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run.execution import Execution
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime

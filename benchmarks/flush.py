@@ -26,7 +26,7 @@ from cql.executor.graph.build import build
 from cql.executor.kernels.morsel_layout import PUNCTUATIONS, ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.strings.dictionary import Dictionary

@@ -26,7 +26,7 @@ from cql.executor.kernels.lib.memory import call_operator, words
 from cql.executor.kernels.morsel_layout import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, data_word
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import WindowJoinExec, walk
 from cql.query.query import Query

@@ -16,6 +16,7 @@ from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
 from cql.executor.graph.partition import Partitions
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
@@ -37,8 +38,9 @@ from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
 from cql.executor.operators.relations.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
-from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import StageSpec, Step
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run.partition_sizing import Measured
 from cql.executor.state.store import BUFFERS
 from cql.planner.nodes.expr import Column, Expr, walk

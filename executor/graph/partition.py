@@ -11,6 +11,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import NotSupportedError
 from cql.executor.graph.keys import SPLIT
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.hash_split import (
     LISTS,
     Bounds,
@@ -24,8 +25,9 @@ from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.relation_join import RelationJoinOperator
-from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run.partition_sizing import Measured
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (

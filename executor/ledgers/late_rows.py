@@ -11,8 +11,7 @@ from cql.executor.kernels.ingest.advance import CONFIRMING
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute, slack_for
-from cql.executor.operators.contract import Disorder
-from cql.executor.operators.stage.operator import Operator
+from cql.executor.operators.contract import Disorder, Operator
 
 #: The share of all rows that the suggested slack leaves late.
 ACCEPTED = 0.001

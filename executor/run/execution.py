@@ -30,7 +30,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.contract import Operator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.protocols import Reader, Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding

@@ -16,7 +16,7 @@ from cql.executor.kernels.ingest import cutter, input_scheduler
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 
 #: Rows of a short turn.

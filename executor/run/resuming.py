@@ -21,7 +21,7 @@ from cql.executor.morsel.ingest import Feed, Loaded, errors_at
 from cql.executor.morsel.resumed_reader import ResumedReader, rows_of
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.contract import Operator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.protocols import Block, Reader, Source
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.limits import Limits

@@ -14,7 +14,7 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
-from cql.executor.operators.stage.operator import Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.run.backpressure_report import value_behind
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.planner.lower.choose import duration

@@ -15,7 +15,7 @@ from cql.executor.graph.graph import Edge
 from cql.executor.kernels.morsel_layout import CHOSEN, DETAIL_ROW, INFINITY, SERIAL
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.stage.operator import Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.times import Times
 from cql.executor.state.store import Snapshot

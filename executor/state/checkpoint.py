@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import RunError
-from cql.executor.operators.stage.operator import CodeColumn, Operator
+from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.protocols import Offset
 from cql.executor.state.store import Snapshot
 from cql.executor.strings.dictionary import Dictionary

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cql.executor.morsel.partitioned_watermark import Values
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run.input_scheduler import InputScheduler
 
 #: A compaction is due when the dictionary has grown by as many bytes as the last compaction kept,

@@ -11,7 +11,8 @@ import pytest
 
 from cql.base.settings import Settings
 from cql.executor.graph.build import build
-from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, RuntimeChoice
 from cql.planner.placement import cost as costs

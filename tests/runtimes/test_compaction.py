@@ -16,7 +16,8 @@ from cql.catalog import blocks
 from cql.dialect import parse_one
 from cql.executor.morsel import partitioned_watermark
 from cql.executor.morsel.partitioned_watermark import Values
-from cql.executor.operators.stage.operator import Operator, Workspace
+from cql.executor.operators.contract import Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run import execution
 from cql.executor.strings import compaction
 from cql.executor.strings.dictionary import Dictionary

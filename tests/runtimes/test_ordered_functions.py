@@ -15,8 +15,8 @@ import cql
 from cql.base.reentrancy import OneAtATime, inherited
 from cql.catalog import blocks
 from cql.errors import RunError
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.replicas import PartitionedOperator, ReplicatedOperator
-from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.execution import Execution
 from cql.executor.strings import compaction
 from tests.support.function_fixtures import FUNCTIONS

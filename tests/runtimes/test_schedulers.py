@@ -29,7 +29,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
 from cql.session.session import Session

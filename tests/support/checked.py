@@ -39,7 +39,8 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.stage.operator import Operator, StageOperator
+from cql.executor.operators.contract import Operator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.session_windows import SessionOperator
 from cql.executor.operators.windows.buffered import BUFFER
 from cql.executor.operators.windows.subtract_on_evict import RUN

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from cql.executor.graph.graph import Graph
-from cql.executor.operators.stage.operator import Operator, Workspace
+from cql.executor.operators.contract import Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.checkpoint import Checkpoint, checkpoint, from_ipc, restore, to_ipc
 from cql.planner.nodes.physical import Physical
 from tests.support import growing_streams

@@ -39,7 +39,8 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.order.row_slab import SlabOperator
-from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued

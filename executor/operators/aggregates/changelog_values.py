@@ -26,9 +26,10 @@ from cql.executor.operators.aggregates.holistic import (
 )
 from cql.executor.operators.aggregates.percentiles import between, fraction, places_of
 from cql.executor.operators.aggregates.value_log import ordering
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import canonical, grown
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
 from cql.executor.state.store import State
 from cql.planner.nodes.expr import Column, Expr

@@ -33,7 +33,7 @@ from cql.executor.strings.dictionary import ARRAYS
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
-    from cql.executor.operators.stage.operator import CodeColumn
+    from cql.executor.operators.contract import CodeColumn
     from cql.executor.operators.stage.session_windows import SessionOperator
 
 

@@ -25,7 +25,7 @@ from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import WidAggregateExec
 
 if TYPE_CHECKING:
-    from cql.executor.operators.stage.operator import Workspace
+    from cql.executor.operators.workspace import Workspace
 
 
 #: The numbers of entries in a table.

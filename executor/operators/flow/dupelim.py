@@ -12,8 +12,9 @@ from cql.executor.kernels.flow import dupelim as kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
+from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.relations.group_index import GroupIndex
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import BUFFERS, Snapshot, State, plain_words, take_plain_words
 from cql.planner.nodes.physical import DupelimExec
 

@@ -29,10 +29,10 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.operators.contract import Parallelism
+from cql.executor.operators.contract import CodeColumn, Parallelism
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
 from cql.planner.nodes.expr import Expr
 

@@ -23,7 +23,8 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.morsel.egress import to_arrow, view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import LateRowsExec
 

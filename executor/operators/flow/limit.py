@@ -9,8 +9,7 @@ import numpy as np
 from cql.executor.kernels.flow import limit as kernel
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.executor.operators.contract import RowLimit
-from cql.executor.operators.stage.operator import CodeColumn, Operator
+from cql.executor.operators.contract import CodeColumn, Operator, RowLimit
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import LimitExec
 

@@ -13,7 +13,8 @@ from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
 
 #: Addresses in the descriptor, and in the words of the values.

@@ -23,11 +23,12 @@ from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners, Values, each, shared_words
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import AsofJoinExec, sources

@@ -14,11 +14,12 @@ from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins import in_order_join_kernel
 from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role
 from cql.planner.nodes.physical import JoinOperator, WindowJoinExec, sources
 from cql.planner.nodes.watermarks import NO_BOUND

@@ -13,6 +13,7 @@ from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.key_index import keys_of
 from cql.executor.operators.joins.oop_join_kernel import Rows
@@ -24,7 +25,7 @@ from cql.executor.operators.joins.oop_join_side import (
     rows_of,
 )
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners
 from cql.executor.state.store import Role, Snapshot, State
 from cql.planner.nodes.physical import OopJoinExec, sources

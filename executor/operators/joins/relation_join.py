@@ -17,7 +17,7 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import row_slab
 from cql.executor.kernels.relations import frontier, groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.contract import Operator
+from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.order.sort_keys import order_words
@@ -28,12 +28,8 @@ from cql.executor.operators.relations.group_index import (
     live_ids,
 )
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
-from cql.executor.operators.stage.operator import (
-    CodeColumn,
-    Workspace,
-    bind_constants,
-    map_constants,
-)
+from cql.executor.operators.stage.operator import bind_constants, map_constants
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import (
     Owners,
     Taken,

@@ -35,10 +35,12 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
+from cql.executor.operators.stage.operator import PythonOperator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
 from cql.executor.state.store import Snapshot, State
 from cql.planner.nodes.physical import LookupExec

@@ -20,9 +20,10 @@ from cql.executor.kernels.lib.views import PACKED
 from cql.executor.kernels.morsel_layout import PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import RESULTS

@@ -11,8 +11,8 @@ from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.executor.operators.contract import Disorder
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.contract import CodeColumn, Disorder, Operator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import SlackExec
 

@@ -15,7 +15,7 @@ from cql.executor.kernels.order import merge as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.planner.nodes.logical import SortKey
 
 INITIAL_RUNS = 16

@@ -12,8 +12,9 @@ from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Words, stored_dtype
+from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.stage.operator import CodeColumn, Operator, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import KeyColumns, Values
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey

@@ -12,7 +12,7 @@ from cql.executor.kernels.order import window_sort as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import SortExec

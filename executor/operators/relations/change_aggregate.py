@@ -25,13 +25,14 @@ from cql.executor.operators.aggregates.changelog_values import (
     ValueLog,
     piece,
 )
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations import change_aggregate_code as writing
 from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes, no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, State
 from cql.executor.udf.errors import explained, function_codes
 from cql.planner.interpret.error import EvaluationError

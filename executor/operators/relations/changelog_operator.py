@@ -24,6 +24,7 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
 )
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     append_part,
@@ -36,7 +37,7 @@ from cql.executor.operators.relations.row_batch import (
     rows_of,
     take,
 )
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, State
 
 Times = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from cql.executor.operators.order.row_slab import (
     slots_for,
     used_slots,
 )
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import (
     Owners,
     Taken,

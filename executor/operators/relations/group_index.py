@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.base.types import DataType
 from cql.executor.kernels.lib import key_index as kernel
-from cql.executor.operators.stage.operator import CodeColumn
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.state.repartition import KeyColumns, Taken
 from cql.executor.state.store import Snapshot, State
 

@@ -15,6 +15,7 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Words, stored_dtype, value_bytes
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import (
     GroupIndex,
@@ -22,7 +23,7 @@ from cql.executor.operators.relations.group_index import (
     gather_index,
     live_ids,
 )
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners, Taken, Values, each, taken_by_owner
 from cql.executor.state.store import Snapshot
 

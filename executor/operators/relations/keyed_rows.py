@@ -12,7 +12,7 @@ from cql.executor.kernels.relations import keyed_rows as kernel
 from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.order.row_slab import SLOT
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Values
 from cql.planner.nodes.physical import RelationExec, RowNumberExec
 

@@ -15,10 +15,11 @@ from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY
 from cql.executor.kernels.relations import group_changes as kernel
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations import change_aggregate_code as writing
 from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.relations.window_relation import RelationOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners, Places, Taken, Values
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import ChangeAggregateExec

@@ -12,10 +12,11 @@ from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import ranking as kernel
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.relations.grouped import GroupChangesOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey

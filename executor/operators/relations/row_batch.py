@@ -26,7 +26,9 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, Workspace
+from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.stage.operator import PythonOperator
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
 from cql.executor.state.store import Snapshot, State
 

@@ -10,11 +10,12 @@ import numpy as np
 from cql.base.model import Schema
 from cql.executor.kernels.relations import multiplicities as kernel
 from cql.executor.morsel.morsel import value_bytes
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
 from cql.executor.state.repartition import Values
 from cql.executor.state.store import State

@@ -10,9 +10,10 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW
 from cql.executor.kernels.relations import net_changes as kernel
 from cql.executor.kernels.relations import whole_relation as whole
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.grouped import GroupChangesOperator
-from cql.executor.operators.stage.operator import Operator, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.planner.nodes.physical import StreamExec
 
 _KINDS = {"istream": kernel.ENTERING, "dstream": kernel.LEAVING, "net": kernel.CHANGES}

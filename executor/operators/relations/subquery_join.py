@@ -14,11 +14,12 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
 from cql.executor.kernels.relations import subquery_join as kernel
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import State
 from cql.planner.nodes.physical import SubqueryJoinExec
 

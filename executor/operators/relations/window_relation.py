@@ -17,7 +17,7 @@ from cql.executor.kernels.relations import window_relation as kernel
 from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.planner.nodes.physical import RelationExec
 
 

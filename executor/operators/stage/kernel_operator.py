@@ -12,13 +12,9 @@ import numpy.typing as npt
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.stage.operator import (
-    CodeColumn,
-    Operator,
-    Workspace,
-    bind_constants,
-    map_constants,
-)
+from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.stage.operator import bind_constants, map_constants
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot, State, StateStore
 
 

@@ -7,11 +7,8 @@ never Python objects, so that a checkpoint could save them.
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +17,6 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.base.uninterruptible import load_module
 from cql.base.zones import days_of
-from cql.errors import RunError
-from cql.executor.codegen import module as codegen
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_builder import (
@@ -38,15 +33,13 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE,
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
-from cql.executor.operators.contract import CodeColumn as CodeColumn
-from cql.executor.operators.contract import Operator as Operator
-from cql.executor.operators.contract import Parallelism
+from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage import sharing
 from cql.executor.operators.stage.pair_counters import pairs
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
-from cql.executor.protocols import BLOCK_ROWS
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
@@ -62,56 +55,10 @@ if TYPE_CHECKING:
     from cql.executor.udf.compile import UserCode
     from cql.planner.nodes.physical import WidAggregateExec
 
-_ONES = np.ones(BLOCK_ROWS, np.uint8)
-_ONES.flags.writeable = False  # every query reads it
 #: The key word of every NaN (``kernels.lib.memory.key_bits``).
 NAN_BITS = 0x7FF8000000000000
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
-
-
-@dataclass(slots=True)
-class Workspace:
-    """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` holds,
-    by an operator's name, the most bytes that its state had."""
-
-    dictionary: Dictionary
-    kernel_cache: str
-    morsel_rows: int
-    limit: int
-    must_stop: Callable[[], bool] = bool  # whether a stop of the query is requested
-    used: int = 0
-    peak: int = 0
-    peaks: dict[str, int] = field(default_factory=dict)
-    _taken: dict[str, int] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
-
-    def __post_init__(self) -> None:
-        self.dictionary.account = partial(self.resize, what="the texts that it computes with")
-        self.dictionary.account(0, self.dictionary.nbytes)
-
-    def load(self, text: str) -> ModuleType:
-        """The compiled module of a kernel's text."""
-        return codegen.load(text, self.kernel_cache, self.must_stop)
-
-    def resize(self, before: int, after: int, what: str) -> None:
-        """Accounts for state that grows from ``before`` to ``after`` bytes.
-
-        Raises RunError, before the caller allocates, if the total would exceed the limit."""
-        with self._lock:
-            total = self.used - before + after
-            if total > self.limit and after > before:
-                raise RunError(
-                    f"the query's state would grow to {total:,} bytes, over max_state = "
-                    f"{self.limit:,} ({what})",
-                    hint="SET max_state = '<size>', shorten RANGE, group by fewer keys, or SET "
-                    "morsel_rows lower",
-                )
-            self.used = total
-            self.peak = max(self.peak, total)
-            mine = self._taken[what] = self._taken.get(what, 0) + after - before
-            self.peaks[what] = max(self.peaks.get(what, 0), mine)
 
 
 class StageOperator(Operator):

@@ -12,12 +12,8 @@ from cql.executor.kernels.morsel_layout import DETAIL, NEVER
 from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs, width
-from cql.executor.operators.stage.operator import (
-    INITIAL_ENTRIES,
-    CodeColumn,
-    StageOperator,
-    map_constants,
-)
+from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.stage.operator import INITIAL_ENTRIES, StageOperator, map_constants
 from cql.executor.operators.stage.window_partitions import owners_of, shared
 from cql.executor.state.repartition import Owners, Taken, Values, gather, in_new_order
 from cql.executor.state.store import Role, Snapshot

@@ -8,7 +8,8 @@ import numpy as np
 
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.stage.operator import CodeColumn, StageOperator
+from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.windows.two_level import LONGEST, PLACE, places_of
 
 

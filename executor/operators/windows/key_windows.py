@@ -12,6 +12,7 @@ import numpy.typing as npt
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY
 from cql.executor.kernels.windows import key_windows as kernel
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.changelog_operator import punctuations_of
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.row_batch import (
@@ -23,7 +24,7 @@ from cql.executor.operators.relations.row_batch import (
     rows_of,
     take,
 )
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import BUFFERS, State
 from cql.planner.nodes.physical import KeyWindowsExec
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.executor.operators.stage.operator import Workspace
+from cql.executor.operators.workspace import Workspace
 from cql.executor.run import execution
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.strings import compaction
