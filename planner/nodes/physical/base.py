@@ -120,6 +120,22 @@ class PhysicalNode(ABC):
         return False
 
     @property
+    def is_raw(self) -> bool:
+        """Whether no operator looks at a relation as a whole: all changes are a window's own
+        rows."""
+        return False
+
+    @property
+    def is_net(self) -> bool:
+        """Whether no row both enters and leaves at one instant."""
+        return False
+
+    def showing(self, kind: str) -> Physical | None:
+        """The changelog with the rows that enter only ("istream") or leave only ("dstream"), if
+        these are the net changes; else None."""
+        return None
+
+    @property
     def equal_columns(self) -> frozenset[int]:
         """Columns that are equal in all changes of one instant."""
         return frozenset()

@@ -30,6 +30,10 @@ class UnionExec(PhysicalNode):
     keyed_watermark: tuple[int, int] | None = None
 
     @property
+    def is_raw(self) -> bool:
+        return all(child.is_raw for child in self.inputs)
+
+    @property
     def schema(self) -> Schema:
         schemas = [i.schema for i in self.inputs]
         fields = (

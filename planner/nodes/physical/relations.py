@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, BOOLEAN, INT, DataType
@@ -12,6 +13,7 @@ from cql.errors import Position
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import TIME, WEIGHT, AggregateCall, SortKey
 from cql.planner.nodes.physical.base import Changelog, OneInput, TwoInputs
+from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted
 
 
@@ -29,6 +31,10 @@ class ArrivalExec(Changelog):
     wa: int
     end: int
     why: str = ""
+
+    @property
+    def is_raw(self) -> bool:
+        return True
 
     @property
     def schema(self) -> Schema:
@@ -60,6 +66,10 @@ class RelationExec(Changelog):
 
     window: Window
     why: str = ""
+
+    @property
+    def is_raw(self) -> bool:
+        return True
 
     @property
     def schema(self) -> Schema:
@@ -106,6 +116,14 @@ class ChangeAggregateExec(Changelog):
     shows: str = "both"
 
     @property
+    def is_net(self) -> bool:
+        return True
+
+    def showing(self, kind: str) -> Self | None:
+        # A group's old row leaves if its new row differs.
+        return None if self.method == "weights" else replace(self, shows=kind)
+
+    @property
     def schema(self) -> Schema:
         typed = [*((f.type, f.nullable) for f in self.input.schema.fields[: self.keys])]
         typed += [(c.type, c.nullable) for c in self.calls]
@@ -132,6 +150,10 @@ class SetOperationExec(Changelog):
     why: str = ""
 
     @property
+    def is_net(self) -> bool:
+        return True
+
+    @property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema((*fields[:-3], *fields[-2:]))
@@ -150,6 +172,10 @@ class TopExec(Changelog):
     limit: int | None
     offset: int
     why: str = ""
+
+    @property
+    def is_net(self) -> bool:
+        return True
 
     @property
     def schema(self) -> Schema:
@@ -171,6 +197,10 @@ class RowNumberExec(Changelog):
     why: str = ""
 
     @property
+    def is_net(self) -> bool:
+        return True
+
+    @property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema((*fields[:-2], Field(self.name, INT, False), *fields[-2:]))
@@ -183,6 +213,10 @@ class StreamExec(OneInput):
 
     kind: str
     why: str = ""
+
+    @property
+    def is_raw(self) -> bool:
+        return True
 
     @property
     def schema(self) -> Schema:
@@ -213,6 +247,10 @@ class SubqueryJoinExec(Changelog):
     pos: Position | None = field(default=None, compare=False)
 
     @property
+    def is_raw(self) -> bool:
+        return True
+
+    @property
     def schema(self) -> Schema:
         return Schema((*self.fields, *self.input.schema.fields[-2:]))
 
@@ -237,6 +275,11 @@ class RelationJoinExec(TwoInputs):
     name: str = ""
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def is_net(self) -> bool:
+        # A row without a partner may equal a row whose partner is all NULL.
+        return self.kind in ("inner", "mark")
 
     @property
     def pair(self) -> Schema:

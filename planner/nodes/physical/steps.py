@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, DataType
@@ -49,6 +50,18 @@ class FilterExec(PassesRows):
     @property
     def never_shrinks(self) -> bool:
         return self.input.never_shrinks
+
+    @property
+    def is_raw(self) -> bool:
+        return self.input.is_raw
+
+    @property
+    def is_net(self) -> bool:
+        return self.input.is_net
+
+    def showing(self, kind: str) -> Self | None:
+        below = self.input.showing(kind)
+        return None if below is None else replace(self, input=below)
 
     @property
     def equal_columns(self) -> frozenset[int]:
@@ -125,6 +138,26 @@ class ProjectExec(OneInput):
         columns = [(k, e.index) for k, e in enumerate(self.exprs) if isinstance(e, Column)]
         found = [{k for k, c in columns if c in places} for places in below or ()]
         return found if below is not None and all(found) else None
+
+    @property
+    def is_raw(self) -> bool:
+        return self.input.is_raw
+
+    @property
+    def is_net(self) -> bool:
+        # Two rows may become equal when columns are dropped or computed.
+        return self._keeps_differences and self.input.is_net
+
+    def showing(self, kind: str) -> Self | None:
+        below = self.input.showing(kind) if self._keeps_differences else None
+        return None if below is None else replace(self, input=below)
+
+    @property
+    def _keeps_differences(self) -> bool:
+        """Whether changes of one instant that differ still differ: the projection keeps all
+        columns, or drops such as are equal in them."""
+        kept = {e.index for e in self.exprs if isinstance(e, Column)}
+        return len(kept | self.input.equal_columns) == len(self.input.schema)
 
     @property
     def equal_columns(self) -> frozenset[int]:
