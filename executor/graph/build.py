@@ -44,7 +44,6 @@ from cql.executor.operators.workspace import Workspace
 from cql.executor.run.partition_sizing import Measured
 from cql.executor.state.store import BUFFERS
 from cql.planner.nodes.expr import Column, Expr, walk
-from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
     AsofJoinExec,
@@ -340,14 +339,14 @@ class _Builder:
                 return WeightsOperator(name, node, self.workspace, numbered=numbered)
             case ChangeAggregateExec():
                 windows = [w for r in relations(node.input) for w in self.windows[id(r)]]
-                if not runs_natively(node):
+                if node.runs_python:
                     return ChangeAggregateOperator(name, node, self.workspace, windows)
                 return NativeAggregateOperator(
                     name, node, self.workspace, windows, numbered=numbered
                 )
             case SubqueryJoinExec():
                 return SubqueryJoinOperator(name, node, self.workspace)
-            case RowNumberExec() if keeps_one_row(node):
+            case RowNumberExec() if node.keeps_one_row:
                 return KeyedRowsOperator(name, node, self.workspace, numbered=numbered)
             case RowNumberExec() | TopExec():
                 return RankingOperator(name, node, self.workspace)

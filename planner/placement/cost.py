@@ -16,7 +16,6 @@ from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
 from cql.planner.nodes.logical import Partitioning
-from cql.planner.nodes.native_relations import keeps_one_row, runs_natively
 from cql.planner.nodes.physical import (
     ArrivalExec,
     AsofJoinExec,
@@ -183,33 +182,10 @@ def cost(plans: Sequence[Physical], *, read_statistics: bool) -> Cost:
     )
 
 
-def _runs_python(node: Physical) -> bool:
-    """Whether the operator runs Python for each morsel of its inputs."""
-    match node:
-        case LookupExec() | KeyWindowsExec():
-            return True
-        case RelationExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
-            return not runs_natively(node)
-        case RelationJoinExec() | SubqueryJoinExec() | RowNumberExec() | StreamExec():
-            return not runs_natively(node)
-        case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | BucketExec():
-            return False
-        case UnionExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
-            return False
-        case WidAggregateExec() | SortExec() | NumberExec() | LateRowsExec() | OnTimeExec():
-            return False
-        case DupelimExec() | ArrivalExec() | UnnestExec():
-            return False
-        case OopJoinExec() | TableJoinExec() | AsofJoinExec() | WindowJoinExec():
-            return False
-        case _:
-            assert_never(node)
-
-
 def calls_python(plan: Physical) -> bool:
     """Whether Python has work to do for each morsel, however few rows the morsel has."""
     for node in walk_plan(plan):
-        if _runs_python(node):
+        if node.runs_python:
             return True
         if isinstance(node, WidAggregateExec) and any(c.beside is not None for c in node.calls):
             return True
@@ -261,9 +237,9 @@ def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
             rows = node.window.kind is WindowKind.ROWS
             return tuple(node.window.partition_by) if rows else ()
         case RowNumberExec():
-            return node.partition if keeps_one_row(node) else ()
+            return node.partition if node.keeps_one_row else ()
         case ChangeAggregateExec():
-            return tuple(range(node.keys)) if runs_natively(node) else ()
+            return () if node.runs_python else tuple(range(node.keys))
         case SetOperationExec():
             return tuple(range(len(node.schema) - 2))
 
@@ -345,7 +321,7 @@ class _Estimate:
                 return self._other(node, 60.0)
             case RelationJoinExec():
                 return self._other(node, 110.0)
-            case RowNumberExec() if keeps_one_row(node):
+            case RowNumberExec() if node.keeps_one_row:
                 return self._other(node, 50.0)
             case TopExec() | RowNumberExec():
                 return self._other(node, 250.0)
@@ -362,7 +338,7 @@ class _Estimate:
         """An operator with its own kernel or in Python, of ``each`` nanoseconds per input row."""
         rows = sum(self.rows_of(child) for child in node.inputs)
         share = Share.ALONE
-        if _runs_python(node):
+        if node.runs_python:
             share = Share.PYTHON
         elif can_split(node):
             share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)

@@ -108,6 +108,20 @@ class PhysicalNode(ABC):
         return None
 
     @property
+    def runs_python(self) -> bool:
+        """Whether the operator runs Python for each morsel of its inputs."""
+        return False
+
+    @property
+    def leaves_slowly(self) -> bool:
+        """Whether rows leave a few at a time, with each morsel that comes (slow flush)."""
+        return False
+
+    def enters_at(self, column: int) -> bool:
+        """Whether a column has the instant at which a row entered the relation."""
+        return False
+
+    @property
     def word(self) -> str:
         """The prefix of the names of its operators, for EXPLAIN ANALYZE, ledgers and errors."""
         return type(self).__name__.removesuffix("Exec").lower()

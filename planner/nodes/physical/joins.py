@@ -42,6 +42,10 @@ class LookupExec(PhysicalNode):
     pos: Position | None = field(default=None, compare=False)
 
     @property
+    def runs_python(self) -> bool:
+        return True
+
+    @property
     def requested(self) -> int:
         """The number of key columns, or 1 for the value of a scalar subquery."""
         return self.keys or int(self.kind == "scalar")
@@ -123,6 +127,10 @@ class OopJoinExec(TwoInputs):
     pos: Position | None = field(default=None, compare=False)
     partitioning: Partitioning | None = None
     follows: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def leaves_slowly(self) -> bool:
+        return self.smooth and self.kind not in ("inner", "semi")
 
     @property
     def pair(self) -> Schema:

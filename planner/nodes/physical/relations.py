@@ -10,7 +10,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, BOOLEAN, INT, DataType
 from cql.base.window import Window, WindowKind
 from cql.errors import Position
-from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import TIME, WEIGHT, AggregateCall, SortKey
 from cql.planner.nodes.physical.base import Changelog, OneInput, TwoInputs
 from cql.planner.nodes.rewrite import replace
@@ -67,6 +67,9 @@ class RelationExec(Changelog):
     window: Window
     why: str = ""
 
+    def enters_at(self, column: int) -> bool:
+        return self.window.kind is WindowKind.UNBOUNDED and self.window.wa == column
+
     @property
     def is_raw(self) -> bool:
         return True
@@ -114,6 +117,12 @@ class ChangeAggregateExec(Changelog):
     beginning: int = 0
     since: int | None = None
     shows: str = "both"
+
+    @property
+    def runs_python(self) -> bool:
+        # All values of a group, and users' aggregates, are in Python.
+        plain = all(call.function is None and call.beside is None for call in self.calls)
+        return self.method != "weights" and not plain
 
     @property
     def is_net(self) -> bool:
@@ -197,6 +206,15 @@ class RowNumberExec(Changelog):
     why: str = ""
 
     @property
+    def keeps_one_row(self) -> bool:
+        """Whether the first or the latest row of each partition suffices, in the order of the
+        instants at which rows enter, and no row leaves."""
+        if self.limit != 1 or not self.forgets or len(self.keys) != 1 or not self.partition:
+            return False
+        (key,) = self.keys
+        return isinstance(key.expr, Column) and self.input.enters_at(key.expr.index)
+
+    @property
     def is_net(self) -> bool:
         return True
 
@@ -245,6 +263,10 @@ class SubqueryJoinExec(Changelog):
     constant: bool
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def runs_python(self) -> bool:
+        return True
 
     @property
     def is_raw(self) -> bool:

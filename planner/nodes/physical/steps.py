@@ -43,6 +43,9 @@ class FilterExec(PassesRows):
     def needs_order(self, matters: bool) -> bool:
         return matters or can_fail(self.condition)
 
+    def enters_at(self, column: int) -> bool:
+        return self.input.enters_at(column)
+
     @property
     def unique(self) -> list[set[int]] | None:
         return self.input.unique
@@ -84,6 +87,10 @@ class ProjectExec(OneInput):
     names: tuple[str, ...]
     why: str = ""
     in_blocks: bool = False
+
+    def enters_at(self, column: int) -> bool:
+        expr = self.exprs[column]
+        return isinstance(expr, Column) and self.input.enters_at(expr.index)
 
     @property
     def schema(self) -> Schema:
