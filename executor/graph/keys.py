@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cql.executor.graph.graph import Graph
-from cql.planner.nodes.physical import Physical, walk
+from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.physical.numbers import NodeNumbers
 
-#: What the key of a split operator has behind the place of its node.
+#: What the key of a split operator has behind the number of its node.
 SPLIT = "split"
 
 
 def operator_keys(
     roots: Sequence[Physical], graph: Graph, roles: Mapping[int, tuple[int, str]]
 ) -> list[str]:
-    """For each operator: the place in the plans of the node that it is of, and its role there.
+    """For each operator: the number of the node that it is of, and its role there.
     ``roles`` has the node's id and the role of each operator."""
-    nodes = (node for root in roots for node in walk(root))
-    places = {node: place for place, node in enumerate(dict.fromkeys(map(id, nodes)))}
+    places = {id(node): number for number, node in enumerate(NodeNumbers(*roots))}
     found = []
     for number, operator in enumerate(graph.operators):
         node, role = roles[number]
