@@ -182,7 +182,9 @@ class BadRows:
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Replaces the names of operators by those that they have in this run."""
-        self.refused = {names.get(name, name): kinds for name, kinds in self.refused.items()}
+        before, self.refused = self.refused, {}
+        for name, kinds in before.items():
+            self.refused.setdefault(names.get(name, name), Counter()).update(kinds)
         self._kept = [
             (place, users, replace(row, operator=names.get(row.operator, row.operator)))
             for place, users, row in self._kept

@@ -21,7 +21,7 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.state.repartition import Alone, Owners, partitions_of
+from cql.executor.state.repartition import SPLITS, Alone, Owners, partitions_of
 from cql.executor.state.store import Snapshot
 
 if TYPE_CHECKING:
@@ -248,21 +248,43 @@ class Operator(ABC):
 
         Raises RunError if the operator cannot divide its state."""
         parts = partitions_of(saved)
-        if parts[0] is saved:
-            return saved
-        if not self.divides_whole:
-            return Operator.repartition(self, parts, Alone())[0]
-        return self.repartition(parts, Alone())[0]
+        return saved if parts[0] is saved else self.repartition(parts, Alone())[0]
 
-    @property
-    def divides_whole(self) -> bool:
-        """Whether ``repartition`` also divides the state of the operator without partitions, and
-        makes it."""
-        return True
+    def with_steps(self, saved: Snapshot, below: Sequence[Snapshot]) -> Snapshot:
+        """The snapshot of an operator that does the work of the operators ``below``, from the one
+        ``saved`` of an operator that did not.
+
+        Raises RunError if this operator cannot do their work."""
+        if any(one.names and SPLITS not in one.names for one in below):
+            raise self._of_another_plan()
+        return saved
+
+    def with_filters(self, own: Snapshot, saved: Snapshot, above: Snapshot) -> Snapshot:
+        """The snapshot ``own`` of this operator, whose snapshot was ``saved``, if it does filters
+        that the operator with the one ``above`` did, which reads its rows; or no longer does."""
+        return own
+
+    def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
+        """The snapshot of an operator whose work was done by the operator of the one ``saved``, or
+        by those below it that are ``gone``.
+
+        Raises RunError if that operator cannot have done it."""
+        raise self._of_another_plan()
+
+    def _of_another_plan(self) -> RunError:
+        return RunError(
+            f"the checkpoint is of a plan whose operators are not those of {self.name}",
+            hint="continue with the runtime and the settings that the checkpoint was taken with",
+        )
 
     @abstractmethod
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Replaces all dictionary codes in the state by ``change(codes)``."""
+
+    def bind_constants(self) -> None:
+        """Writes the constants of its kernel as codes of this process, after ``map_codes`` with
+        those of a checkpoint."""
+        return
 
     @property
     def text_tables(self) -> DictionaryTables | None:

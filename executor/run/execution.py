@@ -279,6 +279,7 @@ class Execution:
         self._runtime = self._make_runtime(graph)
         self._looks_up = any(self._refreshing())
         self._members = Members(
+            self._roots,
             graph,
             self._runtime,
             self.workspace,

@@ -15,7 +15,7 @@ import numpy as np
 
 from cql.errors import CqlError, NotSupportedError, RunError
 from cql.executor.graph.graph import Graph
-from cql.executor.graph.keys import is_split
+from cql.executor.graph.keys import moved
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.morsel.ingest import Feed, Loaded, errors_at
 from cql.executor.morsel.resumed_reader import ResumedReader, rows_of
@@ -38,6 +38,7 @@ from cql.planner.nodes.physical import Physical, SourceExec, walk
 class Members:
     """The parts of a run whose state a checkpoint has."""
 
+    roots: Sequence[Physical]
     graph: Graph
     runtime: Runtime
     workspace: Workspace
@@ -98,7 +99,7 @@ class Members:
     def resume(self, saved: Checkpoint) -> None:
         """Continues with a checkpoint, before the first morsel."""
         dictionary = self.workspace.dictionary
-        state.restore(saved, self._operators, dictionary, is_split)
+        state.restore(saved, self._operators, dictionary, self._moved(saved))
         translate = state.translation(saved, dictionary)
         for k, (feed, place) in enumerate(zip(self.feeds, saved.inputs, strict=True)):
             own = saved.members[input_name(k)]
@@ -121,11 +122,17 @@ class Members:
         numbers = {key: number for number, key in enumerate(saved.operators)}
         return [numbers.get(key) for key in self.graph.keys]
 
+    def _moved(self, saved: Checkpoint) -> state.Moved | None:
+        return moved(self.roots, self.graph.keys, saved.operators)
+
     def _names(self, saved: Checkpoint) -> dict[str, str]:
         """The names that the operators of a checkpoint have in this run."""
-        before = [f"{key.split(' ')[-1]}#{k}" for k, key in enumerate(saved.operators)]
-        origins = zip(self.graph.operators, self.origins(saved), strict=True)
-        return {before[k]: operator.name for operator, k in origins if k is not None}
+        before = {key: f"{key.split(' ')[-1]}#{k}" for k, key in enumerate(saved.operators)}
+        found, to = self._moved(saved), dict[str, str]()
+        for key, operator in self._operators.items():
+            others = found.to.get(key, ()) if found is not None else ()
+            to |= {before[other]: operator.name for other in (key, *others) if other in before}
+        return to
 
     @property
     def _operators(self) -> dict[str, Operator]:

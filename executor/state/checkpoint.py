@@ -88,29 +88,65 @@ def checkpoint(
     return Checkpoint(found, codes, texts, dictionary.depths[codes].copy())
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Which work other operators do in the plan than in the checkpoint, since one of both has
+    partitions. ``to``: by the key of an operator of the plan, the keys in the checkpoint of the
+    operators whose work it does. ``away``: by the key of an operator that the checkpoint lacks, the
+    key of the one that did its work. ``above``: by the key of an operator, the key of the one that
+    reads its rows: windowed aggregates may have done filters of each other."""
+
+    to: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    away: Mapping[str, str] = field(default_factory=dict)
+    above: Mapping[str, str] = field(default_factory=dict)
+
+
 def restore(
     saved: Checkpoint,
     operators: Mapping[str, Operator],
     dictionary: Dictionary,
-    may_lack: Callable[[str], bool] = lambda key: False,
+    moved: Moved | None = None,
 ) -> None:
     """Continues with a checkpoint: ``operators`` are new ones of the same plan, by their keys.
-    ``may_lack``: whether the checkpoint or the plan may lack the operator of a key, which has no
-    state.
 
     Raises RunError if the checkpoint is of another plan."""
-    translate = translation(saved, dictionary)
-    known = {key: saved.operators[key] for key in operators if key in saved.operators}
-    fits = {key: operators[key].fitting(one, translate, dictionary) for key, one in known.items()}
-    if not all(map(may_lack, operators.keys() ^ saved.operators.keys())):
+    moved = moved or Moved()
+    known = {*moved.away, *(key for keys in moved.to.values() for key in keys)}
+    if operators.keys() ^ saved.operators.keys() != known:
         raise RunError(
             f"the checkpoint is of a plan with {', '.join(saved.operators)}, and this plan has"
             f" {', '.join(operators)}",
             hint="restore it with the query and the settings that it was taken with",
         )
+    translate = translation(saved, dictionary)
+    fits = dict[str, Snapshot]()
+
+    above = {
+        key: other
+        for key, other in moved.above.items()
+        if all(operators[k].any_instance.aggregate is not None for k in (key, other))
+    }
+
+    def gone(key: str) -> list[Snapshot]:
+        below = (other for other, reader in above.items() if reader == key)
+        return [saved.operators[other] for other in (*moved.to.get(key, ()), *below)]
+
+    for key, operator in operators.items():
+        if key in moved.away:
+            owner = moved.away[key]
+            fits[key] = operator.of_steps(saved.operators[owner], gone(owner))
+        else:
+            own = operator.fitting(saved.operators[key], translate, dictionary)
+            if key in moved.to:
+                own = operator.with_steps(own, gone(key))
+            if key in above:
+                reader = saved.operators[above[key]]
+                own = operator.with_filters(own, saved.operators[key], reader)
+            fits[key] = own
     for key, snapshot in fits.items():
         operators[key].restore(snapshot)
         operators[key].map_codes(translate)
+        operators[key].bind_constants()
 
 
 def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColumn], CodeColumn]:
@@ -121,7 +157,8 @@ def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColu
         now[saved.codes[at]] = dictionary.encode_results(saved.texts.take(pa.array(at)), int(depth))
 
     def translate(codes: CodeColumn) -> CodeColumn:
-        new: CodeColumn = np.where(codes > 0, now[np.maximum(codes, 0)], codes).astype(np.int32)
+        known = (codes > 0) & (codes < now.size)  # others are constants, which are bound again
+        new: CodeColumn = np.where(known, now[np.where(known, codes, 0)], codes).astype(np.int32)
         return new
 
     return translate
@@ -177,7 +214,7 @@ def _put(snapshot: Snapshot, prefix: str, columns: dict[str, pa.Array]) -> dict[
         columns[f"{prefix}{name}"] = _one_row(array)
         arrays[name] = {"dtype": _described(array.dtype), "shape": list(array.shape)}
     parts = {name: _put(p, f"{prefix}{name}/", columns) for name, p in snapshot.parts.items()}
-    return {"arrays": arrays, "parts": parts}
+    return {"arrays": arrays, "parts": parts, "names": snapshot.names}
 
 
 def _taken(owner: Any, prefix: str, batch: pa.RecordBatch) -> Snapshot:
@@ -188,7 +225,8 @@ def _taken(owner: Any, prefix: str, batch: pa.RecordBatch) -> Snapshot:
         for name, form in owner["arrays"].items()
     }
     parts = {name: _taken(part, f"{prefix}{name}/", batch) for name, part in owner["parts"].items()}
-    return Snapshot(arrays, np.frombuffer(_bytes(batch, prefix + _WORDS), np.int64), parts)
+    words = np.frombuffer(_bytes(batch, prefix + _WORDS), np.int64)
+    return Snapshot(arrays, words, parts, tuple(owner["names"]))
 
 
 def _one_row(array: npt.NDArray[Any]) -> pa.Array:

@@ -21,6 +21,8 @@ from cql.executor.state.store import Array, Snapshot
 Places: TypeAlias = npt.NDArray[np.int64]
 #: Key columns: per column its values, and which of them are not NULL (None: all).
 KeyColumns: TypeAlias = Sequence[tuple[Array, Array | None]]
+#: A word that the operators have which split rows among partitions, and no other operator.
+SPLITS = "parts"
 _PART = "part "
 
 

@@ -46,11 +46,13 @@ class Account(Protocol):
 class Snapshot:
     """What an operator remembers between two morsels, as flat arrays of plain numbers and of codes
     of the dictionary. ``words``: those of the descriptor, 0 where a word is bound. ``parts``: the
-    snapshots of the operators inside it."""
+    snapshots of the operators inside it. ``names`` of the words, if a kernel was generated for
+    them."""
 
     arrays: Mapping[str, Array]
     words: npt.NDArray[np.int64]
     parts: Mapping[str, Snapshot] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:

@@ -22,7 +22,6 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
     SortExec,
-    WidAggregateExec,
     walk,
 )
 from cql.session.session import CqlWarning, Session
@@ -43,6 +42,8 @@ FULL = {
     "lookup joins": (1_500, 75),
     "joins of relations": (2_000, 100),
 }
+TURNS = 25
+MOST_FAILURES = 5
 MAKE: dict[str, Callable[[int, int], Case]] = {
     "of one stream": make_case,
     "joins": join_case,
@@ -72,7 +73,7 @@ def outcome(case: Case, elsewhere: bool) -> str:
         if elsewhere:
             if any(map(keeps_partitions, walk(plan.root))):
                 return "keeps its partitions"
-            plans = list(divided(session, case, any(map(keeps_runtime, walk(plan.root)))))
+            plans = list(divided(session, case))
         try:
             stops = choice.choice((1, 2, 3))
             made = stop_and_continue(
@@ -92,34 +93,36 @@ def keeps_partitions(node: Physical) -> bool:
     return isinstance(node, SortExec) and node.limit is not None
 
 
-def keeps_runtime(node: Physical) -> bool:
-    """Whether the operator cannot continue in partitions without having been in some."""
-    return isinstance(node, WidAggregateExec)
-
-
-def divided(
-    session: Session, case: Case, in_partitions: bool
-) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
-    """Plans of a case with several numbers of partitions, and their settings. ``in_partitions``:
-    not without."""
-    for partitions in (1, 2, 3, 7, 64) if in_partitions else (0, 1, 2, 3, 7, 64):
+def divided(session: Session, case: Case) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
+    """Plans of a case with several numbers of partitions, and their settings."""
+    for partitions in (0, 1, 2, 3, 7, 64):
         session.set("runtime", "ordered" if partitions else "depth_first")
         session.set("partitions", partitions)
         session.set("workers", 1 + partitions % 3)
         yield plan_of(session, case.text, **case.params), dict(session.settings)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Divides the full counts among tests that take some minutes each."""
+    if "turn" in metafunc.fixturenames:
+        metafunc.parametrize("turn", range(TURNS if metafunc.config.getoption("--full") else 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["as it was", "with other partitions"])
 @pytest.mark.parametrize("kind", MAKE)
-def test_random_runs_continue(kind: str, elsewhere: bool, full: bool, seed: int) -> None:
-    count, shapes = FULL[kind] if full else (3, 1)
+def test_random_runs_continue(kind: str, elsewhere: bool, turn: int, full: bool, seed: int) -> None:
+    count, shapes = (n // TURNS for n in FULL[kind]) if full else (3, 1)
     outcomes: Counter[str] = Counter()
+    failed = list[str]()
     for i in range(count):
-        case = MAKE[kind](i % shapes, seed + i // shapes)
+        case = MAKE[kind](turn * shapes + i % shapes, seed + i // shapes)
         try:
             outcomes[outcome(case, elsewhere)] += 1
         except AssertionError as error:
-            pytest.fail(f"{error}\n{case.describe()}", pytrace=False)
+            failed.append(f"{error}\n{case.describe()}")
+            if len(failed) == MOST_FAILURES:
+                break
     print(dict(outcomes))
+    assert not failed, "\n\n".join(failed)
     assert outcomes["same"] >= count // (4 if elsewhere else 2)

@@ -136,11 +136,6 @@ DIVIDED = (
     "left join of relations",
     "asof",
     "join",
-)
-
-
-#: The same, but not without partitions.
-WINDOWS = (
     "filter to wid",
     "union to wid",
     "nothing passes",
@@ -163,7 +158,7 @@ ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("case", [*DIVIDED, *WINDOWS])
+@pytest.mark.parametrize("case", DIVIDED)
 def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> None:
     """Each part of a run has other partitions and workers, or none. The checkpoint after no row has
     empty state; most others have rows that wait."""
@@ -173,8 +168,6 @@ def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> Non
             case, morsel_rows=16, runtime=runtime, workers=workers, partitions=parts
         )
         plans.append((plan_of(session, query_of_case(case)), session.settings))
-    if case in WINDOWS:
-        plans = [one for one in plans if one[1]["runtime"] == "ordered"]
     for first in plans if full else choice.sample(plans, 3):
         stop_and_continue(*first, choice, stops=4, others=plans, partitions_differ=True)
     before = run(*choice.choice(plans), stop=0)
@@ -211,17 +204,33 @@ def test_partition_by_of_a_join(by: str, seed: int) -> None:
     assert "the checkpoint has no ranges of the partitions of join" in error
 
 
-def test_windows_keep_their_runtime() -> None:
-    """In partitions, the steps below the windows are operators of their own."""
-    settings = {"runtime": "ordered", "workers": 2, "partitions": 3, "morsel_rows": 16}
-    with session_of_case("two keys", **settings) as session:
-        plan = plan_of(session, query_of_case("two keys"))
-        saved = run(plan, session.settings, stop=10).saved
-        session.set("runtime", "depth_first")
-        alone = plan_of(session, query_of_case("two keys"))
-        error = run(alone, session.settings, saved).error
-    assert error is not None
-    assert "the checkpoint has 3 partitions of aggregate#0, and this run has one" in error
+#: Windows with steps below them. In partitions, these are operators of their own, and a filter
+#: between two windows is the lower one's; without, they are part of the windows above.
+STEPS = {
+    "filters and texts": "SELECT upper(name) AS n, count(DISTINCT v) AS c FROM (SELECT ts, name, v,"
+    " k + 1 AS k FROM a WHERE k <> 3 AND name <> 'n2') [RANGE 20 SLIDE 10 WA ts]"
+    " WHERE k > 1 AND name <> 'n1' GROUP BY upper(name)",
+    "filter only": "SELECT k, count(*) AS c FROM a [RANGE 20 WA ts] WHERE v % 3 > 0 GROUP BY k",
+    "sessions": "SELECT k, count(*) AS c FROM (SELECT ts, k, v FROM a WHERE v % 5 > 0)"
+    " [SESSION 4 WA ts] WHERE k > 1 GROUP BY k",
+    "nested": "SELECT c, count(*) AS n FROM (SELECT k, count(*) AS c, window_time FROM a"
+    " [RANGE 10 SLIDE 10 WA ts] GROUP BY k) [RANGE 30 SLIDE 30 WA window_time] GROUP BY c",
+    "nested, with HAVING": "SELECT c, count(*) AS n FROM (SELECT k, count(*) AS c, window_time"
+    " FROM a [RANGE 10 SLIDE 10 WA ts] WHERE v > 1 GROUP BY k HAVING count(*) > 1)"
+    " [RANGE 30 SLIDE 30 WA window_time] WHERE c < 9 GROUP BY c",
+}
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("case", STEPS)
+def test_steps_below_windows(case: str, fuse: bool, seed: int, full: bool) -> None:
+    choice, plans = random.Random(f"{case} {fuse} {seed}"), []
+    for runtime, parts, workers in ELSEWHERE:
+        own = {"runtime": runtime, "partitions": parts, "workers": workers, "fuse": fuse}
+        session = session_of_case("panes", morsel_rows=16, **own)
+        plans.append((plan_of(session, STEPS[case]), session.settings))
+    for first in plans if full else choice.sample(plans, 3):
+        stop_and_continue(*first, choice, stops=4, others=plans, partitions_differ=True)
 
 
 # -- queries ---------------------------------------------------------------------------------------

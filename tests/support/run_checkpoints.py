@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +22,21 @@ from cql.executor.run import execution
 from cql.executor.run.execution import Execution
 from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
 from cql.executor.strings.dictionary import Dictionary
-from cql.planner.nodes.physical import LimitExec, PhysicalPlan, QuerySetPlan, walk
+from cql.planner.nodes.physical import (
+    LimitExec,
+    Physical,
+    PhysicalPlan,
+    QuerySetPlan,
+    WidAggregateExec,
+    walk,
+)
 from cql.session.session import Session
 from tests.support import checkpoints, growing_streams
 from tests.support.operator_tools import session_over
 
 Plan = PhysicalPlan | QuerySetPlan
+#: Counters of two-level aggregation, whose places follow from the codes of texts.
+_OF_PLACES = ("forced_flushes", "evictions", "old_evictions", "most_at_once")
 #: What measures memory or time, and which runtime made it.
 MEASURED = ("state_bytes", "peak_bytes", "why_partitions", "partitions", "largest")
 
@@ -93,7 +102,8 @@ def run(
         ran.error = str(error)
     finally:
         results.close()
-    ran.ledgers = [_ledger(query) for query in made.queries]
+    dropped = {*MEASURED, *(_OF_PLACES if _groups_texts(plan) else ())}
+    ran.ledgers = [_ledger(query, dropped) for query in made.queries]
     ran.morsels = made.morsels
     return ran
 
@@ -113,8 +123,9 @@ def _in_numbers(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_temporal(kind) else kind
 
 
-def _ledger(query: Any) -> dict[str, Any]:
-    """The counters of the operators, the ledgers of late and bad rows, and the progress."""
+def _ledger(query: Any, dropped: Collection[str]) -> dict[str, Any]:
+    """The counters of the operators but those ``dropped``, the ledgers of late and bad rows, and
+    the progress."""
     progress = query.progress()
     found = {
         "late": repr(query.late().to_pylist()),
@@ -123,7 +134,7 @@ def _ledger(query: Any) -> dict[str, Any]:
         "event time": progress.event_time,
     }
     for number, entry in enumerate(query.metrics()):
-        kept = {name: count for name, count in entry.items() if name not in MEASURED}
+        kept = {name: count for name, count in entry.items() if name not in dropped}
         found[f"{number} {entry['operator']}"] = kept
     return found
 
@@ -154,7 +165,7 @@ def stop_and_continue(
     """Asserts that a run with ``stops`` stops gives the rows and the ledgers of a run without;
     returns the number of stops that it made. ``others``: the plans and settings with which it
     continues, one of them each time. ``partitions_differ``: these have other numbers of partitions,
-    or none."""
+    or none; the run without stops is under the last of them."""
     whole, places = run(plan, settings), list[int]()
     ran, at, made = Ran([[] for _ in whole.rows], [[] for _ in whole.rows]), 0, 0
     saved: Checkpoint | None = None
@@ -171,7 +182,8 @@ def stop_and_continue(
         ran.saved = None
         now = choice.choice(others) if others else now
     in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
-    if partitions_differ:
+    if partitions_differ:  # which operators there are depends on the partitions
+        whole = run(*now)
         for one in (ran, whole):
             one.ledgers = [_of_all_partitions(ledger) for ledger in one.ledgers]
     counts = in_turn or not _limited(plan)
@@ -186,18 +198,23 @@ _OF_PARTITIONS = (
     *("windows_closed", "peak_left", "peak_right", "searched_ahead"),
     *("evictions", "old_evictions", "most_at_once"),
 )
+#: Counters of the operators before and behind the one at which a bad row failed.
+_WITH_BAD_ROWS = ("rows_in", "rows_out", "pairs", "bad")
 
 
 def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
     """A ledger without what depends on the number of partitions: the operators that split rows, the
-    numbers of operators, and some counters."""
+    numbers of operators, some counters, to which row of a source a bad row can be traced, and at
+    which operator it failed."""
     found: dict[str, Any] = {}
+    dropped = (*_OF_PARTITIONS, *(_WITH_BAD_ROWS if ledger["bad"] != "[]" else ()))
     for name, entry in ledger.items():
         kind = name.partition("#")[0].split(" ")[-1]
         if not isinstance(entry, dict):
-            found[name] = re.sub(r"#\d+", "", entry) if isinstance(entry, str) else entry
+            traced = r"#\d+|'source': \S+ 'offset': \S+ 'operator': \S+ "
+            found[name] = re.sub(traced, "", entry) if isinstance(entry, str) else entry
         elif kind != "split":
-            counts = {name: n for name, n in entry.items() if name not in _OF_PARTITIONS}
+            counts = {name: n for name, n in entry.items() if name not in dropped}
             found[f"{len(found)} {kind}"] = counts | {"operator": kind}
     return found
 
@@ -226,8 +243,18 @@ def _differences(
 
 def _limited(plan: Plan) -> bool:
     """Whether a LIMIT decides how much is read: queues hold rows that are read behind it."""
-    plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
-    return any(isinstance(node, LimitExec) for p in plans for node in walk(p.root))
+    return any(isinstance(node, LimitExec) for node in _nodes(plan))
+
+
+def _groups_texts(plan: Plan) -> bool:
+    """Whether an aggregate of windows has a key of texts."""
+    found = (node for node in _nodes(plan) if isinstance(node, WidAggregateExec))
+    return any(key.type.is_coded for node in found for key in node.keys)
+
+
+def _nodes(plan: Plan) -> Iterator[Physical]:
+    for one in plan.plans if isinstance(plan, QuerySetPlan) else (plan,):
+        yield from walk(one.root)
 
 
 # -- cases -----------------------------------------------------------------------------------------

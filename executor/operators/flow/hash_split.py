@@ -31,9 +31,11 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.arrow_columns import Array
 from cql.executor.operators.contract import CodeColumn, Parallelism
 from cql.executor.operators.joins.key_index import partition_of, spread
+from cql.executor.operators.stage.fused_steps import split_below
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.declared import Declared
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.expr import Expr
 
 #: Columns behind those of the input: row numbers grouped by partition, the offset at which each
@@ -69,6 +71,7 @@ class SplitOperator(GeneratedOperator):
         part = schema, tuple(keys), tuple(types), tuple(conditions), ranged
         super().__init__(name, workspace, _write(part))
         self.parts = parts
+        self._conditions = len(conditions)
         self.bind("parts", parts)
         if ranged:
             self.divide(0, 0)
@@ -78,6 +81,11 @@ class SplitOperator(GeneratedOperator):
         takes NULL and all lower keys, the last one all higher keys."""
         self.set("low", low)
         self.set("width", min((high - low) // self.parts + 1, INFINITY))
+
+    def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
+        if not saved.names:  # of no stage
+            return self.snapshot()
+        return split_below(saved, gone, self._slots, self._conditions)
 
     @property
     def parallelism(self) -> Parallelism:

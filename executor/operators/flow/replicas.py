@@ -50,6 +50,10 @@ class Instances(Operator):
         for instance in self.instances:
             instance.map_codes(change)
 
+    def bind_constants(self) -> None:
+        for instance in self.instances:
+            instance.bind_constants()
+
 
 class PartitionedOperator(Instances):
     """One instance per partition. ``order`` and ``split``: ``order_columns``, ``reads_lists``.
@@ -104,10 +108,14 @@ class PartitionedOperator(Instances):
                 f"the checkpoint has no ranges of the partitions of {self.name}",
                 hint="continue with the runtime that the checkpoint was taken with",
             )
-        owners, one = HashOwners(self.spread, translate, dictionary), self.any_instance
-        if not (is_divided(saved) or one.divides_whole):
-            return whole(Operator.repartition(one, parts, owners))
-        return whole(one.repartition(parts, owners))
+        owners = HashOwners(self.spread, translate, dictionary)
+        return whole(self.any_instance.repartition(parts, owners))
+
+    def with_steps(self, saved: Snapshot, below: Sequence[Snapshot]) -> Snapshot:
+        return saved  # filters below are the work of the split operator
+
+    def with_filters(self, own: Snapshot, saved: Snapshot, above: Snapshot) -> Snapshot:
+        return self.any_instance.with_filters(own, saved, above)
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of as many partitions."""
@@ -141,6 +149,9 @@ class ReplicatedOperator(Instances):
         for instance in others:
             saved.words[self._counters] += instance.descriptor[self._counters]
         return saved
+
+    def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
+        return self.any_instance.of_steps(saved, gone)
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the snapshot of the stage. The first instance gets its counters, the

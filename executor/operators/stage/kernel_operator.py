@@ -4,6 +4,7 @@ fails in it: the stage above evaluates, for each pair, the expressions that can 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.contract import CodeColumn, Operator
-from cql.executor.operators.stage.operator import bind_constants, map_constants
+from cql.executor.operators.stage.operator import bind_constants, constant_slots, map_constants
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot, State, StateStore
 
@@ -33,8 +34,11 @@ class GeneratedOperator(Operator):
         self.address = int(self._module.op.address)
         self.bind("ones", workspace.ones.ctypes.data)
         self.bind(TEXT_HASHES, workspace.dictionary.hashes_at.ctypes.data)
-        bind_constants(kernel, self._module, self.descriptor, workspace.dictionary)
-        self.store.bound |= {kernel.slots[f"part {k}"] for k in range(kernel.parts)}
+        self.store.bound |= constant_slots(kernel)
+        self.bind_constants()
+
+    def bind_constants(self) -> None:
+        bind_constants(self._kernel, self._module, self.descriptor, self.workspace.dictionary)
 
     def set(self, name: str, value: int) -> None:
         """Sets the descriptor's word ``name``, if the kernel has one."""
@@ -81,7 +85,8 @@ class GeneratedOperator(Operator):
         return old
 
     def snapshot(self) -> Snapshot:
-        return self.store.snapshot(self.descriptor)
+        saved = self.store.snapshot(self.descriptor)
+        return replace(saved, names=tuple(self._slots))
 
     def restore(self, saved: Snapshot) -> None:
         self.store.restore(saved, self.descriptor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
 from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.stage import sharing
+from cql.executor.operators.stage import fused_steps, sharing
 from cql.executor.operators.stage.pair_counters import pairs
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
@@ -114,8 +115,6 @@ class StageOperator(Operator):
     def reassume(self, assume_valid: frozenset[int], like: StageOperator | None = None) -> None:
         """Rebuilds the kernel for another ``assume_valid``, after NULLs have come; the state stays.
         ``like``: a rebuilt replica, whose code and dictionary tables this one takes."""
-        from dataclasses import replace
-
         if assume_valid == self.spec.assume_valid:
             return
         words = self.scalars()
@@ -162,8 +161,8 @@ class StageOperator(Operator):
     def _bind_constants(self) -> None:
         kernel = self.code.kernel
         self._bind("ones", self.workspace.ones.ctypes.data)
-        self.store.bound |= {self._slots[f"part {k}"] for k in range(kernel.parts)}
-        bind_constants(kernel, self._module, self.descriptor, self.workspace.dictionary)
+        self.store.bound |= constant_slots(kernel)
+        self.bind_constants()
         for k, (zone, shift) in enumerate(kernel.zones):
             days = days_of(zone, shift)
             table = np.array([days.instants, days.offsets, days.firsts], np.int64)
@@ -175,6 +174,9 @@ class StageOperator(Operator):
             for k, code in enumerate(self._functions):
                 self._bind(f"function {k}", code.made.address)
                 self._bind(f"function {k} own", code.own)
+
+    def bind_constants(self) -> None:
+        bind_constants(self.code.kernel, self._module, self.descriptor, self.workspace.dictionary)
 
     @property
     def python_functions(self) -> list[Called]:
@@ -358,7 +360,10 @@ class StageOperator(Operator):
             used["records" + table.suffix] = len(table.columns) * top
             if not table.suffix:
                 used["nulls"] = top
-        return self.store.snapshot(self.descriptor, used)
+        return self._named(self.store.snapshot(self.descriptor, used))
+
+    def _named(self, saved: Snapshot) -> Snapshot:
+        return replace(saved, names=tuple(self._slots))
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan. The codes are those of the
@@ -376,9 +381,14 @@ class StageOperator(Operator):
             if table.hashed:
                 self._index_again(number, self._slots_in_use())
 
-    @property
-    def divides_whole(self) -> bool:
-        return False  # alone, a stage has the steps below the windows, too
+    def with_steps(self, saved: Snapshot, below: Sequence[Snapshot]) -> Snapshot:
+        return fused_steps.with_steps(saved, below, self._slots)
+
+    def with_filters(self, own: Snapshot, saved: Snapshot, above: Snapshot) -> Snapshot:
+        return fused_steps.with_filters(own, saved, above, self._slots)
+
+    def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
+        return fused_steps.steps_below(saved, gone, self._slots)
 
     def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
         """Of WID and of panes."""
@@ -386,6 +396,7 @@ class StageOperator(Operator):
 
         node = self.spec.aggregate
         assert node is not None
+        saved = [fused_steps.without_steps(one, self._slots) for one in saved]
         counters = self.code.kernel.counters
         divided = Divided(saved, self.code.tables, self._slots["spare"], node.keys, owners)
         made = []
@@ -394,7 +405,7 @@ class StageOperator(Operator):
             arrays, own = divided.part(part, INITIAL_ENTRIES)
             for name, value in own.items():
                 words[self._slots[name]] = value
-            made.append(Snapshot(arrays, words))
+            made.append(self._named(Snapshot(arrays, words)))
         return made
 
     # -- requests of a runtime -------------------------------------------------------------------
@@ -560,6 +571,14 @@ class StageOperator(Operator):
     @property
     def state_bytes(self) -> int:
         return self.store.nbytes + sum(a.nbytes for a in self._scratch)
+
+
+def constant_slots(kernel: Kernel) -> set[int]:
+    """The words that ``bind_constants`` writes."""
+    found = {slot for slot, _ in (*kernel.constants, *kernel.window_constants)}
+    for slot, keys in kernel.sorted:
+        found |= set(range(slot, slot + 2 * len(keys)))
+    return found | {kernel.slots[f"part {k}"] for k in range(kernel.parts)}
 
 
 def bind_constants(

@@ -13,6 +13,7 @@ from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs, width
 from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.stage import fused_steps
 from cql.executor.operators.stage.operator import INITIAL_ENTRIES, StageOperator, map_constants
 from cql.executor.operators.stage.window_partitions import owners_of, shared
 from cql.executor.state.repartition import Owners, Taken, Values, gather, in_new_order
@@ -77,7 +78,7 @@ class SessionOperator(StageOperator):
             self.refresh()
 
     def snapshot(self) -> Snapshot:
-        return self.store.snapshot(self.descriptor)
+        return self._named(self.store.snapshot(self.descriptor))
 
     def restore(self, saved: Snapshot) -> None:
         self._resize_records(int(saved.words[self._slots["entries"]]))
@@ -86,6 +87,7 @@ class SessionOperator(StageOperator):
         sessions.index_again(self.descriptor.ctypes.data)
 
     def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        saved = [fused_steps.without_steps(one, self._slots) for one in saved]
         names = [name for name, _ in self._table("").columns]
         records = [one.arrays["records"].reshape(-1, len(names)) for one in saved]
         takes = [Taken() for _ in range(owners.parts)]
@@ -134,11 +136,12 @@ class SessionOperator(StageOperator):
         arrays["heap"][: 2 * n] = np.stack((ends[order], order), 1).reshape(-1)
         for name, value in given.items():
             words[self._slots[name]] = value
-        for name, choose in (("born", max), ("results_to", min)):
-            if name in self._slots:
-                slot = self._slots[name]
-                words[slot] = choose(int(one.words[slot]) for one in saved)
-        return Snapshot(arrays, words)
+        # In partitions, the word is the place of the latest row; else, the next session's number.
+        words[self._slots["born"]] = 1 + max(int(one.words[self._slots["born"]]) for one in saved)
+        if "results_to" in self._slots:
+            slot = self._slots["results_to"]
+            words[slot] = min(int(one.words[slot]) for one in saved)
+        return self._named(Snapshot(arrays, words))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self.code.kernel, self.descriptor, change)

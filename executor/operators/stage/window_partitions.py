@@ -2,7 +2,8 @@
 partitions.
 
 In each window, the groups that a new partition takes of all old ones stay in the order in which
-they began. The values that DISTINCT calls and value logs keep beside the groups follow them. A
+they began. Partitions know this order by a column of the groups; without partitions, the groups
+stand in it. The values that DISTINCT calls and value logs keep beside the groups follow them. A
 window without groups of a partition is not open there.
 """
 
@@ -23,16 +24,20 @@ from cql.executor.state.store import Array, Snapshot, State
 from cql.planner.nodes.expr import Expr
 
 Words = npt.NDArray[np.int64]
+#: The column behind the keys that says when a group began.
+BORN = "born"
 
 
 @dataclass(frozen=True)
 class Entries:
     """The entries that open windows have in a table, of several old partitions. ``windows``: the id
-    of the window of each. ``records``: shape (entries, words of a record). ``nulls``: bits of their
-    NULL keys. ``begins``: by old partition and slot, the number of the first entry."""
+    of the window of each. ``records``: shape (entries, words of a record). ``born``: when each
+    began, as a number that rises. ``nulls``: bits of their NULL keys. ``begins``: by old partition
+    and slot, the number of the first entry."""
 
     windows: Words
     records: Words
+    born: Words
     nulls: Words | None
     begins: list[Words]
     slots: list[Words]  # of each old partition: the slot of each of its entries
@@ -41,7 +46,7 @@ class Entries:
 def entries_of(saved: Sequence[Snapshot], table: Table, spare: int) -> Entries:
     """The entries of all open windows in one table. ``spare``: the word with the number of unused
     slots."""
-    windows, records, nulls, begins, slots = [], [], [], [], []
+    windows, records, births, nulls, begins, slots = [], [], [], [], [], []
     before = 0
     for one in saved:
         ids, free = one.arrays["window_ids"], one.arrays["spares"][: int(one.words[spare])]
@@ -56,8 +61,9 @@ def entries_of(saved: Sequence[Snapshot], table: Table, spare: int) -> Entries:
         begin = np.zeros(ids.size, np.int64)
         begin[open_slots] = before + first
         windows.append(ids[own_slots])
-        width = len(table.columns)
-        records.append(one.arrays["records" + table.suffix].reshape(-1, width)[places])
+        lines, born = _records(one, table)
+        records.append(lines[places])
+        births.append(np.arange(before, before + len(places)) if born is None else born[places])
         if not table.suffix and "nulls" in one.arrays:
             nulls.append(one.arrays["nulls"][places])
         begins.append(begin)
@@ -66,10 +72,27 @@ def entries_of(saved: Sequence[Snapshot], table: Table, spare: int) -> Entries:
     return Entries(
         np.concatenate(windows),
         np.concatenate(records),
+        np.concatenate(births),
         np.concatenate(nulls) if nulls else None,
         begins,
         slots,
     )
+
+
+def _records(saved: Snapshot, table: Table) -> tuple[Words, Words | None]:
+    """The records of a table, without a column for when each began if ``table`` has none, with room
+    for it if only ``table`` has it; and this column, None if it was not saved."""
+    words, top = saved.arrays["records" + table.suffix], int(saved.arrays["top" + table.suffix][0])
+    own = len(table.columns)
+    width = len(words) // top if top else own
+    lines, at = words.reshape(-1, width), table.hashed
+    known = width > own or (width == own and any(name == BORN for name, _ in table.columns))
+    born = lines[:, at] if known else None
+    if width > own:
+        lines = np.delete(lines, at, 1)
+    elif width < own:
+        lines = np.insert(lines, at, 0, 1)
+    return lines, born
 
 
 def owners_of(records: Words, nulls: Words | None, keys: Sequence[Expr], owners: Owners) -> Words:
@@ -123,16 +146,17 @@ class Divided:
         capacity of a table, in entries."""
         groups = self._entries[0]
         mine = np.flatnonzero(self._owners == number)
-        columns = [name for name, _ in self._tables[0].columns]
-        born = groups.records[mine, columns.index("born")] if "born" in columns else mine
-        mine = mine[np.lexsort((born, groups.windows[mine]))]
+        mine = mine[np.lexsort((groups.born[mine], groups.windows[mine]))]
         ids, counts = np.unique(groups.windows[mine], return_counts=True)
         first = np.cumsum(counts) - counts
         places = np.full(len(groups.windows), -1, np.int64)  # of the groups, in their windows
         places[mine] = np.arange(len(mine)) - np.repeat(first, counts)
         arrays, words = directory(ids)
         nulls = None if groups.nulls is None else groups.nulls[mine]
-        self._put(arrays, words, 0, groups.records[mine], counts, smallest, nulls)
+        records = groups.records[mine]
+        if any(name == BORN for name, _ in self._tables[0].columns):
+            records[:, self._tables[0].hashed] = groups.born[mine]
+        self._put(arrays, words, 0, records, counts, smallest, nulls)
         for at, of in enumerate(self._groups, 1):
             table, entries = self._tables[at], self._entries[at]
             taken = np.flatnonzero(self._owners[of] == number)
