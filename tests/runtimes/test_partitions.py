@@ -205,3 +205,27 @@ def test_texts_that_are_made_before_partitions(
         for name, value in settings.items():
             session.set(name, value)
         assert session.sql(text).to_arrow().equals(expected), settings
+
+
+#: Queries in which rows fail at the windows, in the step below, or in the keys.
+_WINDOW = "[RANGE 100 SLIDE 100]"
+FAILING = {
+    "argument": f"SELECT n, sum(10 / (t % 50)) AS x FROM a {_WINDOW} GROUP BY n",
+    "filter": f"SELECT n, sum(10 / (t % 50)) AS x FROM a {_WINDOW} WHERE n <> 1 GROUP BY n",
+    "key": f"SELECT 10 / (t % 50) AS q, count(*) AS x FROM a {_WINDOW} GROUP BY 10 / (t % 50)",
+    "union": "SELECT n, sum(10 / (t % 50)) AS x FROM (SELECT * FROM a UNION ALL SELECT * FROM c)"
+    f" {_WINDOW} GROUP BY n",
+}
+
+
+@pytest.mark.parametrize("query", FAILING)
+def test_bad_rows_are_traced_to_their_source(session: Session, query: str) -> None:
+    found = []
+    for partitions in (0, 1, 3):
+        session.set("runtime", "ordered" if partitions else "depth_first")
+        session.set("partitions", partitions)
+        run = session.sql(f"{FAILING[query]} ON BAD ROW KEEP")
+        run.to_arrow()
+        found.append(run.bad_rows().select(["source", "offset", "reason"]).to_pylist())
+    assert found[0] == found[1] == found[2]
+    assert {row["offset"] % 50 for row in found[0]} == {0}

@@ -204,15 +204,15 @@ _WITH_BAD_ROWS = ("rows_in", "rows_out", "pairs", "bad")
 
 def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
     """A ledger without what depends on the number of partitions: the operators that split rows, the
-    numbers of operators, some counters, to which row of a source a bad row can be traced, and at
-    which operator it failed."""
+    numbers of operators, some counters, and at which operator a bad row failed."""
     found: dict[str, Any] = {}
     dropped = (*_OF_PARTITIONS, *(_WITH_BAD_ROWS if ledger["bad"] != "[]" else ()))
     for name, entry in ledger.items():
         kind = name.partition("#")[0].split(" ")[-1]
-        if not isinstance(entry, dict):
-            traced = r"#\d+|'source': \S+ 'offset': \S+ 'operator': \S+ "
-            found[name] = re.sub(traced, "", entry) if isinstance(entry, str) else entry
+        if isinstance(entry, str):
+            found[name] = re.sub(r"#\d+|'operator': \S+ ", "", entry)
+        elif not isinstance(entry, dict):
+            found[name] = entry
         elif kind != "split":
             counts = {name: n for name, n in entry.items() if name not in dropped}
             found[f"{len(found)} {kind}"] = counts | {"operator": kind}

@@ -92,6 +92,10 @@ class SplitOperator(GeneratedOperator):
         return Parallelism.STATELESS
 
     @property
+    def passes_rows(self) -> bool:
+        return True
+
+    @property
     def numbers_rows(self) -> bool:
         return True
 
