@@ -32,7 +32,6 @@ from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
-from cql.executor.operators.relations.native_aggregate import NativeAggregateOperator
 from cql.executor.operators.relations.ranking import RankingOperator
 from cql.executor.operators.relations.set_operations import WeightsOperator
 from cql.executor.operators.relations.stream_of_relation import stream_operator
@@ -339,9 +338,7 @@ class _Builder:
                 return WeightsOperator(name, node, self.workspace, numbered=numbered)
             case ChangeAggregateExec():
                 windows = [w for r in relations(node.input) for w in self.windows[id(r)]]
-                if node.runs_python:
-                    return ChangeAggregateOperator(name, node, self.workspace, windows)
-                return NativeAggregateOperator(
+                return ChangeAggregateOperator(
                     name, node, self.workspace, windows, numbered=numbered
                 )
             case SubqueryJoinExec():

@@ -239,7 +239,9 @@ def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
         case RowNumberExec():
             return node.partition if node.keeps_one_row else ()
         case ChangeAggregateExec():
-            return () if node.runs_python else tuple(range(node.keys))
+            own = [call.function for call in node.calls if call.function is not None]
+            alone = any(function.parallel is False for function in own)
+            return () if alone else tuple(range(node.keys))
         case SetOperationExec():
             return tuple(range(len(node.schema) - 2))
 
@@ -315,7 +317,11 @@ class _Estimate:
                 return self._other(node, 20.0)
             case DupelimExec() | RelationExec():
                 return self._other(node, 25.0)
-            case PunctuatedSortExec() | ChangeAggregateExec():
+            case ChangeAggregateExec():
+                own = sum(call.function is not None for call in node.calls)
+                self._add(self.rows_of(node.input), own * _PYTHON, Share.PYTHON)
+                return self._other(node, 45.0)
+            case PunctuatedSortExec():
                 return self._other(node, 45.0)
             case WindowJoinExec():
                 return self._other(node, 60.0)

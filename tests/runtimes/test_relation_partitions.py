@@ -43,6 +43,11 @@ QUERIES = {
         " GROUP BY s, k",
         2,
     ),
+    "values": (
+        "SELECT ISTREAM(k, median(v) AS m, count(DISTINCT s) AS c, array_agg(s) AS l,"
+        " avg(DISTINCT v) AS d, last(v) AS v) FROM a [RANGE 30] GROUP BY k",
+        1,
+    ),
     "one row of last rows": ("SELECT ISTREAM(count(*) AS c) FROM a [PARTITION BY k ROWS 9]", 1),
     "whole relation": ("SELECT RSTREAM(k, count(*) AS c) FROM a [RANGE 20] GROUP BY k", 1),
     "distinct": ("SELECT ISTREAM(k, s) FROM (SELECT DISTINCT k, s FROM a [RANGE 20])", 1),

@@ -128,6 +128,7 @@ def test_partitions(case: str, partitions: int, seed: int, stress: None) -> None
 DIVIDED = (
     "relation",
     "names of a relation",
+    "values of a relation",
     "relation of rows",
     "first row of each",
     "distinct",

@@ -63,6 +63,9 @@ QUERIES = growing_streams.QUERIES | {
     "values of a relation": """
         SELECT ISTREAM k, median(v) AS m, mode(name) AS most, count(DISTINCT name) AS n,
                array_agg(name) AS names FROM a [RANGE 5 WA ts] GROUP BY k""",
+    "values without keys": """
+        SELECT ISTREAM array_agg(name) AS names, sum(DISTINCT v) AS s, avg(DISTINCT x) AS x,
+               percentile_disc(0.3) WITHIN GROUP (ORDER BY v) AS p FROM a [ROWS 9 WA ts]""",
     "distinct": "SELECT ISTREAM DISTINCT k, v FROM a [RANGE 10 WA ts]",
     "numbered": """
         SELECT k, name, v FROM (SELECT ts, k, name, v, row_number() OVER (

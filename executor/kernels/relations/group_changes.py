@@ -6,7 +6,9 @@ generated for the aggregates of a query (``operators.relations.change_aggregate_
 ``multiplicities``, ``ranking`` or ``whole_relation``. This driver gives it the rows of instants
 that are over, a piece of whole instants at a time: their groups, their columns. It sends the
 changes that the function has made, frees the groups without rows, and closes those of windows that
-have ended. A function that has more changes of the piece sets a word, and is called again.
+have ended. A function that has more changes of the piece sets a word, and is called again. Before
+the call of a function that reads value logs (``value_logs``), the operator takes the rows of the
+piece into these.
 
 An aggregate without keys has a SINGLE group, which is never freed. Its row exists from the first
 instant of the input on, whatever rows a filter has removed: a change of weight 0 at that instant
@@ -57,7 +59,7 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.kernels.relations import groups
+from cql.executor.kernels.relations import groups, value_logs
 from cql.executor.kernels.relations.frontier import (
     BORN,
     ENDED,
@@ -89,6 +91,7 @@ NEED_ENTRIES = 3  # DETAIL_ROW free entries
 NEED_PIECE = 4  # room for a piece of DETAIL_ROW rows
 NEED_RANK = 5  # the ranks of all texts
 NEED_SECOND = 6  # DETAIL_ROW free ids of the second index
+NEED_VALUES = 7  # the piece's rows in the value logs
 
 # Descriptor: behind the words of ``groups``.
 FUNCTION = groups.END  # address of the generated function
@@ -143,7 +146,14 @@ WAITS = FUNCTION + 45  # whether the watermark waits for the row, since the inpu
 STARTS = FUNCTION + 46  # address: per window below, the address of its first instant
 WINDOWS = FUNCTION + 47
 NOTHING = FUNCTION + 48  # address of a word 0: every column of the change of weight 0
-END = FUNCTION + 49
+DUE = FUNCTION + 49  # whether the function has to be called for the piece
+VALUES = FUNCTION + 50  # whether the value logs have the piece: NO_LOGS, MISSING or TAKEN
+AT_ONCE = FUNCTION + 51  # rows of a piece that may be in the value logs at once; INFINITY: any
+LOGS = FUNCTION + 52  # value logs
+LOG = FUNCTION + 53  # address of their words (``value_logs``)
+END = FUNCTION + 54
+
+NO_LOGS, MISSING, TAKEN = range(3)
 
 #: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
@@ -189,9 +199,14 @@ def _keep_keys(d: Any, table: Any, at: int) -> None:
 
 @njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
 def _call_function(d: Any, u: Any) -> int:
-    """Lets the function make changes of the piece. Returns DONE or ERROR."""
+    """Lets the function make changes of the piece. Returns DONE, NEED or ERROR."""
+    if d[VALUES] == MISSING:
+        u[DETAIL], u[DETAIL_ROW] = NEED_VALUES, d[PIECE]
+        return NEED
     g = words(d[OWN_WORDS], 1)
-    d[MADE] = d[SENT_SO_FAR] = 0
+    d[DUE] = d[MADE] = d[SENT_SO_FAR] = 0
+    if d[VALUES] == TAKEN:
+        d[VALUES] = MISSING
     if call_operator(d[FUNCTION], d[OWN_WORDS], 0) != 0:
         d[FAILED] = 1
         u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
@@ -206,23 +221,28 @@ def _has_more(d: Any) -> bool:
     return bool(d[MORE_AT] >= 0 and words(d[OWN_WORDS], d[MORE_AT] + 1)[d[MORE_AT]] != 0)
 
 
+@njit(inline="always")
+def _ask(d: Any, u: Any, request: int, wanted: int) -> int:
+    """Requests what the next piece needs, before there is one. Returns NEED."""
+    u[DETAIL], u[DETAIL_ROW], d[PIECE] = request, wanted, 0
+    return NEED
+
+
 @njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
-    """Aggregates the PIECE rows whose columns begin at the addresses in ``table`` from word ``at``
-    on. Returns DONE, NEED or ERROR."""
+def _prepare(d: Any, u: Any, table: Any, at: int) -> int:
+    """Finds the groups of the PIECE rows whose columns begin at the addresses in ``table`` from
+    word ``at`` on, and gives them to the function. Returns DONE, or NEED: then there is no piece
+    yet."""
     n, g = d[PIECE], words(d[OWN_WORDS], 1)
     weights = table[at + COLUMN_WORDS * (d[COLUMNS] - 1) + DATA]
     if d[SINGLE] == 0 and groups.free_ids(d) < n:
-        u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, n
-        return NEED
+        return _ask(d, u, groups.NEED_GROUPS, n)
     if d[SECOND] != 0 and words(d[SECOND], FREE + 1)[FREE] < n:
-        u[DETAIL], u[DETAIL_ROW] = NEED_SECOND, n
-        return NEED
+        return _ask(d, u, NEED_SECOND, n)
     if d[FREE_TOP] >= 0:
         wanted = _entries_wanted(d, weights)
         if g[d[FREE_TOP]] < wanted:
-            u[DETAIL], u[DETAIL_ROW] = NEED_ENTRIES, wanted
-            return NEED
+            return _ask(d, u, NEED_ENTRIES, wanted)
     if d[SINGLE] == 0:
         groups.find_ids(d, table, at, as_i32(d[NUMBERS], n), 0, n)
         _keep_keys(d, table, at)
@@ -242,7 +262,8 @@ def _aggregate(d: Any, u: Any, table: Any, at: int) -> int:
             g[one[1]] = table[column + DATA]
         if one[2] >= 0:
             g[one[2]] = table[column + MASK]
-    return _call_function(d, u)
+    d[DUE] = 1
+    return DONE
 
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
@@ -301,7 +322,9 @@ def _send(d: Any, o: Any) -> None:
 
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
 def _forget(d: Any, gone: Any) -> None:
-    """Frees groups and their entries."""
+    """Frees groups, their entries and their values."""
+    if d[LOGS] != 0:
+        value_logs.forget_values(d[LOG], d[LOGS], d[groups.CAPACITY], gone)
     if d[FREE_TOP] < 0:
         groups.free_ids_of(d, gone)
         return
@@ -368,7 +391,7 @@ def _close(d: Any) -> None:
 @njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def _whole_instants(d: Any, times: Any, first: int, end: int) -> int:
     """The end of a piece of places from ``first`` on, at most ``end``, between two instants."""
-    room = d[groups.PIECE]
+    room = min(d[groups.PIECE], d[AT_ONCE])
     if end - first <= room:
         return end
     at = first + room
@@ -392,8 +415,8 @@ def _has_room(d: Any, u: Any, rows: int) -> bool:
 
 @njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
 def _next_waiting(d: Any, u: Any) -> int:
-    """Aggregates the next piece of the rows that have waited. Returns OUTPUT_FULL if it has made
-    a piece, DONE if no instant is over, or NEED or ERROR."""
+    """Prepares the next piece of the rows that have waited. Returns OUTPUT_FULL if there is one,
+    DONE if no instant is over, or NEED."""
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
     first, end = d[READY], d[READY]
     while end < d[TAIL] and is_over(d, times[end]):
@@ -414,14 +437,12 @@ def _next_waiting(d: Any, u: Any) -> int:
     if d[BORN] != 0:
         move_values(8, d[BORN], d[BORN_IN], line[first:end], numbers, n)
         d[ORDERED_TO] = 0
-    code = _aggregate(d, u, copy, 0)
-    if code == NEED:
-        d[PIECE] = 0
+    if _prepare(d, u, copy, 0) == NEED:
         return NEED
     for place in range(first, end):
         free_slot(d, line[place])
     d[HEAD] = d[READY] = end
-    return OUTPUT_FULL if code == DONE else code
+    return OUTPUT_FULL
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -440,12 +461,10 @@ def _next_direct(d: Any, u: Any, here: Any) -> int:
         at = COLUMN_WORDS * c
         here[at + DATA] = u[HEADER + 2 * c] + first * size_of(d, c)
         here[at + MASK] = u[HEADER + 2 * c + 1] + first
-    code = _aggregate(d, u, here, 0)
-    if code == NEED:
-        d[PIECE] = 0
+    if _prepare(d, u, here, 0) == NEED:
         return NEED
     u[CURSOR] = end
-    return OUTPUT_FULL if code == DONE else code
+    return OUTPUT_FULL
 
 
 # -- the row of a single group ---------------------------------------------------------------------
@@ -468,18 +487,15 @@ def _first_instant(d: Any) -> int:
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def _aggregate_nothing(d: Any, u: Any, here: Any, time: int) -> int:
-    """Aggregates a change of weight 0 whose columns are NULL. Returns OUTPUT_FULL if that has made
-    a piece, or NEED or ERROR. ``here`` is scratch for the addresses of the columns."""
+def _prepare_nothing(d: Any, u: Any, here: Any, time: int) -> int:
+    """Prepares a piece of one change of weight 0 whose columns are NULL. Returns OUTPUT_FULL or
+    NEED. ``here`` is scratch for the addresses of the columns."""
     for c in range(d[COLUMNS]):
         here[COLUMN_WORDS * c + DATA] = here[COLUMN_WORDS * c + MASK] = d[NOTHING]
     put_integer(d[ONCE], size_of(d, d[INSTANT]), 0, time)
     here[COLUMN_WORDS * d[INSTANT] + DATA] = d[ONCE]
     d[PIECE] = 1
-    code = _aggregate(d, u, here, 0)
-    if code == NEED:
-        d[PIECE] = 0
-    return OUTPUT_FULL if code == DONE else code
+    return OUTPUT_FULL if _prepare(d, u, here, 0) == DONE else NEED
 
 
 @njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
@@ -496,20 +512,20 @@ def _next_due(d: Any, u: Any) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _next_piece(d: Any, u: Any, here: Any) -> int:
-    """Aggregates the next piece of the rows whose instants are over. Returns OUTPUT_FULL if it has
-    made a piece, DONE if none is left, or NEED or ERROR."""
+    """Prepares the next piece of the rows whose instants are over. Returns OUTPUT_FULL if there is
+    one, DONE if none is left, or NEED."""
     if d[SINGLE] != 0 and d[BEGUN] == 0:
         first = _first_instant(d)
         if first < d[WATERMARK]:
             if _next_due(d, u) > first:
-                code = _aggregate_nothing(d, u, here, first)
+                code = _prepare_nothing(d, u, here, first)
                 if code != NEED:
                     d[BEGUN] = 1
                 return code
             d[BEGUN] = 1
     code = _next_direct(d, u, here) if u[PHASE] == _DIRECT else _next_waiting(d, u)
     if code == DONE and d[ENDED] != 0 and _lacks_row(d):
-        return _aggregate_nothing(d, u, here, max(d[BEGINNING], d[SENT]))
+        return _prepare_nothing(d, u, here, max(d[BEGINNING], d[SENT]))
     return code
 
 
@@ -553,6 +569,10 @@ def group_changes(desc: Any, morsel: Any) -> Any:
                 break
             if code != OUTPUT_FULL:
                 return code
+        if d[DUE] != 0:
+            code = _call_function(d, u)
+            if code != DONE:
+                return code
         if d[SENT_SO_FAR] < d[MADE]:
             _send(d, o)
             last = words(d[TIMES_OUT], d[SENT_SO_FAR])[d[SENT_SO_FAR] - 1]
@@ -561,8 +581,7 @@ def group_changes(desc: Any, morsel: Any) -> Any:
             punctuate_so_far(d, o, last)
             return OUTPUT_FULL
         if _has_more(d):
-            if _call_function(d, u) != DONE:
-                return ERROR
+            d[DUE] = 1
             continue
         _forget_empty(d)
     if u[PHASE] == _DIRECT:

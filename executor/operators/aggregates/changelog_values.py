@@ -3,13 +3,13 @@ DISTINCT and holistic calls. Values enter and leave.
 
 Calls that need the number of different values, or the value at a place of their order, share
 *counted* values (a treap per group). Calls that list rows in arrival order share *listed* values
-(a chain per group). See ``kernels.lib.treap``.
+(a chain per group). See ``kernels.relations.value_logs``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.lib import treap as kernel
+from cql.executor.kernels.lib import treap
+from cql.executor.kernels.morsel_layout import INFINITY
+from cql.executor.kernels.relations import value_logs as kernel
 from cql.executor.operators.aggregates.holistic import (
     Entries,
     one_or_array,
@@ -27,17 +29,21 @@ from cql.executor.operators.aggregates.holistic import (
 from cql.executor.operators.aggregates.percentiles import between, fraction, places_of
 from cql.executor.operators.aggregates.value_log import ordering
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.relations.changelog_operator import Times
-from cql.executor.operators.relations.group_index import canonical, grown
+from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.declared import Declared
-from cql.executor.state.store import State
+from cql.executor.state.repartition import Places, Taken, Values
+from cql.executor.state.store import Role, Snapshot, State, StateStore
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
 
 Array = npt.NDArray[Any]
+Times = npt.NDArray[np.int64]
 #: Values that are written out at a time, about.
 _AT_ONCE = 1 << 22
+#: Values that a buffer has room for between two pieces, at most.
+_KEPT = 1 << 16
+_NODES = 64
+_SEED = 0x2545F4914F6CDD1D
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,48 +94,86 @@ class Pairs:
     instants: int
 
     @classmethod
-    def of(cls, times: Times, owners: Times, groups: int) -> Pairs:
+    def of(cls, times: Times, owners: Times, marked: npt.NDArray[np.uint8]) -> Pairs:
+        """``marked``: scratch, 0 for each group."""
         n = times.size
         owner, row_stop, pair_stop = (np.empty(n, np.int64) for _ in range(3))
         pairs = np.zeros(1, np.int64)
-        marked = np.zeros(groups, np.uint8)
         instants = kernel.pairs_of(times, owners, owner, row_stop, pair_stop, marked, pairs)
         return cls(owner[: int(pairs[0])], row_stop, pair_stop, int(instants))
 
 
-class HeldValues(Declared, ABC):
-    """The values of one log. ``take_in`` applies changes to them and returns, by name, arrays for
-    the aggregate's kernel."""
+class HeldValues(ABC):
+    """The values of one log, in arrays of an operator's ``store``: the ``nodes``, WIDTH words each,
+    and their ``control`` (``kernels.lib.treap``); ``stale``: per group, whether its values have
+    changed since they were last reported. ``take_in`` applies changes to the values and returns,
+    by name, arrays for the aggregate's kernel."""
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("_control", "_stale", "_nodes")
+    #: The arrays with so many words per group, and the value of a word without values.
+    of_group: ClassVar[Mapping[str, tuple[int, int]]]
 
-    def __init__(self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace) -> None:
+    def __init__(
+        self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, store: StateStore
+    ) -> None:
         self.log = log
         self.calls = calls
         self.workspace = workspace
-        self._control = np.array([-1, 0, 0, 0x2545F4914F6CDD1D], np.int64)
-        self._stale = np.zeros(0, np.uint8)
-        self._nodes = np.zeros((0, self.width), np.int64)
+        self._store = store
+        store.resize(self.name("control"), treap.RANDOM + 1, np.int64)
+        self._of("control")[:] = -1, 0, 0, _SEED
+        self._more_nodes(_NODES)
+
+    def name(self, array: str) -> str:
+        """The name of an array in the store."""
+        return f"{array} of values {self.log.number}"
+
+    def _of(self, array: str) -> Array:
+        return self._store.arrays[self.name(array)]
 
     @property
     @abstractmethod
     def width(self) -> int: ...
 
     @property
-    def nbytes(self) -> int:
-        return self._nodes.nbytes + self._stale.nbytes
+    def _nodes(self) -> Array:
+        return self._of("nodes").reshape(-1, self.width)
+
+    def _more_nodes(self, size: int) -> None:
+        name = self.name("nodes")
+        old = len(self._store.arrays.get(name, ()))
+        self._store.resize(name, size * self.width, np.int64, clears=False)
+        self._of("nodes")[old:] = -1
+
+    @property
+    @abstractmethod
+    def writes_out(self) -> bool:
+        """Whether it writes all values of a group out."""
 
     @property
     @abstractmethod
     def largest(self) -> int:
         """The largest number of values that are written out for one group."""
 
-    def grow(self, groups: int) -> None:
-        self._stale = grown(self._stale, groups, 1)
+    def grow(self, known: int, size: int) -> None:
+        """Makes room for ``size`` groups, of which ``known`` may have values."""
+        for array, (width, empty) in self.of_group.items():
+            dtype = np.uint8 if array == "stale" else np.int64
+            self._store.resize(self.name(array), size * width, dtype, clears=False)
+            self._of(array)[known * width :] = empty
 
-    def forget(self, groups: Times) -> None:
-        """Drops the values of groups without rows."""
-        self._stale[groups] = 1
+    @property
+    def words(self) -> list[int]:
+        """The words of the log for the native operator (``value_logs.WORDS``)."""
+        nodes, control, stale = map(self._of, ("nodes", "control", "stale"))
+        roots, sizes = self._of_groups()
+        return [
+            *(nodes.ctypes.data, len(nodes) // self.width, self.width, control.ctypes.data),
+            *(roots.ctypes.data, 0 if sizes is None else sizes.ctypes.data, stale.ctypes.data),
+        ]
+
+    @abstractmethod
+    def _of_groups(self) -> tuple[Array, Array | None]:
+        """Where the nodes of each group begin, and their numbers if the log lists values."""
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         for n in self._coded():
@@ -141,10 +185,67 @@ class HeldValues(Declared, ABC):
     def _coded(self) -> list[int]:
         """The words of a node that hold codes."""
 
+    # -- other partitions ------------------------------------------------------------------------
+
+    @property
+    def space(self) -> str:
+        """The space of the nodes (``state.repartition``)."""
+        return f"value {self.log.number}"
+
+    #: The words of a node that are numbers of nodes.
+    links: ClassVar[tuple[int, ...]]
+
+    def layout(self, group: str) -> dict[str, Values]:
+        """To what the arrays belong; ``group`` is the space of the groups."""
+        refers = dict.fromkeys(self.links, self.space)
+        found = {self.name("nodes"): Values(self.space, self.width, refers, -1)}
+        for array, (width, empty) in self.of_group.items():
+            refers = dict.fromkeys(range(width), self.space) if empty < 0 else {}
+            found[self.name(array)] = Values(group, width, refers, empty)
+        return found
+
+    def take(self, k: int, saved: Snapshot, groups: Places, taken: Taken) -> None:
+        """Takes the nodes of ``groups`` in old snapshot ``k``."""
+        nodes = saved.arrays[self.name("nodes")].reshape(-1, self.width).copy()
+        used = np.zeros(len(nodes), np.uint8)
+        self._mark(nodes, saved, groups, used)
+        taken.take(k, self.space, np.flatnonzero(used), len(nodes))
+
+    @abstractmethod
+    def _mark(self, nodes: Array, saved: Snapshot, groups: Places, used: Array) -> None: ...
+
+    def size(self, taken: Taken) -> int:
+        """The number of nodes that a new partition has room for."""
+        return max(_NODES, taken.count(self.space))
+
+    def controls(self, saved: Snapshot, taken: Taken) -> State:
+        """The control of a new partition, whose first nodes are those that it has taken."""
+        control, nodes = saved.arrays[self.name("control")].copy(), taken.count(self.space)
+        control[[treap.FREE, treap.USED, treap.LIVE]] = -1, nodes, nodes
+        return {self.name("control"): control}
+
+    # -- a piece ---------------------------------------------------------------------------------
+
     @abstractmethod
     def take_in(
         self, rows: State, owners: Times, weights: Times, times: Times, sequence: int, pairs: Pairs
     ) -> dict[str, Array]: ...
+
+    def _buffer(self, array: str, size: int, dtype: npt.DTypeLike = np.int64) -> Array:
+        """A buffer with room for at least ``size`` values; its values stay."""
+        name, old = self.name(array), self._store.arrays.get(self.name(array))
+        if old is None or len(old) < size:
+            size = size if old is None else max(2 * len(old), size)
+            self._store.resize(name, size, dtype, Role.SCRATCH, clears=False)
+        return self._of(array)
+
+    def _release(self, *arrays: str) -> None:
+        """Frees buffers that have become large."""
+        for array in arrays:
+            old = self._of(array)
+            if len(old) > _KEPT:
+                inner = np.dtype((old.dtype, old.shape[1:]))
+                self._store.resize(self.name(array), 0, inner, Role.SCRATCH)
 
     def _kept(self, rows: State, weights: Times) -> npt.NDArray[np.uint8]:
         """Returns which rows count (1, else 0), and makes room for their values."""
@@ -152,11 +253,9 @@ class HeldValues(Declared, ABC):
         if self.log.where is not None:
             at = _column(self.log.where)
             kept &= (rows[f"m{at}"] != 0) & (rows[f"c{at}"] != 0)
-        wanted = int(self._control[kernel.LIVE]) + int(weights[kept & (weights > 0)].sum())
-        if wanted > self._nodes.shape[0]:
-            nodes = np.full((max(64, 2 * self._nodes.shape[0], wanted), self.width), -1, np.int64)
-            nodes[: self._nodes.shape[0]] = self._nodes
-            self._nodes = nodes
+        wanted = int(self._of("control")[treap.LIVE]) + int(weights[kept & (weights > 0)].sum())
+        if wanted > len(self._nodes):
+            self._more_nodes(max(2 * len(self._nodes), wanted))
         return kept.astype(np.uint8)
 
     def _words(self, rows: State, n: int) -> Array:
@@ -171,57 +270,62 @@ class HeldValues(Declared, ABC):
 class CountedValues(HeldValues):
     """State: the different values of each group in order, with the multiplicity of each."""
 
-    saved_arrays: ClassVar[tuple[str, ...]] = (*HeldValues.saved_arrays, "_roots")
+    of_group: ClassVar = {"roots": (1, -1), "stale": (1, 1)}
+    links: ClassVar = (treap.LEFT, treap.RIGHT)
 
     def __init__(
-        self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, lists: bool
+        self,
+        log: ValueLog,
+        calls: Sequence[AggregateCall],
+        workspace: Workspace,
+        store: StateStore,
+        *,
+        lists: bool,
     ) -> None:
-        super().__init__(log, calls, workspace)
+        super().__init__(log, calls, workspace, store)
         self._lists = lists
-        self._roots = np.zeros(0, np.int64)
         self._questions = [
             q for k in log.calls if calls[k].holistic for q in _questions_of(calls[k])
         ]
         kind = log.args[0].type
-        self._how = kernel.AS_DOUBLES if kind.is_fraction else kernel.AS_INTEGERS
+        self._how = treap.AS_DOUBLES if kind.is_fraction else treap.AS_INTEGERS
         if kind.is_coded and log.needs_order:
-            self._how = kernel.BY_RANK
-        self._values = np.empty(0, np.int64)
+            self._how = treap.BY_RANK
 
     @property
     def width(self) -> int:
-        return kernel.PRIORITY + 1
+        return treap.PRIORITY + 1
 
     @property
-    def nbytes(self) -> int:
-        return super().nbytes + self._roots.nbytes + self._values.nbytes
+    def writes_out(self) -> bool:
+        return self._lists
 
     @property
     def largest(self) -> int:
-        roots = self._roots[self._roots >= 0]
-        return int(self._nodes[roots, kernel.TOTAL].max()) if self._lists and roots.size else 0
+        roots = self._of("roots")
+        used = roots[roots >= 0]
+        return int(self._nodes[used, treap.TOTAL].max()) if self._lists and used.size else 0
 
-    def grow(self, groups: int) -> None:
-        super().grow(groups)
-        self._roots = grown(self._roots, groups, -1)
+    def _of_groups(self) -> tuple[Array, Array | None]:
+        return self._of("roots"), None
 
-    def forget(self, groups: Times) -> None:
-        super().forget(groups)
-        kernel.forget_treaps(self._nodes, self._control, self._roots, groups)
+    def _mark(self, nodes: Array, saved: Snapshot, groups: Places, used: Array) -> None:
+        treap.mark_treaps(nodes, saved.arrays[self.name("roots")][groups], used)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """The order of the codes, which is that of the values if no call needs another one, stays
         in a compaction; another dictionary has another order."""
         if not self._coded():
             return
-        before = self._nodes[:, kernel.VALUE].copy()
+        before = self._nodes[:, treap.VALUE].copy()
         super().map_codes(change)
-        after = self._nodes[np.argsort(before), kernel.VALUE]
-        if self._how == kernel.AS_INTEGERS and (after[1:] < after[:-1]).any():
-            kernel.order_again(self._nodes, self._control, self._roots, self.log.distinct)
+        after = self._nodes[np.argsort(before), treap.VALUE]
+        if self._how == treap.AS_INTEGERS and (after[1:] < after[:-1]).any():
+            control, roots = self._of("control"), self._of("roots")
+            treap.order_again(self._nodes, control, roots, self.log.distinct)
 
     def _coded(self) -> list[int]:
-        return [kernel.VALUE] if self.log.args[0].type.is_coded else []
+        return [treap.VALUE] if self.log.args[0].type.is_coded else []
 
     def _words(self, rows: State, n: int) -> Array:
         if self.log.args[n].type.is_fraction:
@@ -233,7 +337,7 @@ class CountedValues(HeldValues):
     ) -> dict[str, Array]:
         n, count, questions = owners.size, pairs.owner.size, self._questions
         kept, words = self._kept(rows, weights), self._words(rows, 0)
-        by_rank = self._how == kernel.BY_RANK
+        by_rank = self._how == treap.BY_RANK
         rank = self.workspace.dictionary.rank() if by_rank else np.zeros(1, np.int32)
         shares = np.array([float(p) for p, _ in questions])
         kinds = np.array([q for _, q in questions], np.int64)
@@ -241,18 +345,19 @@ class CountedValues(HeldValues):
         fresh = np.empty(count, np.uint8)
         found = np.empty((count, len(questions), kernel.NEAR), np.int64)
         first, place = np.zeros(count + 1, np.int64), np.zeros(2, np.int64)
+        values = self._buffer("values", _NODES)
         while wanted := kernel.count_values(
-            self._nodes, self._control, self._roots, self._stale, owners, weights, kept, words,
-            self._how, rank, self.log.distinct, pairs.owner, pairs.row_stop, pairs.pair_stop,
-            pairs.instants, moved, fresh, totals, shares, kinds, found, self._lists, first,
-            self._values, place,
+            self._nodes, self._of("control"), self._of("roots"), self._of("stale"), owners,
+            weights, kept, words, self._how, rank, self.log.distinct, pairs.owner, pairs.row_stop,
+            pairs.pair_stop, pairs.instants, moved, fresh, totals, shares, kinds, found,
+            self._lists, first, values, place,
         ):  # fmt: skip
-            self._values = grown(self._values, max(2 * self._values.size, wanted))
+            values = self._buffer("values", wanted)
         number = self.log.number
         made: dict[str, Array] = {f"moved{number}": moved, f"fresh{number}": fresh}
         if self._lists:
-            made |= {f"first{number}": first, f"values{number}": self._values}
-            self._release()
+            made |= {f"first{number}": first, f"values{number}": values}
+            self._release("values")
         at = 0
         for k in self.log.calls:
             if self.calls[k].holistic:
@@ -261,11 +366,6 @@ class CountedValues(HeldValues):
                 made |= self._results(k, totals, found[:, at : at + width], some)
                 at += width
         return made
-
-    def _release(self) -> None:
-        """Frees the buffer of values if it has become large."""
-        if self._values.size > 2 * _AT_ONCE:
-            self._values = np.empty(0, np.int64)
 
     def _results(self, k: int, totals: Times, found: Array, some: Array) -> dict[str, Array]:
         call = self.calls[k]
@@ -295,43 +395,42 @@ class ListedValues(HeldValues):
     """State: the rows of each group in arrival order. ``by_entry``: a change that takes a row out
     carries the time at which the row entered."""
 
-    saved_arrays: ClassVar[tuple[str, ...]] = (*HeldValues.saved_arrays, "_ends", "_sizes")
+    of_group: ClassVar = {"ends": (2, -1), "sizes": (1, 0), "stale": (1, 1)}
+    links: ClassVar = (treap.NEXT,)
 
     def __init__(
-        self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace, *, by_entry: bool
+        self,
+        log: ValueLog,
+        calls: Sequence[AggregateCall],
+        workspace: Workspace,
+        store: StateStore,
+        *,
+        by_entry: bool,
     ) -> None:
-        super().__init__(log, calls, workspace)
+        super().__init__(log, calls, workspace, store)
         self._by_entry = by_entry
-        self._ends = np.zeros((0, 2), np.int64)
-        self._sizes = np.zeros(0, np.int64)
 
     @property
     def width(self) -> int:
-        return kernel.FIRST + len(self.log.args) + len(self.log.with_null)
+        return treap.FIRST + len(self.log.args) + len(self.log.with_null)
 
     @property
-    def nbytes(self) -> int:
-        return super().nbytes + self._ends.nbytes + self._sizes.nbytes
+    def writes_out(self) -> bool:
+        return True
 
     @property
     def largest(self) -> int:
-        return int(self._sizes.max()) if self._sizes.size else 0
+        return int(self._of("sizes").max())
 
-    def grow(self, groups: int) -> None:
-        super().grow(groups)
-        self._sizes = grown(self._sizes, groups)
-        if self._ends.shape[0] < groups:
-            ends = np.full((groups, 2), -1, np.int64)
-            ends[: self._ends.shape[0]] = self._ends
-            self._ends = ends
+    def _of_groups(self) -> tuple[Array, Array | None]:
+        return self._of("ends"), self._of("sizes")
 
-    def forget(self, groups: Times) -> None:
-        super().forget(groups)
-        kernel.forget_chains(self._nodes, self._control, self._ends, groups)
-        self._sizes[groups] = 0
+    def _mark(self, nodes: Array, saved: Snapshot, groups: Places, used: Array) -> None:
+        heads = saved.arrays[self.name("ends")].reshape(-1, 2)[groups, 0]
+        treap.mark_chains(nodes[:, treap.NEXT].copy(), heads.copy(), used)
 
     def _coded(self) -> list[int]:
-        return [kernel.FIRST + n for n, arg in enumerate(self.log.args) if arg.type.is_coded]
+        return [treap.FIRST + n for n, arg in enumerate(self.log.args) if arg.type.is_coded]
 
     def take_in(
         self, rows: State, owners: Times, weights: Times, times: Times, sequence: int, pairs: Pairs
@@ -343,18 +442,15 @@ class ListedValues(HeldValues):
         for n, column in enumerate(columns):
             words[:, n] = column
         fresh, place = np.empty(count, np.uint8), np.zeros(2, np.int64)
-        owner_of = np.empty(0, np.int64)
-        lines = np.empty((0, 2 + len(columns)), np.int64)
+        line = np.dtype((np.int64, (2 + len(columns),)))
+        owner_of, lines = self._buffer("owners", _NODES), self._buffer("lines", _NODES, line)
         while wanted := kernel.list_values(
-            self._nodes, self._control, self._ends, self._sizes, self._stale, owners, weights,
-            kept, words, times, sequence, self._by_entry, pairs.owner, pairs.row_stop,
-            pairs.pair_stop, pairs.instants, fresh, owner_of, lines, place,
+            self._nodes, self._of("control"), self._of("ends").reshape(-1, 2), self._of("sizes"),
+            self._of("stale"), owners, weights, kept, words, times, sequence, self._by_entry,
+            pairs.owner, pairs.row_stop, pairs.pair_stop, pairs.instants, fresh, owner_of, lines,
+            place,
         ):  # fmt: skip
-            size, done = max(2 * owner_of.size, wanted), int(place[1])
-            owner_of = grown(owner_of, size)
-            more = np.empty((size, lines.shape[1]), np.int64)
-            more[:done] = lines[:done]
-            lines = more
+            owner_of, lines = self._buffer("owners", wanted), self._buffer("lines", wanted, line)
         n, args = int(place[1]), len(self.log.args)
         of = {c: 2 + args + i for i, c in enumerate(self.log.with_null)}
         entries = Entries(
@@ -369,22 +465,18 @@ class ListedValues(HeldValues):
         for k in self.log.calls:
             values, valid = results(self.calls[k], entries, self.workspace.dictionary)
             made |= {f"res{k}": values, f"res{k}_ok": valid}
+        self._release("owners", "lines")
         return made
 
 
-def piece(logs: Sequence[HeldValues], times: Times, first: int) -> int:
-    """The end of the piece of changes that begins at ``first``. A piece ends between two instants,
-    and writes about ``_AT_ONCE`` values out. If no log writes values out, all changes are one
-    piece."""
-    most = max((log.largest for log in logs), default=0)
-    writes = any(isinstance(log, ListedValues) or log.largest for log in logs)
-    if not writes:
-        return times.size
-    rows = int((most**2 / 4 + _AT_ONCE) ** 0.5 - most / 2) + 1  # rows * (most + rows) is _AT_ONCE
-    stop = first + rows
-    if stop >= times.size:
-        return times.size
-    return int(np.searchsorted(times, times[stop - 1], side="right"))
+def rows_at_once(logs: Sequence[HeldValues]) -> int:
+    """The number of rows that ``take_in`` may get at a time, so that it writes about ``_AT_ONCE``
+    values out; INFINITY if no log writes values out."""
+    if not any(log.writes_out for log in logs):
+        return INFINITY
+    most = max(log.largest for log in logs)
+    # rows * (most + rows) is _AT_ONCE
+    return int((most**2 / 4 + _AT_ONCE) ** 0.5 - most / 2) + 1
 
 
 def _questions_of(call: AggregateCall) -> list[tuple[Fraction, int]]:

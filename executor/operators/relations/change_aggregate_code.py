@@ -11,7 +11,7 @@ An entry of the front stack holds the aggregate of itself and of all entries bel
 own entry holds the aggregate of the back stack. Each row is merged twice and never subtracted.
 ``rescan``: rows leave in any order. A group that lost a row is aggregated anew from its other rows.
 
-DISTINCT and holistic calls keep their values outside the slab, in ``value_logs``. For each instant
+DISTINCT and holistic calls keep their values outside the slab, in value logs. For each instant
 and group, a log gives the kernel the result of a holistic call. For a DISTINCT call whose state can
 retract a value, the log gives the rows that bring a new value or remove the last copy of one; for
 other DISTINCT calls, all values of the group. The states of DISTINCT calls stand in the group's
@@ -56,7 +56,8 @@ class ChangeAggregateCode:
     """``slots``: the descriptor's words by name. ``state``: columns of an entry, as (name, dtype).
     ``results``: columns of a group, two per call (value, valid), as (name, dtype). ``logged``: the
     same columns for holistic calls only, with the last result from the value log. ``logs``: the
-    value logs. ``listed``: numbers of the logs that give the kernel all values of a group.
+    value logs; the words ``in<c>`` and ``im<c>`` have the columns that they read, too.
+    ``listed``: numbers of the logs that give the kernel all values of a group.
     ``sites``: errors by number."""
 
     text: str
@@ -205,6 +206,9 @@ class _Writer:
             self._array(name, dtype, "groups")
             self._array(name.replace("logged", "res"), dtype, "pairs")
         for log in self.logs:
+            for expr in (*log.args, *((log.where,) if log.where else ())):
+                self._slot(f"in{_column(expr)}")
+                self._slot(f"im{_column(expr)}")
             self._array(f"fresh{log.number}", "bool", "pairs")
         for number in dict.fromkeys(self.log_of[k].number for k in self.moved):
             self._array(f"moved{number}", "int64", "n")

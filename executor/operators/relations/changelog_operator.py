@@ -134,10 +134,6 @@ class ChangelogOperator(RowsOperator):
         """The output for ``rows``, all changes of the instants that ended since the last call, in
         the order of ``times``. Instants before the ``watermark`` are over."""
 
-    def at_end(self) -> State:
-        """The output at the end of the input, behind all other rows."""
-        return no_rows(self.output)
-
     @property
     def waiting_rows(self) -> int:
         return self._waiting.rows
@@ -173,7 +169,7 @@ class ChangelogOperator(RowsOperator):
             self._punctuate()
         if ended:
             self.watermark = INFINITY
-            self.ready = joined([self.ready, self._advance(), self.at_end()])
+            self.ready = joined([self.ready, self._advance()])
             self.punctuations = [(END_OF_INPUT, INFINITY)]
         return None
 

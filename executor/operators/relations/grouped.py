@@ -229,7 +229,7 @@ class GroupChangesOperator(GroupedOperator):
         ):
             self.point(word, array)
         d[[changes.CALLS, changes.READS]] = len(results), len(reads)
-        d[[changes.ENDS, changes.NEXT_END]] = -1, INFINITY
+        d[[changes.ENDS, changes.NEXT_END, changes.AT_ONCE]] = -1, INFINITY, INFINITY
         self.bound(changes.RANKED, 2)
         d[changes.TIME_BYTES] = value_bytes(output[time_out].type)
         #: The words of the function that it remembers.

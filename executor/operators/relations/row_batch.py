@@ -139,19 +139,9 @@ class RowsOperator(Declared, PythonOperator):
         """Takes a morsel's rows and punctuation; sets ``ready`` and ``punctuations``. Returns ERROR
         if a row fails."""
 
-    def more(self) -> State | None:
-        """The next rows for the morsel taken in, once all ready rows have left; None if there are
-        no more."""
-        return None
-
     def so_far(self, last: int) -> list[tuple[int, int]]:
         """Punctuation (attribute, value) behind ready row ``last`` that holds although other ready
         rows follow."""
-        return []
-
-    def between(self) -> list[tuple[int, int]]:
-        """Punctuation (attribute, value) behind the ready rows that holds although ``more`` rows
-        follow."""
         return []
 
     def restore(self, saved: Snapshot) -> None:
@@ -184,26 +174,11 @@ class RowsOperator(Declared, PythonOperator):
         if first + n < total:
             _append_punctuations(out, self.so_far(first + n - 1))
             return OUTPUT_FULL
-        between = self.between()
-        if self._goes_on(words):
-            _append_punctuations(out, between)
-            return OUTPUT_FULL
         _append_punctuations(out, self.punctuations)
         before = self.state_bytes
         self.ready = no_rows(self.output)
         self.workspace.resize(before, self.state_bytes, self.name)
         return DONE
-
-    def _goes_on(self, words: npt.NDArray[np.int64]) -> bool:
-        """Makes the next rows ready; returns whether there are any."""
-        before = self.state_bytes
-        rows = self.more()
-        if rows is None:
-            return False
-        self.ready = rows
-        self.workspace.resize(before, self.state_bytes, self.name)
-        words[CURSOR] = 0
-        return True
 
 
 def _append_punctuations(out: Morsel, punctuations: Sequence[tuple[int, int]]) -> None:

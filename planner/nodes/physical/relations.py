@@ -120,9 +120,8 @@ class ChangeAggregateExec(Changelog):
 
     @property
     def runs_python(self) -> bool:
-        # All values of a group, and users' aggregates, are in Python.
-        plain = all(call.function is None and call.beside is None for call in self.calls)
-        return self.method != "weights" and not plain
+        # Python asks the value logs for the results.
+        return self.method != "weights" and any(call.beside is not None for call in self.calls)
 
     @property
     def is_net(self) -> bool:

@@ -157,10 +157,6 @@ class KeyWindowsExec(OneInput):
     why: str = ""
 
     @property
-    def runs_python(self) -> bool:
-        return True
-
-    @property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, *self.windows.fields()))
 

@@ -22,6 +22,8 @@ QUERIES = {
     "two_stacks": "SELECT max(s) AS t, min(k) AS k, avg(v) AS m FROM n [RANGE 3] WHERE k > 0",
     "rescan": "SELECT max(c) AS c, sum(h) AS h FROM (SELECT k, count(*) AS c, max(v) AS h"
     " FROM n [RANGE 3] WHERE k > 0 GROUP BY k)",
+    "values": "SELECT median(k) AS m, count(DISTINCT s) AS c, array_agg(s) AS l, mode(k) AS o,"
+    " avg(DISTINCT v) AS a FROM n [RANGE 3] WHERE k > 0",
 }
 #: The times of the rows, and their ``k``.
 ROWS = {
