@@ -92,8 +92,9 @@ def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) 
     """``consumer`` names the operator above that uses one watermark for all values, if there is
     one."""
     if isinstance(node, SourceExec):
-        alone = consumer is None or column_of(node) is None or not node.progress
-        return node if alone or consumer is None else _together(node, consumer)
+        if consumer is None or column_of(node) is None or not node.progress:
+            return node
+        return _together(node, consumer)
     below = node.common_watermark(consumer)
     if isinstance(node, WidAggregateExec):
         node, consumer = _aggregate(node, settings)

@@ -1,6 +1,6 @@
 """Whoever adds a class of plan nodes is told of each decision that the class needs: by an abstract
-member, or by a ``match`` over all classes that ends in ``assert_never`` (mypy reports the missing
-class)."""
+member, by mypy (``lower`` lacks it, or a ``match`` ends in ``assert_never``), or by a test (no
+operator runs it). ``test_new_nodes.py`` holds what has a default."""
 
 from __future__ import annotations
 

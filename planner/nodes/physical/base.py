@@ -166,8 +166,8 @@ class PhysicalNode(ABC):
 
     @property
     def row_cost(self) -> float:
-        """Nanoseconds for each row of the inputs, if the operator has a kernel to itself. The
-        default is that of a join in order."""
+        """Nanoseconds for each row of the inputs, measured, if the operator has a kernel to itself.
+        The default is that of a join in order."""
         return 60.0
 
     @property

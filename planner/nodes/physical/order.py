@@ -217,6 +217,10 @@ class PunctuatedSortExec(SameColumns):
     def row_cost(self) -> float:
         return 45.0
 
+    @property
+    def word(self) -> str:
+        return "sort"
+
 
 @dataclass(frozen=True, slots=True)
 class SortExec(OneInput):
