@@ -46,6 +46,7 @@ from cql.planner.nodes.physical import (
     relations,
     sources,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
@@ -74,18 +75,25 @@ def build(
     columns that are known to hold NULLs. ``late_rows`` says whether the consumer of the results
     needs the late-row records (a sink does not). ``parts`` is the number of partitions of operators
     with keys, unless PARTITION BY names one; 0 splits only where PARTITION BY does; None splits
-    none, whatever PARTITION BY says. ``split`` has the ids of the nodes to split; None splits all.
-    ``measured`` overrides the number of partitions per node, by node id. ``exactly`` replaces all
-    this: it has the number of partitions of each node that is split, by node id."""
-    path_counts = _path_counts(roots)
+    none, whatever PARTITION BY says. ``split`` has the numbers of the nodes to split
+    (``NodeNumbers`` of ``roots``); None splits all. ``measured`` overrides the number of partitions
+    per node, by its number. ``exactly`` replaces all this: it has the number of partitions of each
+    node that is split, by its number."""
+    nodes = NodeNumbers(*roots)
+    path_counts = _path_counts(roots, nodes)
     # Each sink has an operator to itself, because the sink takes the morsel's buffers away.
-    own = [_identity(r) if path_counts[id(r)] > 1 or not _fills(r) else r for r in roots]
-    unasked = frozenset(() if late_rows else map(id, own))
-    partitions = Partitions(parts, split, measured or {}, in_order(own), exactly)
-    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), path_counts, partitions)
+    shared = (path_counts[nodes[root]] > 1 for root in roots)
+    own = [_identity(r) if s or not _fills(r) else r for r, s in zip(roots, shared, strict=True)]
+    nodes = NodeNumbers(*roots, *own)  # the new nodes come last
+    unasked = frozenset([] if late_rows else [nodes[root] for root in own])
+    ordered = in_order(own, nodes)
+    partitions = Partitions(nodes, parts, split, measured or {}, ordered, exactly)
+    order = SourceNumbers(*roots)
+    builder = _Builder(
+        nodes, unasked, workspace, fuse, nulls, Graph(), path_counts, partitions, order
+    )
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
-    builder.order = {id(s): k for k, s in enumerate(feeds)}
     for root in own:
         last = builder.node(root)
         builder.graph.edges[last].append(Edge(SINK, 0))
@@ -95,11 +103,11 @@ def build(
     graph.bounds, graph.partitions = partitions.bounds, partitions.made
     roles = {index: (node, "") for node, index in builder.built.items()}
     roles |= {
-        builder.built[id(node)]: (id(root), f"copy {query}")
+        builder.built[nodes[node]]: (nodes[root], f"copy {query}")
         for query, (root, node) in enumerate(zip(roots, own, strict=True))
         if node is not root
     }
-    graph.keys = operator_keys(roots, graph, roles | partitions.splits | builder.repeats)
+    graph.keys = operator_keys(graph, roles | partitions.splits | builder.repeats)
     return graph
 
 
@@ -108,15 +116,15 @@ def _fills(node: Physical) -> bool:
     return not isinstance(node, SourceExec | ValuesExec) and node.own_columns is None
 
 
-def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
-    """By the id of a node: the number of paths from the roots to the node. Several operators may
-    read a node with several paths."""
+def _path_counts(roots: Sequence[Physical], nodes: NodeNumbers) -> dict[int, int]:
+    """By the number of a node: the number of paths from the roots to the node. Several operators
+    may read a node with several paths."""
     order: list[Physical] = []  # each node before its inputs
     entered: set[int] = set()
 
     def visit(node: Physical) -> None:
-        if id(node) not in entered:
-            entered.add(id(node))
+        if nodes[node] not in entered:
+            entered.add(nodes[node])
             for child in node.inputs:
                 visit(child)
             order.append(node)
@@ -125,31 +133,32 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
         visit(root)
     found = dict.fromkeys(entered, 0)
     for root in roots:
-        found[id(root)] += 1
+        found[nodes[root]] += 1
     for node in reversed(order):
         for child in node.inputs:
-            found[id(child)] += found[id(node)]
+            found[nodes[child]] += found[nodes[node]]
     return found
 
 
 @dataclass(slots=True)
 class _Builder:
-    unasked: frozenset[int]  # ids of the nodes whose late-row records no consumer reads
+    nodes: NodeNumbers  # what is known of a node is kept by its number
+    unasked: frozenset[int]  # the nodes whose late-row records no consumer reads
     workspace: Workspace
     fuse: bool
     nulls: list[set[int]]
     graph: Graph
     path_counts: dict[int, int]
     partitions: Partitions
-    order: dict[int, int] = field(default_factory=dict)
+    order: SourceNumbers  # the feeds of sources
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     # of a window over a stream: its operators, one for each partition
     windows: dict[int, list[RelationOperator]] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
-    # the sort, by its input node's id
+    # the sort, by its input
     top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
     keyed_watermarks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    # of the operators that repeat a feed: the feed's id, and no role
+    # of the operators that repeat a feed: the feed's node, and no role
     repeats: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
@@ -174,16 +183,16 @@ class _Builder:
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
             index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), late_rows=True)
-            self.repeats[index] = id(feed), ""
+            self.repeats[index] = self.nodes[feed], ""
             self.graph.edges[index] += edges
             edges[:] = [Edge(index, 0)]
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]
 
     def node(self, node: Physical) -> int:
         """The operator that gives the output of ``node``; built at the first call."""
-        known = self.built.get(id(node))
+        known = self.built.get(self.nodes[node])
         if known is None:
-            known = self.built[id(node)] = self._built(node)
+            known = self.built[self.nodes[node]] = self._built(node)
         return known
 
     def _built(self, node: Physical) -> int:
@@ -194,7 +203,7 @@ class _Builder:
         if isinstance(node, Step | WidAggregateExec):
             return self._stage(node)
         if isinstance(node, SortExec) and node.limit and not node.number:
-            self.top_n_sorts[id(node.input)] = node
+            self.top_n_sorts[self.nodes[node.input]] = node
         if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
         if isinstance(node, SplitRelation) and self.partitions.splits_relation(node):
@@ -209,11 +218,11 @@ class _Builder:
 
         def windows() -> list[RelationOperator]:
             below = (r for child in node.inputs for r in relations(child))
-            return [window for r in below for window in self.windows[id(r)]]
+            return [window for r in below for window in self.windows[self.nodes[r]]]
 
         made = operator_of(node, Site(self.name(node.word), self.workspace, windows, numbered))
         if isinstance(made, RelationOperator):
-            self.windows.setdefault(id(node), []).append(made)
+            self.windows.setdefault(self.nodes[node], []).append(made)
         return made
 
     def _over(
@@ -237,7 +246,7 @@ class _Builder:
                 self._pass_on(child, *node.keyed_watermark)
         ports = [self.operator_below(child) for child in node.inputs]
         operator = UnionOperator(
-            self.name("union"),
+            self.name(node.word),
             node.schema,
             _inputs(node),
             node.progressing,
@@ -249,12 +258,12 @@ class _Builder:
     def _pass_on(self, node: Physical, attribute: int, by: int) -> None:
         """Routes per-value punctuation of the sources through the stages from ``node`` down."""
         while isinstance(node, FilterExec | ProjectExec):
-            self.keyed_watermarks[id(node)] = ((attribute, by),)
+            self.keyed_watermarks[self.nodes[node]] = ((attribute, by),)
             if isinstance(node, ProjectExec):
                 time = progress_origin(node.exprs[attribute], node.input.progressing)
                 value = value_origin(node.exprs[by])
                 if time is None or value is None:
-                    del self.keyed_watermarks[id(node)]
+                    del self.keyed_watermarks[self.nodes[node]]
                     return
                 attribute, by = time, value
             node = node.input
@@ -264,7 +273,7 @@ class _Builder:
         workspace = self.workspace
         if isinstance(node, MergeUnionExec):
             merge = MergeOperator(
-                self.name("merge"),
+                self.name(node.word),
                 node.schema,
                 len(ports),
                 node.order,
@@ -274,7 +283,7 @@ class _Builder:
             )
         else:
             merge = MergeOperator(
-                self.name("sort"),
+                self.name(node.word),
                 node.schema,
                 1,
                 node.order,
@@ -305,7 +314,9 @@ class _Builder:
             cursor = cursor.input
         aggregate: WidAggregateExec | None = None
         steps = post
-        alone = not post or (self._can_follow(post) and self.path_counts.get(id(cursor), 1) == 1)
+        alone = not post or (
+            self._can_follow(post) and self.path_counts.get(self.nodes[cursor], 1) == 1
+        )
         if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
@@ -334,9 +345,9 @@ class _Builder:
             node.schema,
             cursor.progressing,
             self._assumed(cursor),
-            carry_late_rows=aggregate is None and id(node) not in self.unasked,
+            carry_late_rows=aggregate is None and self.nodes[node] not in self.unasked,
             top_n=top_n,
-            keyed_watermarks=self.keyed_watermarks.get(id(node), ()),
+            keyed_watermarks=self.keyed_watermarks.get(self.nodes[node], ()),
         )
         kind = "aggregate" if aggregate is not None else node.word
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
@@ -358,8 +369,8 @@ class _Builder:
         """Whether a sort with LIMIT above ``node`` needs only the first results of each window, so
         that the others need not leave the operator. Text sort keys exclude the pushdown: computed
         texts have no order inside kernels."""
-        sort = self.top_n_sorts.get(id(node))
-        if sort is None or self.path_counts.get(id(node), 1) > 1 or aggregate.adaptive:
+        sort = self.top_n_sorts.get(self.nodes[node])
+        if sort is None or self.path_counts.get(self.nodes[node], 1) > 1 or aggregate.adaptive:
             return False
         plain = type(aggregate) is WidAggregateExec and aggregate.by is None
         plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
@@ -374,7 +385,7 @@ class _Builder:
         operator = _kind_of(spec)(name, spec, self.workspace)
         operator.allocate_host()
         if spec.top_n:
-            sort = self.top_n_sorts[id(node)]
+            sort = self.top_n_sorts[self.nodes[node]]
             operator.push_down_top_n(schema, sort.keys, sort.offset + (sort.limit or 0))
         return operator
 
@@ -403,7 +414,7 @@ class _Builder:
     def _places(self, node: Physical, column: int) -> list[tuple[int, int]]:
         """The (feed, source column) pairs that a column comes from, without a copy between."""
         if isinstance(node, SourceExec):
-            return [(self.order[id(node)], column)]
+            return [(self.order[node], column)]
         if isinstance(node, ProjectExec) and node.in_blocks:
             return self._places(node.input, column)
         if node.own_columns != frozenset():
@@ -445,7 +456,8 @@ class _Builder:
             self.graph.constants.append((child, Edge(index, port)))
         elif below is None:
             source = child.input if isinstance(child, ProjectExec) else child
-            self.entries[self.order.get(id(source), 0)].append(Edge(index, port))
+            assert isinstance(source, SourceExec)
+            self.entries[self.order[source]].append(Edge(index, port))
         else:
             self.connect(below, index, port)
 

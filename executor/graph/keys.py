@@ -3,26 +3,21 @@ operators in a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from cql.executor.graph.graph import Graph
-from cql.planner.nodes.physical import Physical
-from cql.planner.nodes.physical.numbers import NodeNumbers
 
 #: What the key of a split operator has behind the number of its node.
 SPLIT = "split"
 
 
-def operator_keys(
-    roots: Sequence[Physical], graph: Graph, roles: Mapping[int, tuple[int, str]]
-) -> list[str]:
+def operator_keys(graph: Graph, roles: Mapping[int, tuple[int, str]]) -> list[str]:
     """For each operator: the number of the node that it is of, and its role there.
-    ``roles`` has the node's id and the role of each operator."""
-    places = {id(node): number for number, node in enumerate(NodeNumbers(*roots))}
+    ``roles`` has both of each operator."""
     found = []
     for number, operator in enumerate(graph.operators):
         node, role = roles[number]
-        found.append(" ".join(filter(None, (str(places[node]), role, operator.name.split("#")[0]))))
+        found.append(" ".join(filter(None, (str(node), role, operator.name.split("#")[0]))))
     return found
 
 

@@ -15,12 +15,12 @@ from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.unnest import UnnestOperator
 from cql.executor.operators.joins.asof_join import AsofJoinOperator
 from cql.executor.operators.joins.lookup_join import TableJoinOperator
 from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.relation_join import RelationJoinOperator
 from cql.executor.operators.joins.subquery_lookup import LookupOperator
-from cql.executor.operators.joins.unnest import UnnestOperator
 from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
