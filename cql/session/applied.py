@@ -30,7 +30,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.optimize.join_order import joins_several
-from cql.planner.optimize.progress import closing_pair
 from cql.planner.placement.choose_runtime import splits
 from cql.planner.placement.cost import can_split, requested
 
@@ -234,7 +233,7 @@ def _join_load(planned: Planned, value: Any) -> str | None:
 
 
 def _join_punctuation(planned: Planned, value: Any) -> str | None:
-    pairs = [n for n in planned.logical_nodes(lg.Aggregate) if closing_pair(n) is not None]
+    pairs = [n for n in planned.logical_nodes(lg.Aggregate) if n.closing_pair is not None]
     closed = [n for n in pairs if not n.distinct]
     if not closed or not planned.windows:
         return "there are no groups of both times of a join"

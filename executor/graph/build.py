@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias, assert_never
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -14,29 +13,14 @@ from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
+from cql.executor.graph.operators import PASS_LATE_ROWS, Site, operator_of
 from cql.executor.graph.partition import Partitions
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.contract import Operator
-from cql.executor.operators.flow.dupelim import DupelimOperator
-from cql.executor.operators.flow.late_output import LateRowsOperator
-from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import ReplicatedOperator
 from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.operators.joins.asof_join import AsofJoinOperator
-from cql.executor.operators.joins.lookup_join import TableJoinOperator
-from cql.executor.operators.joins.oop_join import OopJoinOperator
-from cql.executor.operators.joins.relation_join import RelationJoinOperator
-from cql.executor.operators.joins.subquery_lookup import LookupOperator
-from cql.executor.operators.joins.unnest import UnnestOperator
-from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.order.merge import MergeOperator
-from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
-from cql.executor.operators.relations.keyed_rows import KeyedRowsOperator
-from cql.executor.operators.relations.ranking import RankingOperator
-from cql.executor.operators.relations.set_operations import WeightsOperator
-from cql.executor.operators.relations.stream_of_relation import stream_operator
-from cql.executor.operators.relations.subquery_join import SubqueryJoinOperator
-from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
+from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.operators.workspace import Workspace
@@ -45,58 +29,28 @@ from cql.executor.state.store import BUFFERS
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.physical import (
     ArrivalExec,
-    AsofJoinExec,
     BucketExec,
-    ChangeAggregateExec,
-    DupelimExec,
     FilterExec,
-    KeyWindowsExec,
-    LateRowsExec,
-    LimitExec,
-    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
-    SlackExec,
     SortExec,
     SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    TopExec,
     UnionExec,
-    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    WindowJoinExec,
     WindowOperator,
     relations,
     sources,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
-#: Nodes with one input that keep rows.
-Rows: TypeAlias = (
-    SortExec
-    | KeyWindowsExec
-    | RelationExec
-    | ChangeAggregateExec
-    | SetOperationExec
-    | SubqueryJoinExec
-    | TopExec
-    | RowNumberExec
-    | StreamExec
-)
 #: The number of expression nodes above which a step gets its own kernel: compile time grows faster
 #: than kernel size.
 MOST_NODES = 250
@@ -121,18 +75,25 @@ def build(
     columns that are known to hold NULLs. ``late_rows`` says whether the consumer of the results
     needs the late-row records (a sink does not). ``parts`` is the number of partitions of operators
     with keys, unless PARTITION BY names one; 0 splits only where PARTITION BY does; None splits
-    none, whatever PARTITION BY says. ``split`` has the ids of the nodes to split; None splits all.
-    ``measured`` overrides the number of partitions per node, by node id. ``exactly`` replaces all
-    this: it has the number of partitions of each node that is split, by node id."""
-    path_counts = _path_counts(roots)
+    none, whatever PARTITION BY says. ``split`` has the numbers of the nodes to split
+    (``NodeNumbers`` of ``roots``); None splits all. ``measured`` overrides the number of partitions
+    per node, by its number. ``exactly`` replaces all this: it has the number of partitions of each
+    node that is split, by its number."""
+    nodes = NodeNumbers(*roots)
+    path_counts = _path_counts(roots, nodes)
     # Each sink has an operator to itself, because the sink takes the morsel's buffers away.
-    own = [_identity(r) if path_counts[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
-    unasked = frozenset(() if late_rows else map(id, own))
-    partitions = Partitions(parts, split, measured or {}, in_order(own), exactly)
-    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), path_counts, partitions)
+    shared = (path_counts[nodes[root]] > 1 for root in roots)
+    own = [_identity(r) if s or not _fills(r) else r for r, s in zip(roots, shared, strict=True)]
+    nodes = NodeNumbers(*roots, *own)  # the new nodes come last
+    unasked = frozenset([] if late_rows else [nodes[root] for root in own])
+    ordered = in_order(own, nodes)
+    partitions = Partitions(nodes, parts, split, measured or {}, ordered, exactly)
+    order = SourceNumbers(*roots)
+    builder = _Builder(
+        nodes, unasked, workspace, fuse, nulls, Graph(), path_counts, partitions, order
+    )
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
-    builder.order = {id(s): k for k, s in enumerate(feeds)}
     for root in own:
         last = builder.node(root)
         builder.graph.edges[last].append(Edge(SINK, 0))
@@ -142,27 +103,28 @@ def build(
     graph.bounds, graph.partitions = partitions.bounds, partitions.made
     roles = {index: (node, "") for node, index in builder.built.items()}
     roles |= {
-        builder.built[id(node)]: (id(root), f"copy {query}")
+        builder.built[nodes[node]]: (nodes[root], f"copy {query}")
         for query, (root, node) in enumerate(zip(roots, own, strict=True))
         if node is not root
     }
-    graph.keys = operator_keys(roots, graph, roles | partitions.splits | builder.repeats)
+    graph.keys = operator_keys(nodes, graph, roles | partitions.splits | builder.repeats)
     return graph
 
 
-#: Nodes without an output morsel that a sink could take.
-_FED = SourceExec | ValuesExec | UnionExec | LimitExec | SlackExec | LookupExec
+def _fills(node: Physical) -> bool:
+    """Whether an operator fills all columns of ``node``, so that a sink can take its morsels."""
+    return not isinstance(node, SourceExec | ValuesExec) and node.own_columns is None
 
 
-def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
-    """By the id of a node: the number of paths from the roots to the node. Several operators may
-    read a node with several paths."""
+def _path_counts(roots: Sequence[Physical], nodes: NodeNumbers) -> dict[int, int]:
+    """By the number of a node: the number of paths from the roots to the node. Several operators
+    may read a node with several paths."""
     order: list[Physical] = []  # each node before its inputs
     entered: set[int] = set()
 
     def visit(node: Physical) -> None:
-        if id(node) not in entered:
-            entered.add(id(node))
+        if nodes[node] not in entered:
+            entered.add(nodes[node])
             for child in node.inputs:
                 visit(child)
             order.append(node)
@@ -171,31 +133,32 @@ def _path_counts(roots: Sequence[Physical]) -> dict[int, int]:
         visit(root)
     found = dict.fromkeys(entered, 0)
     for root in roots:
-        found[id(root)] += 1
+        found[nodes[root]] += 1
     for node in reversed(order):
         for child in node.inputs:
-            found[id(child)] += found[id(node)]
+            found[nodes[child]] += found[nodes[node]]
     return found
 
 
 @dataclass(slots=True)
 class _Builder:
-    unasked: frozenset[int]  # ids of the nodes whose late-row records no consumer reads
+    nodes: NodeNumbers  # what is known of a node is kept by its number
+    unasked: frozenset[int]  # the nodes whose late-row records no consumer reads
     workspace: Workspace
     fuse: bool
     nulls: list[set[int]]
     graph: Graph
     path_counts: dict[int, int]
     partitions: Partitions
-    order: dict[int, int] = field(default_factory=dict)
+    order: SourceNumbers  # the feeds of sources
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     # of a window over a stream: its operators, one for each partition
     windows: dict[int, list[RelationOperator]] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
-    # the sort, by its input node's id
+    # the sort, by its input
     top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
     keyed_watermarks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    # of the operators that repeat a feed: the feed's id, and no role
+    # of the operators that repeat a feed: the feed's node, and no role
     repeats: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
@@ -220,163 +183,60 @@ class _Builder:
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
             index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), late_rows=True)
-            self.repeats[index] = id(feed), ""
+            self.repeats[index] = self.nodes[feed], ""
             self.graph.edges[index] += edges
             edges[:] = [Edge(index, 0)]
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]
 
     def node(self, node: Physical) -> int:
         """The operator that gives the output of ``node``; built at the first call."""
-        known = self.built.get(id(node))
+        known = self.built.get(self.nodes[node])
         if known is None:
-            known = self.built[id(node)] = self._built(node)
+            known = self.built[self.nodes[node]] = self._built(node)
         return known
 
     def _built(self, node: Physical) -> int:
-        match node:
-            case UnionExec():
-                return self._union(node)
-            case MergeUnionExec() | PunctuatedSortExec():
-                return self._merge(node)
-            case SlackExec():
-                below = self.operator_below(node.input)
-                slack = SlackOperator(self.name("slack"), node, self.workspace)
-                index = self.add(slack, node.schema, node.schema, owned=frozenset(), late_rows=True)
-                self.edge(node.input, below, index, 0)
-                return index
-            case DupelimExec():
-                below = self.operator_below(node.input)
-                dupelim = DupelimOperator(self.name("dupelim"), node, self.workspace)
-                index = self.add(dupelim, node.schema, node.schema, late_rows=True)
-                self.edge(node.input, below, index, 0)
-                return index
-            case LateRowsExec():
-                below = self.operator_below(node.input)
-                late = LateRowsOperator(self.name("laterows"), node, self.workspace)
-                index = self.add(late, node.schema, node.schema, owned=frozenset())
-                self.edge(node.input, below, index, 0)
-                return index
-            case LimitExec():
-                below = self.operator_below(node.input)
-                limit = LimitOperator(self.name("limit"), node)
-                index = self.add(limit, node.schema, node.schema, owned=frozenset(), late_rows=True)
-                self.edge(node.input, below, index, 0)
-                return index
-            case LookupExec():
-                below, query = (self.operator_below(child) for child in node.inputs)
-                lookup = LookupOperator(self.name("lookup"), node, self.workspace)
-                answer = frozenset((node.width,))
-                index = self.add(
-                    lookup, node.schema, node.input.schema, owned=answer, late_rows=True
-                )
-                self.edge(node.input, below, index, 0)
-                self.edge(node.query, query, index, 1)
-                return index
-            case UnnestExec():
-                below = self.operator_below(node.input)
-                unnest = UnnestOperator(self.name("unnest"), node, self.workspace)
-                index = self.add(unnest, node.schema, node.input.schema, late_rows=True)
-                self.edge(node.input, below, index, 0)
-                return index
-            case (
-                OopJoinExec()
-                | RelationJoinExec()
-                | TableJoinExec()
-                | AsofJoinExec()
-                | WindowJoinExec()
-            ):
-                return self._join(node)
-            case (
-                SortExec()
-                | KeyWindowsExec()
-                | RelationExec()
-                | ChangeAggregateExec()
-                | SetOperationExec()
-                | SubqueryJoinExec()
-                | TopExec()
-                | RowNumberExec()
-                | StreamExec()
-            ):
-                if isinstance(node, SortExec) and node.limit and not node.number:
-                    self.top_n_sorts[id(node.input)] = node
-                if isinstance(node, SplitRelation) and self.partitions.splits_relation(node):
-                    make = partial(self._rows_operator, node)
-                    return self.partitions.relation(self, node, make)
-                below = self.operator_below(node.input)
-                operator = self._rows_operator(node)
-                index = self.add(operator, node.schema, node.input.schema)
-                self.edge(node.input, below, index, 0)
-                return index
-            case SourceExec() | ValuesExec():
-                raise AssertionError("a source is fed, not built")
-            case FilterExec() | ProjectExec() | BucketExec() | WidAggregateExec() | NumberExec():
-                return self._stage(node)
-            case OnTimeExec() | ArrivalExec():
-                return self._stage(node)
-            case _:
-                assert_never(node)
-
-    def _rows_operator(self, node: Rows, numbered: bool = False) -> Operator:
-        """The operator of a node. ``numbered``: as a partition whose output has order columns."""
-        name = self.name(node.word)
-        match node:
-            case SortExec():
-                load_module("cql.executor.operators.order.sort")
-                from cql.executor.operators.order.sort import SortOperator
-
-                return SortOperator(name, node, self.workspace)
-            case KeyWindowsExec():
-                load_module("cql.executor.operators.windows.key_windows")
-                from cql.executor.operators.windows.key_windows import KeyWindowsOperator
-
-                return KeyWindowsOperator(name, node, self.workspace)
-            case RelationExec():
-                window = relation_operator(name, node, self.workspace, numbered=numbered)
-                self.windows.setdefault(id(node), []).append(window)
-                return window
-            case ChangeAggregateExec(method="weights") | SetOperationExec():
-                return WeightsOperator(name, node, self.workspace, numbered=numbered)
-            case ChangeAggregateExec():
-                windows = [w for r in relations(node.input) for w in self.windows[id(r)]]
-                return ChangeAggregateOperator(
-                    name, node, self.workspace, windows, numbered=numbered
-                )
-            case SubqueryJoinExec():
-                return SubqueryJoinOperator(name, node, self.workspace)
-            case RowNumberExec() if node.keeps_one_row:
-                return KeyedRowsOperator(name, node, self.workspace, numbered=numbered)
-            case RowNumberExec() | TopExec():
-                return RankingOperator(name, node, self.workspace)
-            case StreamExec():
-                return stream_operator(name, node, self.workspace)
-
-    def _join(
-        self,
-        node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
-    ) -> int:
+        if isinstance(node, UnionExec):
+            return self._union(node)
+        if isinstance(node, MergeUnionExec | PunctuatedSortExec):
+            return self._merge(node)
+        if isinstance(node, Step | WidAggregateExec):
+            return self._stage(node)
+        if isinstance(node, SortExec) and node.limit and not node.number:
+            self.top_n_sorts[self.nodes[node.input]] = node
         if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
-        children = node.inputs
-        ports = [self.operator_below(child) for child in children]
-        operator: Operator
-        match node:
-            case OopJoinExec():
-                operator = OopJoinOperator(self.name("join"), node, self.workspace)
-            case RelationJoinExec():
-                operator = RelationJoinOperator(self.name("relationjoin"), node, self.workspace)
-            case TableJoinExec():
-                operator = TableJoinOperator(self.name("tablejoin"), node, self.workspace)
-            case AsofJoinExec():
-                operator = AsofJoinOperator(self.name("asofjoin"), node, self.workspace)
-            case WindowJoinExec():
-                load_module("cql.executor.operators.joins.in_order_join")
-                from cql.executor.operators.joins.in_order_join import WindowJoinOperator
+        if isinstance(node, SplitRelation) and self.partitions.splits_relation(node):
+            return self.partitions.relation(self, node, partial(self._operator, node))
+        ports = [self.operator_below(child) for child in node.inputs]
+        operator = self._operator(node)
+        late_rows = isinstance(node, PASS_LATE_ROWS)
+        return self._over(node, ports, operator, late_rows=late_rows)
 
-                operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
-        reads = [child.schema for child in children]
-        late = isinstance(node, TableJoinExec)  # other joins drop late rows
-        index = self.add(operator, node.schema, *reads, late_rows=late)
-        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
+    def _operator(self, node: Physical, numbered: bool = False) -> Operator:
+        """The operator of a node. ``numbered``: as a partition whose output has order columns."""
+
+        def windows() -> list[RelationOperator]:
+            below = (r for child in node.inputs for r in relations(child))
+            return [window for r in below for window in self.windows[self.nodes[r]]]
+
+        made = operator_of(node, Site(self.name(node.word), self.workspace, windows, numbered))
+        if isinstance(made, RelationOperator):
+            self.windows.setdefault(self.nodes[node], []).append(made)
+        return made
+
+    def _over(
+        self,
+        node: Physical,
+        ports: Sequence[int | None],
+        operator: Operator,
+        *,
+        late_rows: bool = False,
+    ) -> int:
+        """Adds the operator of ``node``, over the operators ``ports`` of its inputs."""
+        reads = [child.schema for child in node.inputs]
+        index = self.add(operator, node.schema, *reads, owned=node.own_columns, late_rows=late_rows)
+        for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
             self.edge(child, below, index, port)
         return index
 
@@ -386,38 +246,34 @@ class _Builder:
                 self._pass_on(child, *node.keyed_watermark)
         ports = [self.operator_below(child) for child in node.inputs]
         operator = UnionOperator(
-            self.name("union"),
+            self.name(node.word),
             node.schema,
             _inputs(node),
             node.progressing,
             self.workspace,
             node.keyed_watermark,
         )
-        index = self.add(operator, node.schema, node.schema, owned=frozenset())
-        for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
-            self.edge(child, below, index, port)
-        return index
+        return self._over(node, ports, operator)
 
     def _pass_on(self, node: Physical, attribute: int, by: int) -> None:
         """Routes per-value punctuation of the sources through the stages from ``node`` down."""
         while isinstance(node, FilterExec | ProjectExec):
-            self.keyed_watermarks[id(node)] = ((attribute, by),)
+            self.keyed_watermarks[self.nodes[node]] = ((attribute, by),)
             if isinstance(node, ProjectExec):
                 time = progress_origin(node.exprs[attribute], node.input.progressing)
                 value = value_origin(node.exprs[by])
                 if time is None or value is None:
-                    del self.keyed_watermarks[id(node)]
+                    del self.keyed_watermarks[self.nodes[node]]
                     return
                 attribute, by = time, value
             node = node.input
 
     def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
-        children = node.inputs
-        ports = [self.operator_below(child) for child in children]
+        ports = [self.operator_below(child) for child in node.inputs]
         workspace = self.workspace
         if isinstance(node, MergeUnionExec):
             merge = MergeOperator(
-                self.name("merge"),
+                self.name(node.word),
                 node.schema,
                 len(ports),
                 node.order,
@@ -427,7 +283,7 @@ class _Builder:
             )
         else:
             merge = MergeOperator(
-                self.name("sort"),
+                self.name(node.word),
                 node.schema,
                 1,
                 node.order,
@@ -435,10 +291,7 @@ class _Builder:
                 keys=node.keys,
                 refuses_null=True,
             )
-        index = self.add(merge, node.schema, node.schema)
-        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
-            self.edge(child, below, index, port)
-        return index
+        return self._over(node, ports, merge)
 
     def _stage(self, node: Physical) -> int:
         """One stage: all nodes from ``node`` down that fit into one kernel."""
@@ -461,7 +314,9 @@ class _Builder:
             cursor = cursor.input
         aggregate: WidAggregateExec | None = None
         steps = post
-        alone = not post or (self._can_follow(post) and self.path_counts.get(id(cursor), 1) == 1)
+        alone = not post or (
+            self._can_follow(post) and self.path_counts.get(self.nodes[cursor], 1) == 1
+        )
         if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
@@ -490,9 +345,9 @@ class _Builder:
             node.schema,
             cursor.progressing,
             self._assumed(cursor),
-            carry_late_rows=aggregate is None and id(node) not in self.unasked,
+            carry_late_rows=aggregate is None and self.nodes[node] not in self.unasked,
             top_n=top_n,
-            keyed_watermarks=self.keyed_watermarks.get(id(node), ()),
+            keyed_watermarks=self.keyed_watermarks.get(self.nodes[node], ()),
         )
         kind = "aggregate" if aggregate is not None else node.word
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
@@ -514,8 +369,8 @@ class _Builder:
         """Whether a sort with LIMIT above ``node`` needs only the first results of each window, so
         that the others need not leave the operator. Text sort keys exclude the pushdown: computed
         texts have no order inside kernels."""
-        sort = self.top_n_sorts.get(id(node))
-        if sort is None or self.path_counts.get(id(node), 1) > 1 or aggregate.adaptive:
+        sort = self.top_n_sorts.get(self.nodes[node])
+        if sort is None or self.path_counts.get(self.nodes[node], 1) > 1 or aggregate.adaptive:
             return False
         plain = type(aggregate) is WidAggregateExec and aggregate.by is None
         plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
@@ -530,7 +385,7 @@ class _Builder:
         operator = _kind_of(spec)(name, spec, self.workspace)
         operator.allocate_host()
         if spec.top_n:
-            sort = self.top_n_sorts[id(node)]
+            sort = self.top_n_sorts[self.nodes[node]]
             operator.push_down_top_n(schema, sort.keys, sort.offset + (sort.limit or 0))
         return operator
 
@@ -557,30 +412,15 @@ class _Builder:
         return frozenset(found)
 
     def _places(self, node: Physical, column: int) -> list[tuple[int, int]]:
-        match node:
-            case SourceExec():
-                return [(self.order[id(node)], column)]
-            case ProjectExec(in_blocks=True):
-                return [(self.order[id(node.input)], column)]
-            case SlackExec() | LateRowsExec() | LimitExec():
-                return self._places(node.input, column)
-            case UnionExec():
-                parts = [self._places(child, column) for child in node.inputs]
-                return [p for part in parts for p in part] if all(parts) else []
-            case ValuesExec() | FilterExec() | ProjectExec() | BucketExec() | MergeUnionExec():
-                return []
-            case PunctuatedSortExec() | WidAggregateExec() | SortExec() | NumberExec():
-                return []
-            case KeyWindowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
-                return []
-            case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
-                return []
-            case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
-                return []
-            case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
-                return []
-            case _:
-                assert_never(node)
+        """The (feed, source column) pairs that a column comes from, without a copy between."""
+        if isinstance(node, SourceExec):
+            return [(self.order[node], column)]
+        if isinstance(node, ProjectExec) and node.in_blocks:
+            return self._places(node.input, column)
+        if node.own_columns != frozenset():
+            return []
+        parts = [self._places(child, column) for child in node.inputs]
+        return [p for part in parts for p in part] if all(parts) else []
 
     # -- wiring ----------------------------------------------------------------------------------
 
@@ -616,7 +456,8 @@ class _Builder:
             self.graph.constants.append((child, Edge(index, port)))
         elif below is None:
             source = child.input if isinstance(child, ProjectExec) else child
-            self.entries[self.order.get(id(source), 0)].append(Edge(index, port))
+            assert isinstance(source, SourceExec)
+            self.entries[self.order[source]].append(Edge(index, port))
         else:
             self.connect(below, index, port)
 

@@ -40,7 +40,7 @@ class Graph:
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
     sinks: list[int] = field(default_factory=list)
     bounds: list[Bounds] = field(default_factory=list)  # range bounds of range-split operators
-    partitions: dict[int, int] = field(default_factory=dict)  # of split nodes, by the node's id
+    partitions: dict[int, int] = field(default_factory=dict)  # of split nodes, by number
     keys: list[str] = field(default_factory=list)  # of the operators (``graph.keys``)
 
     def running(self) -> Iterator[Operator]:

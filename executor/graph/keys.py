@@ -15,18 +15,17 @@ SPLIT = "split"
 
 
 def operator_keys(
-    roots: Sequence[Physical], graph: Graph, roles: Mapping[int, tuple[int, str]]
+    nodes: NodeNumbers, graph: Graph, roles: Mapping[int, tuple[int, str]]
 ) -> list[str]:
     """For each operator: the number of the node that it is of, and its role there. A windowed
     aggregate is found by its own node, since partitions decide how many nodes above it the same
-    operator computes. ``roles`` has the node's id and the role of each operator."""
-    places = {id(node): number for number, node in enumerate(NodeNumbers(*roots))}
+    operator computes. ``roles`` has both of each operator."""
     found = []
     for number, operator in enumerate(graph.operators):
         node, role = roles[number]
         if (aggregate := operator.any_instance.aggregate) is not None:
-            node = id(aggregate)
-        found.append(" ".join(filter(None, (str(places[node]), role, operator.name.split("#")[0]))))
+            node = nodes[aggregate]
+        found.append(" ".join(filter(None, (str(node), role, operator.name.split("#")[0]))))
     return found
 
 

@@ -38,6 +38,7 @@ from cql.planner.nodes.physical import (
     RelationJoinExec,
     WidAggregateExec,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.cost import (
     SplitJoin,
@@ -57,12 +58,12 @@ class Builder(Protocol):
     def workspace(self) -> Workspace: ...
     @property
     def path_counts(self) -> Mapping[int, int]:
-        """By the id of a node: the number of paths from the roots to the node."""
+        """By the number of a node: the number of paths from the roots to the node."""
         ...
 
     @property
-    def order(self) -> Mapping[int, int]:
-        """By the id of a source: its feed number."""
+    def order(self) -> SourceNumbers:
+        """The feeds of sources."""
         ...
 
     def name(self, kind: str) -> str:
@@ -104,12 +105,13 @@ class Builder(Protocol):
 
 @dataclass(slots=True)
 class Partitions:
-    """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``. ``in_order`` has
-    the ids of the nodes whose output must be in order. ``bounds`` are the range bounds of the
-    range-split operators. ``made``: the number of partitions of each split node, by its id.
-    ``splits``: for each split operator, by its number, the id of the node whose input it splits,
+    """``parts``, ``split``, ``measured`` and ``exactly`` as in ``graph.build``, by the numbers of
+    ``nodes``. ``in_order`` has the nodes whose output must be in order. ``bounds`` are the range
+    bounds of the range-split operators. ``made``: the number of partitions of each split node.
+    ``splits``: for each split operator, by its number, the node whose input it splits,
     and its role (``graph.keys``)."""
 
+    nodes: NodeNumbers
     parts: int | None
     split: frozenset[int] | None
     measured: Mapping[int, Measured]
@@ -147,7 +149,7 @@ class Partitions:
         """Adds the partitioned aggregate. The nodes below the aggregate get a kernel of their own,
         which several workers run; the split operator evaluates the filters."""
         below, conditions = aggregate.input, list[Expr]()
-        while isinstance(below, FilterExec) and builder.path_counts.get(id(below), 1) == 1:
+        while isinstance(below, FilterExec) and builder.path_counts.get(self.nodes[below], 1) == 1:
             if not can_split(below.schema, aggregate.keys, [below.condition]):
                 break
             conditions.insert(0, below.condition)
@@ -160,7 +162,7 @@ class Partitions:
             node.schema,
             below.progressing,
             partitioned=True,
-            with_order_columns=id(node) in self.in_order,
+            with_order_columns=self.nodes[node] in self.in_order,
             top_n=builder.is_top_n(node, aggregate),
         )
         parts = self._parts_of(aggregate)
@@ -172,9 +174,9 @@ class Partitions:
         schema = Schema((*node.schema, *order))
         instances = [builder.stage_operator(name, node, spec, schema) for _ in range(parts)]
         partitioned = PartitionedOperator(instances, len(order), _spread(aggregate, types, parts))
-        self.made[id(aggregate)] = parts
-        if id(aggregate) in self.measured:
-            partitioned.why = self.measured[id(aggregate)].why
+        self.made[self.nodes[aggregate]] = parts
+        if self.nodes[aggregate] in self.measured:
+            partitioned.why = self.measured[self.nodes[aggregate]].why
         index = builder.add(partitioned, schema, split_schema(below.schema))
         builder.connect(split, index, 0)
         return index
@@ -194,29 +196,30 @@ class Partitions:
             sides = [(child, _keys_of(node, port)) for port, child in enumerate(children)]
             splits = self._splits(builder, node, sides, types, parts)
             reads, rows = [split_schema(child.schema) for child in children], Rows.LISTED
-        ordered, workspace = id(node) in self.in_order, builder.workspace
+        ordered, workspace = self.nodes[node] in self.in_order, builder.workspace
+        name = builder.name(node.word)
         instances: list[Operator]
         order: tuple[Field, ...]
         if isinstance(node, AsofJoinExec):
-            name, order = builder.name("asofjoin"), ORDER if ordered else ()
+            order = ORDER if ordered else ()
             instances = [
                 AsofJoinOperator(name, node, workspace, with_order_columns=ordered)
                 for _ in range(parts)
             ]
         elif isinstance(node, RelationJoinExec):
-            name, order = builder.name("relationjoin"), ORDER if ordered else ()
+            order = ORDER if ordered else ()
             instances = [
                 RelationJoinOperator(name, node, workspace, numbered=ordered) for _ in range(parts)
             ]
         else:
-            name, order = builder.name("join"), ORDER[-1:] if ordered else ()
+            order = ORDER[-1:] if ordered else ()
             instances = [
                 OopJoinOperator(name, node, workspace, rows, part, parts, with_order_column=ordered)
                 for part in range(parts)
             ]
         spread = _spread(node, types, parts)
         partitioned = PartitionedOperator(instances, len(order), spread, split=not looking)
-        self.made[id(node)] = parts
+        self.made[self.nodes[node]] = parts
         index = builder.add(partitioned, Schema((*node.schema, *order)), *reads)
         for port, child in enumerate(children):
             if looking:
@@ -233,14 +236,14 @@ class Partitions:
     ) -> int:
         """Adds a partitioned operator over a relation. ``make`` makes an instance; its argument
         says whether the output has order columns."""
-        below, parts, ordered = node.input, self._parts_of(node), id(node) in self.in_order
+        below, parts, ordered = node.input, self._parts_of(node), self.nodes[node] in self.in_order
         keys = tuple(_column(below, c) for c in keys_of_relation(node))
         (split,) = self._splits(builder, node, [(below, keys)], [k.type for k in keys], parts)
         order = ORDER if ordered else ()
         instances = [make(ordered) for _ in range(parts)]
         spread = _spread(node, [k.type for k in keys], parts)
         partitioned = PartitionedOperator(instances, len(order), spread)
-        self.made[id(node)] = parts
+        self.made[self.nodes[node]] = parts
         schema = Schema((*node.schema, *order))
         index = builder.add(partitioned, schema, split_schema(below.schema))
         builder.connect(split, index, 0)
@@ -249,13 +252,13 @@ class Partitions:
     def _parts_of(self, node: Physical) -> int:
         """The number of partitions of an operator; 0 if the operator is not split."""
         if self.exactly is not None:
-            return self.exactly.get(id(node), 0)
+            return self.exactly.get(self.nodes[node], 0)
         wanted = requested(node)
         if self.parts is not None and wanted is not None:
             return wanted.parts
-        if self.split is not None and id(node) not in self.split:
+        if self.split is not None and self.nodes[node] not in self.split:
             return 0
-        known = self.measured.get(id(node))
+        known = self.measured.get(self.nodes[node])
         return known.parts if known is not None else self.parts or 0
 
     def _splits(
@@ -293,11 +296,11 @@ class Partitions:
                 rows=max(builder.workspace.morsel_rows + 1, 2 * parts + 2),
             )
             builder.edge(below, before, index, 0)
-            self.splits[index] = id(node), f"{SPLIT} {side}"
+            self.splits[index] = self.nodes[node], f"{SPLIT} {side}"
             found.append(index)
             if ranged:
                 splits.append(split)
-                places += [(builder.order[id(s)], c) for s, c in origins(below, keys[chosen[0]])]
+                places += [(builder.order[s], c) for s, c in origins(below, keys[chosen[0]])]
         if ranged:
             self.bounds.append(Bounds(splits, places))
         return found

@@ -61,6 +61,7 @@ from cql.executor.texts.blocks import ComputedColumns
 from cql.executor.texts.in_blocks import in_blocks
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
+    Physical,
     PhysicalPlan,
     ProjectExec,
     QuerySetPlan,
@@ -103,7 +104,7 @@ class Execution:
     ) -> None:
         self.plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
         self._roots = [p.root for p in self.plans]
-        self._replaced: dict[int, int] = {}
+        self._replaced: Mapping[int, Physical] = {}
         self._settings = settings
         self._chosen = self.plans[0].runtime
         self._driver = self._chosen.name
@@ -136,7 +137,7 @@ class Execution:
         self._limits: Limits | None = None
         self._resume = resume
         self._sources: list[Source] = []
-        self._sizes: dict[int, partition_sizing.Measured] = {}  # of partitions, by node id
+        self._sizes: dict[int, partition_sizing.Measured] = {}  # of partitions, by node number
         self._members: Members | None = None
         self._silent: set[int] = set()
         self._reported: set[str] = set()  # inputs that have had their notice
@@ -363,7 +364,7 @@ class Execution:
             if saved is None:
                 self._sizes = self._measured()
             elif not self._settings["partitions"]:
-                self._sizes, exactly = partitions_of(self._roots, saved.members[_PARTITIONS])
+                self._sizes, exactly = partitions_of(saved.members[_PARTITIONS])
             graph = make(
                 parts=chosen.partitions, split=self._split, measured=self._sizes, exactly=exactly
             )
@@ -387,10 +388,12 @@ class Execution:
 
     @property
     def _split(self) -> frozenset[int] | None:
-        """The ids of the nodes that are split into partitions (``build``)."""
+        """The numbers of the nodes that are split into partitions (``build``)."""
         split, nodes = self._chosen.split, NodeNumbers(*(plan.root for plan in self.plans))
-        chosen = (id(nodes.node(number)) for number in split or ())
-        return split and frozenset(self._replaced.get(node, node) for node in chosen)
+        if not split or not self._replaced:
+            return split
+        here = NodeNumbers(*self._roots)
+        return frozenset(here[self._replaced.get(n, nodes.node(n))] for n in split)
 
     def _measured(self) -> dict[int, partition_sizing.Measured]:
         """The number of partitions of aggregates, measured where no setting says it."""
@@ -792,7 +795,7 @@ class Execution:
         others = {
             _RUN: Snapshot(own, np.array([phase], np.int64)),
             _TIMERS: self.timers.snapshot(),
-            _PARTITIONS: saved_partitions(self._roots, self.graph.partitions, self._sizes),
+            _PARTITIONS: saved_partitions(self.graph.partitions, self._sizes),
         }
         return replace(self._members.save(alive, phase, others), plans=self._hashes())
 

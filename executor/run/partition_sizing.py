@@ -13,7 +13,8 @@ import numpy.typing as npt
 from cql.executor.morsel.ingest import Feed, errors_at
 from cql.executor.operators.flow.ownership import hash_of, partition_numbers
 from cql.executor.strings.dictionary import Dictionary
-from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
+from cql.planner.nodes.physical import Physical, WidAggregateExec
+from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.placement.partitioning import origins
 
 #: Rows sampled from the first block of an input, and the least sample that is used.
@@ -66,27 +67,31 @@ def measure(
     workers: int,
     split: frozenset[int],
 ) -> dict[int, Measured]:
-    """The number of partitions per aggregate in ``split``, by node id. Aggregates with computed
-    keys, or with keys from an input without a block yet, are left out."""
-    nodes = {id(n): n for root in roots for n in walk(root) if id(n) in split}.values()
-    aggregates = [n for n in nodes if isinstance(n, WidAggregateExec) and not n.partitioning]
-    _load(aggregates, feeds)
-    places = {id(feed.source): feed for feed in feeds}
+    """The number of partitions per aggregate in ``split``, by the number of its node. Aggregates
+    with computed keys, or with keys from an input without a block yet, are left out. ``feeds`` are
+    those of the sources, in their order."""
+    nodes, order = NodeNumbers(*roots), SourceNumbers(*roots)
+    chosen = (nodes.node(number) for number in sorted(split))
+    aggregates = [n for n in chosen if isinstance(n, WidAggregateExec) and not n.partitioning]
+    _load(aggregates, feeds, order)
     found = {}
     for node in aggregates:
-        counts = _counts(node, places, dictionary, _finest(workers))
+        counts = _counts(node, feeds, order, dictionary, _finest(workers))
         if counts is not None and counts.sum() >= LEAST:
-            found[id(node)] = partitions(counts.tolist(), workers)
+            found[nodes[node]] = partitions(counts.tolist(), workers)
     return found
 
 
-def _load(aggregates: Sequence[WidAggregateExec], feeds: Sequence[Feed]) -> None:
+def _load(
+    aggregates: Sequence[WidAggregateExec], feeds: Sequence[Feed], order: SourceNumbers
+) -> None:
     """Loads the first blocks of the bounded inputs that keys come from; no consumer waits for
     their results row by row."""
-    wanted = {id(s) for n in aggregates for key in n.keys for s, _ in origins(n.input, key)}
-    for feed in feeds:
+    wanted = {order[s] for n in aggregates for key in n.keys for s, _ in origins(n.input, key)}
+    for number in sorted(wanted):
+        feed = feeds[number]
         source = feed.source
-        if id(source) in wanted and source.relation.bounded and not (feed.lag or source.ahead):
+        if source.relation.bounded and not (feed.lag or source.ahead):
             with errors_at(source):
                 feed.load(None)
 
@@ -99,7 +104,11 @@ def _finest(workers: int) -> int:
 
 
 def _counts(
-    node: WidAggregateExec, feeds: dict[int, Feed], dictionary: Dictionary, parts: int
+    node: WidAggregateExec,
+    feeds: Sequence[Feed],
+    order: SourceNumbers,
+    dictionary: Dictionary,
+    parts: int,
 ) -> npt.NDArray[np.int64] | None:
     """Sampled rows per partition; None if keys are computed or their block is missing."""
     keys = [origins(node.input, key) for key in node.keys]
@@ -108,8 +117,8 @@ def _counts(
     types = [key.type for key in node.keys]
     counts = np.zeros(parts, np.int64)
     for places in zip(*keys, strict=True):  # the columns of one input
-        loaded = feeds[id(places[0][0])].pending
-        if loaded is None or len({id(source) for source, _ in places}) > 1:
+        loaded = feeds[order[places[0][0]]].pending
+        if loaded is None or len({order[source] for source, _ in places}) > 1:
             return None
         columns = [(loaded.data[c][:SAMPLE], loaded.masks[c]) for _, c in places]
         hashed = hash_of(columns, types, dictionary)

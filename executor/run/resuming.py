@@ -31,7 +31,7 @@ from cql.executor.runtimes.protocol import Runtime
 from cql.executor.state import checkpoint as state
 from cql.executor.state.checkpoint import Checkpoint, InputPlace
 from cql.executor.state.store import Saves, Snapshot
-from cql.planner.nodes.physical import Physical, SourceExec, walk
+from cql.planner.nodes.physical import Physical, SourceExec
 
 
 @dataclass(frozen=True)
@@ -210,38 +210,26 @@ class _Over:
 # -- partitions ------------------------------------------------------------------------------------
 
 
-def saved_partitions(
-    roots: Sequence[Physical], made: Mapping[int, int], measured: Mapping[int, Measured]
-) -> Snapshot:
-    """The numbers of partitions ``made``, by node id, and the samples from which they were
-    ``measured``. A node is saved by its place in the plans."""
+def saved_partitions(made: Mapping[int, int], measured: Mapping[int, Measured]) -> Snapshot:
+    """The numbers of partitions ``made``, by the numbers of nodes, and the samples from which they
+    were ``measured``."""
     words, largest = [], []
-    for place, node in enumerate(_nodes(roots)):
-        if id(node) in made:
-            sample = measured.get(id(node))
-            words += [place, made[id(node)], -1 if sample is None else sample.rows]
-            largest.append(0.0 if sample is None else sample.largest)
+    for number, parts in sorted(made.items()):
+        sample = measured.get(number)
+        words += [number, parts, -1 if sample is None else sample.rows]
+        largest.append(0.0 if sample is None else sample.largest)
     return Snapshot({"largest": np.array(largest, np.float64)}, np.array(words, np.int64))
 
 
-def partitions_of(
-    roots: Sequence[Physical], saved: Snapshot
-) -> tuple[dict[int, Measured], dict[int, int]]:
-    """The samples and the numbers of partitions of ``saved_partitions``, by node id."""
-    nodes = _nodes(roots)
+def partitions_of(saved: Snapshot) -> tuple[dict[int, Measured], dict[int, int]]:
+    """The samples and the numbers of partitions of ``saved_partitions``."""
     rows = saved.words.reshape(-1, 3).tolist()
-    made = {id(nodes[place]): parts for place, parts, _ in rows}
+    made = {number: parts for number, parts, _ in rows}
     measured = {
-        id(nodes[place]): Measured(parts, largest, sampled)
-        for (place, parts, sampled), largest in zip(
+        number: Measured(parts, largest, sampled)
+        for (number, parts, sampled), largest in zip(
             rows, saved.arrays["largest"].tolist(), strict=True
         )
         if sampled >= 0
     }
     return measured, made
-
-
-def _nodes(roots: Sequence[Physical]) -> list[Physical]:
-    """The nodes of the plans, each once."""
-    nodes = (node for root in roots for node in walk(root))
-    return list({id(node): node for node in nodes}.values())

@@ -8,6 +8,7 @@ only where the plan reads the result (``CHECKED``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -39,6 +40,7 @@ from cql.planner.nodes.physical import (
     WidAggregateExec,
     sources,
 )
+from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.rewrite import replace
 
 #: The function of a result that may have failed, (value, whether it failed), by the kind of error.
@@ -50,54 +52,32 @@ _Top: TypeAlias = ProjectExec | WidAggregateExec
 
 @dataclass(frozen=True, slots=True)
 class BlockColumns:
-    """``roots`` with ``ProjectExec.in_blocks`` above the sources that compute; ``replaced``: the id
-    of the new node, by the id of each node that is not the same."""
+    """``roots`` with ``ProjectExec.in_blocks`` above the sources that compute. ``replaced``: of
+    each node that is not the same the new node, by the number of the old one."""
 
     roots: tuple[Physical, ...]
-    replaced: dict[int, int]
+    replaced: Mapping[int, Physical]
 
 
 @deep_stack()
 def in_blocks(roots: Sequence[Physical]) -> BlockColumns:
     """Moves functions over texts into the sources. A source that several operators read computes
     none; functions of texts that have codes anyway stay (tables by code)."""
-    found = _Nodes()
-    for root in roots:
-        found.add(root)
-    if not found.reads_texts():
+    nodes = NodeNumbers(*roots)
+    if not any(is_text_node(e) for node in nodes for e in _computed(node)):
         return BlockColumns(tuple(roots), {})
-    readers = found.readers
-    first = _Rewriter(readers)
+    readers = Counter(nodes[child] for node in nodes for child in node.inputs)
+    first = _Rewriter(nodes, readers)
     made = tuple(map(first.node, roots))
     if not first.replaced:
         return BlockColumns(tuple(roots), {})
     order = sources(*made)
     coded: dict[int, frozenset[int]] = {}
     for place, column in analyse(made).encoded:
-        source = order[place]
-        coded[id(source)] = coded.get(id(source), frozenset()) | {column}
-    second = _Rewriter(readers, coded)
+        source = nodes[order[place]]
+        coded[source] = coded.get(source, frozenset()) | {column}
+    second = _Rewriter(nodes, readers, coded)
     return BlockColumns(tuple(map(second.node, roots)), second.replaced)
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes of plans, by id, and how often each is read."""
-
-    nodes: dict[int, Physical] = field(default_factory=dict)
-    readers: dict[int, int] = field(default_factory=dict)
-
-    def add(self, node: Physical) -> None:
-        """Adds a node and those below it."""
-        self.nodes[id(node)] = node
-        for child in node.inputs:
-            self.readers[id(child)] = self.readers.get(id(child), 0) + 1
-            if id(child) not in self.nodes:
-                self.add(child)
-
-    def reads_texts(self) -> bool:
-        """Whether a node that ``_Rewriter`` can change has a function over texts."""
-        return any(is_text_node(e) for node in self.nodes.values() for e in _computed(node))
 
 
 def _computed(node: Physical) -> list[Expr]:
@@ -124,18 +104,21 @@ def _computed(node: Physical) -> list[Expr]:
 
 @dataclass(slots=True)
 class _Rewriter:
-    readers: Mapping[int, int]
+    """Rewrites the nodes of plans, each once; what is known of a node is kept by its number."""
+
+    nodes: NodeNumbers
+    readers: Counter[int]
     coded: Mapping[int, frozenset[int]] = field(default_factory=dict)  # columns, by source
-    replaced: dict[int, int] = field(default_factory=dict)
-    _made: dict[int, tuple[Physical, Physical]] = field(default_factory=dict)
+    replaced: dict[int, Physical] = field(default_factory=dict)
+    _made: dict[int, Physical] = field(default_factory=dict)
 
     def node(self, node: Physical) -> Physical:
-        known = self._made.get(id(node))
-        if known is None:  # the pair keeps the node alive, so that no other one gets its id
-            known = self._made[id(node)] = node, self._rewritten(node)
-            if known[1] is not node:
-                self.replaced[id(node)] = id(known[1])
-        return known[1]
+        number = self.nodes[node]
+        if number not in self._made:
+            made = self._made[number] = self._rewritten(node)
+            if made is not node:
+                self.replaced[number] = made
+        return self._made[number]
 
     def _rewritten(self, node: Physical) -> Physical:
         if isinstance(node, SourceExec):
@@ -147,14 +130,14 @@ class _Rewriter:
             filters.insert(0, below)
             below = below.input
         if isinstance(below, SourceExec) and self._is_read_once(below):
-            texts = _Texts(below, self.coded.get(id(below), frozenset()))
+            texts = _Texts(below, self.coded.get(self.nodes[below], frozenset()))
             moved = _moved(top, filters, texts)
             if moved is not None:
                 return moved
         return node.with_inputs(tuple(map(self.node, node.inputs)))
 
     def _is_read_once(self, node: Physical) -> bool:
-        return self.readers.get(id(node), 0) <= 1
+        return self.readers[self.nodes[node]] <= 1
 
 
 def _moved(top: _Top | None, filters: Sequence[FilterExec], texts: _Texts) -> Physical | None:

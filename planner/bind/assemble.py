@@ -48,7 +48,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation, clock, is_relation
-from cql.planner.optimize.progress import is_bounded, is_constant, progressing
 
 #: The hint for a LIMIT … PER WINDOW without a window.
 PER_WINDOW = (
@@ -204,7 +203,7 @@ def _over(plan: Logical, extra: Extra, move: Callable[[Expr], Expr]) -> Logical:
     ranked = extra.ranked
     partition = [move(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
-    ends = [c for c in columns if c in progressing(plan)]
+    ends = [c for c in columns if c in plan.progressing]
     changing = is_relation(plan) or not ends
     if ranked is None or len(columns) < len(partition):
         schema = Schema((*plan.schema, Field(extra.name, extra.type)))
@@ -236,7 +235,7 @@ def _joined_with_subquery(
     both sides count time in different units."""
     assert extra.subquery is not None
     query, kind = extra.subquery.query, extra.subquery.kind
-    if not is_constant(query):
+    if not query.is_constant:
         plan = as_relation(plan)
     condition = extra.subquery.condition
     if condition is not None:
@@ -527,7 +526,7 @@ def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
         return replace(bound, plan=Limit(bound.plan, parts.limit, parts.offset, place))
     if parts.has_sort:
         if in_windows and parts.limit is None:
-            in_windows = not is_bounded(bound.plan)
+            in_windows = not bound.plan.is_bounded
         end = len(parts.items) + WINDOW_COLUMNS.index("window_end") if in_windows else None
         at_node = parts.order_node or parts.node
         sort = Sort(bound.plan, tuple(keys), parts.limit, parts.offset, end, binder.pos(at_node))

@@ -11,7 +11,7 @@ the window.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeGuard, assert_never
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -30,20 +30,17 @@ from cql.planner.nodes.logical import (
     Project,
     RelationToStream,
     RowNumber,
-    Scan,
     SetOperation,
     Sort,
     SortKey,
     SubqueryJoin,
     Union,
     Unnest,
-    Unsupported,
     Values,
     Watermark,
     Windowed,
 )
 from cql.planner.optimize.changelog import changes, only_complete
-from cql.planner.optimize.progress import looks_up, progressing, times_of
 
 CLAUSE = "EMIT ON WINDOW CLOSE"
 
@@ -77,7 +74,7 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
         return plan
     if isinstance(plan, Project | Limit):
         return replace(plan, input=held(binder, plan.input, emit))
-    if isinstance(plan, Union) and not progressing(plan):
+    if isinstance(plan, Union) and not plan.progressing:
         return replace(plan, inputs=tuple(held(binder, i, emit) for i in plan.inputs))
     time = time_of(plan)
     if time is None:
@@ -100,12 +97,7 @@ def _grouped(plan: Logical) -> Logical:
             return replace(plan, left=_grouped(plan.left), right=_grouped(plan.right))
         case Union():
             return replace(plan, inputs=tuple(map(_grouped, plan.inputs)))
-        case Scan() | Values() | Bucket() | Sort() | Limit() | RowNumber() | SetOperation():
-            return plan
-        case RelationToStream() | Unsupported():
-            return plan
-        case _:
-            assert_never(plan)
+    return plan
 
 
 def _closes(plan: Logical) -> bool:
@@ -118,19 +110,16 @@ def _closes(plan: Logical) -> bool:
         case Limit():
             return _closes(plan.input)
         case Join():
-            return _closes(plan.left) and (looks_up(plan) or _closes(plan.right))
+            return _closes(plan.left) and (plan.looks_up or _closes(plan.right))
         case Union():
             return all(_closes(i) for i in plan.inputs)
-        case Scan() | Bucket() | Unsupported():
-            return False
-        case _:
-            assert_never(plan)
+    return False
 
 
 def time_of(plan: Logical) -> Expr | None:
     """The time of a row of ``plan``; None if no column progresses."""
     fields = plan.schema.fields
-    live = progressing(plan)
+    live = plan.progressing
     times = [Column(k, fields[k].name, fields[k].type, fields[k].nullable) for k in live]
     if not times:
         return None
@@ -140,7 +129,7 @@ def time_of(plan: Logical) -> Expr | None:
     if isinstance(below, Bucket):
         end = len(below.input.schema) + WINDOW_COLUMNS.index("window_end")
         return next((t for t in times if t.index == end), times[0])
-    members = [t for c in times_of(below) or () for t in times if t.index == c]
+    members = [t for c in below.times or () for t in times if t.index == c]
     if len(members) > 1 and len({m.type for m in members}) == 1:
         return Call("greatest", tuple(members), members[0].type, any(m.nullable for m in members))
     return times[0]

@@ -16,7 +16,6 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.statements import LateTarget, Name
-from cql.planner.optimize.progress import progressing
 
 
 def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> LateTarget:
@@ -82,7 +81,7 @@ def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:
     yield from below
     if below or not isinstance(node, Aggregate | Windowed) or node.window is None:
         return
-    if node.window.wa in progressing(node.input):
+    if node.window.wa in node.input.progressing:
         yield node
 
 

@@ -5,7 +5,6 @@ the last join of FROM."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from sqlglot import exp
 
@@ -18,23 +17,9 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Partitioning,
     Project,
-    RelationToStream,
-    RowNumber,
-    Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
-    Windowed,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
@@ -104,25 +89,17 @@ def _has_join(select: exp.Expr | None) -> bool:
 
 def _marked(plan: Logical, partitioning: Partitioning) -> Logical | None:
     """``plan`` with its outermost join split by columns of ``plan``; None if it has no join."""
-    match plan:
-        case Join():
-            return replace(plan, partitioning=partitioning)
-        case Project():
-            columns = [plan.exprs[k] for k in partitioning.keys]
-            if not all(isinstance(e, Column) for e in columns):
-                return None
-            places = tuple(e.index for e in columns if isinstance(e, Column))
-            below = _marked(plan.input, replace(partitioning, keys=places))
-        case Filter() | Bucket():
-            below = _marked(plan.input, partitioning)
-        case Scan() | Values() | Union() | Aggregate() | Unnest() | Number() | Watermark() | Sort():
+    if isinstance(plan, Join):
+        return replace(plan, partitioning=partitioning)
+    if isinstance(plan, Project):
+        columns = [plan.exprs[k] for k in partitioning.keys]
+        if not all(isinstance(e, Column) for e in columns):
             return None
-        case Limit() | RowNumber() | Windowed() | SetOperation() | SubqueryJoin():
-            return None
-        case RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(plan)
+        places = tuple(e.index for e in columns if isinstance(e, Column))
+        partitioning = replace(partitioning, keys=places)
+    if not isinstance(plan, Project | Filter | Bucket):
+        return None
+    below = _marked(plan.input, partitioning)
     return None if below is None else replace(plan, input=below)
 
 

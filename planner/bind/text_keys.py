@@ -22,28 +22,11 @@ from cql.planner.interpret.time import DAY, days_from_civil
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.nodes.logical import (
     Aggregate,
-    Bucket,
     Filter,
-    Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
-    Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
-    Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.optimize.progress import closing_key, closing_keys, closing_pair, progressing
 
 #: The name of the added key, and of the columns below the aggregate that carry it.
 _NAME = "_closing"
@@ -52,9 +35,9 @@ _NAME = "_closing"
 def closed_by_text(node: Aggregate) -> Logical:
     """``node`` with the added key, under a Project that drops this key; or ``node`` itself if the
     aggregate needs no key or its keys determine no monotone time."""
-    if node.window is not None or closing_pair(node) is not None:
+    if node.window is not None or node.closing_pair is not None:
         return node
-    closing = len([*closing_keys(node)])
+    closing = len([*node.closing_keys])
     texts = [(key,) for key in node.keys] if not closing else []
     # Among the parts of a time, only the year closes groups. If a second key closes groups, the
     # aggregate needs no added key.
@@ -65,7 +48,7 @@ def closed_by_text(node: Aggregate) -> Logical:
         child, time = found
         # The time comes first, because the first key that can close groups does so.
         made = replace(node, input=child, keys=(time, *node.keys), names=(_NAME, *node.names))
-        if closing_key(made) is None:
+        if made.closing_key is None:
             continue
         fields = [*enumerate(made.schema)][1:]
         exprs = [Column(k, f.name, f.type, f.nullable) for k, f in fields]
@@ -77,7 +60,7 @@ def _beside(node: Logical, keys: Sequence[Expr]) -> tuple[Logical, Expr] | None:
     """A monotone time over ``node`` whose text or parts are ``keys`` (expressions over ``node``),
     or None. Returns ``node``, perhaps with the time as an additional last column, and the time."""
     time = _time_of(keys[0]) if len(keys) == 1 else _time_of_parts(keys)
-    if time is not None and any(monotone(time, c) for c in progressing(node)):
+    if time is not None and any(monotone(time, c) for c in node.progressing):
         return node, time
     match node:
         case Project():
@@ -93,14 +76,7 @@ def _beside(node: Logical, keys: Sequence[Expr]) -> tuple[Logical, Expr] | None:
                 return None
             child, time = found
             return replace(node, input=child), time
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return None
-        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
-            return None
-        case SubqueryJoin() | RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(node)
+    return None
 
 
 def _last(node: Logical, time: Expr) -> Column:

@@ -12,7 +12,6 @@ from cql.planner.bind.text_keys import closed_by_text
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
-from cql.planner.optimize.progress import progressing
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:
@@ -83,7 +82,7 @@ def _selected(plan: Logical, exprs: tuple[Expr, ...], names: tuple[str, ...]) ->
 
 def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.Expr) -> None:
     """Raises BindError if a progressing column counts different units in two members."""
-    infos = [progressing(member) for member in union.inputs]
+    infos = [member.progressing for member in union.inputs]
     for at, info in infos[0].items():
         for other, name in zip(infos[1:], names[1:], strict=True):
             theirs = other[at].unit if at in other else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from cql.planner.explain.line import (
     Line,
     aggregate_text,
@@ -65,8 +63,7 @@ def logical_line(node: lg.Logical) -> Line:
             return Line(node.kind.capitalize(), "")
         case lg.Unsupported():
             return Line("Unsupported", node.clause)
-        case _:
-            assert_never(node)
+    return Line(type(node).__name__, ", ".join(map(show, node.expressions)))
 
 
 def _over(node: lg.Aggregate) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
 
 from cql.base.window import Window, WindowKind
 from cql.planner.explain.joins import (
@@ -150,8 +149,8 @@ def physical_line(node: ph.Physical) -> Line:
                 by = ", ".join(node.input.schema[c].name for c in within)
                 return Line("RowNumber", f"by {by} {text}", (node.why, state))
             return Line("Sort", text, (node.why, state or "state: the whole input"))
-        case _:
-            assert_never(node)
+    name = type(node).__name__.removesuffix("Exec")
+    return Line(name, "", (f"why: {node.why}", f"state: {node.state}"))
 
 
 def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:

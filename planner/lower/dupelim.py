@@ -12,19 +12,14 @@ from cql.planner.lower.joins.oop_join import projected
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate
 from cql.planner.nodes.physical import (
-    AsofJoinExec,
     DupelimExec,
     FilterExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     WidAggregateExec,
-    WindowJoinExec,
     sources,
 )
-from cql.planner.optimize.progress import closing_key, closing_pair
-from cql.planner.optimize.progress import progressing as logical_progress
 
 
 def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Physical | None:
@@ -39,7 +34,7 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
     if found is None:
         return None
     at, column = found
-    unit = logical_progress(node.input)[column].unit
+    unit = node.input.progressing[column].unit
     child = ordering.before_window(child, column, unit, settings, node.pos)
     child = _selected(child, node)
     if child.schema[at].nullable or not _never_late(child):
@@ -51,10 +46,10 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
 def _closing(node: Aggregate) -> Iterator[tuple[int, int]]:
     """(key, column) pairs whose key rises with a progressing column: first the key that closes
     groups, then the keys that are the times of a join."""
-    closing = closing_key(node)
+    closing = node.closing_key
     if closing is not None:
         yield closing
-    for time in closing_pair(node) or ():
+    for time in node.closing_pair or ():
         yield from (
             (at, time)
             for at, key in enumerate(node.keys)
@@ -76,4 +71,4 @@ def _never_late(node: Physical) -> bool:
     """Whether ``node`` has dropped its late rows already, as joins and windowed aggregates do."""
     while isinstance(node, FilterExec | ProjectExec):
         node = node.input
-    return isinstance(node, OopJoinExec | AsofJoinExec | WindowJoinExec | WidAggregateExec)
+    return not node.emits_late_rows or isinstance(node, WidAggregateExec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
@@ -50,34 +50,16 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.physical import (
-    ArrivalExec,
-    AsofJoinExec,
     BucketExec,
-    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
-    LateRowsExec,
-    LimitExec,
-    LookupExec,
-    MergeUnionExec,
     NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
-    PunctuatedSortExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
-    SlackExec,
     SortExec,
     SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    TopExec,
     UnionExec,
     UnnestExec,
     ValuesExec,
@@ -88,8 +70,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import is_relation
-from cql.planner.optimize.progress import closing_key, closing_pair, looks_up
-from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
 
 #: The beginning of the reason for groups that joint punctuation closes.
@@ -140,7 +120,7 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return looked_up(node, lambda n: lower(n, settings))
         case RelationToStream():
             return stream_of(node, lambda n: lower(n, settings))
-        case Join() if looks_up(node) or node.kind in ASOF:
+        case Join() if node.looks_up or node.kind in ASOF:
             return join_of(node, lambda n: lower(n, settings), settings)
         case Join() if holds_rows(node) or (is_relation(node) and not is_inner(node)):
             return pairs(node, lambda n: lower(n, settings))
@@ -173,10 +153,10 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         distinct = dupelim(node, child, settings)
         if distinct is not None:
             return distinct
-        times = closing_pair(node)
+        times = node.closing_pair
         if times is not None:
             return _closed_by_pair(node, child, times, settings)
-        closing = closing_key(node)
+        closing = node.closing_key
         if closing is not None and closing[1] in child.progressing:
             return _closed_by_key(node, child, *closing, settings)
         if not child.bounded:
@@ -190,7 +170,7 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
             else "declare ORDERED BY or WATERMARK on every input of the query",
         )
     elif node.input.schema[node.window.wa].name not in NUMBERED:
-        unit = logical_progress(node.input)[node.window.wa].unit
+        unit = node.input.progressing[node.window.wa].unit
         child = ordering.before_window(child, node.window.wa, unit, settings, node.pos)
         child = ordering.late_rows(child, node)
     aggregate = WidAggregateExec(
@@ -260,7 +240,7 @@ def _closed_by_key(
 ) -> Physical:
     """An aggregate whose groups punctuation closes: each is a window of one unit of a key that
     rises with a progressing column. The output value of the key is the beginning of the window."""
-    unit = logical_progress(node.input)[column].unit
+    unit = node.input.progressing[column].unit
     child = ordering.before_window(child, column, unit, settings, node.pos)
     key, keys = node.keys[at], node.keys
     wa = key.index if isinstance(key, Column) else len(child.schema)
@@ -319,7 +299,7 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     """A sort that numbers the rows of each window."""
     child = lower(node.input, settings)
     assert node.window is not None  # else it is a relation
-    if node.window not in child.window_columns or not _in_windows(child):
+    if node.window not in child.window_columns or not child.in_windows:
         raise refusal("OVER without a window below", node.pos, NUMBERED_ROWS)
     if _holds_rows(child):
         why = f"rows that come after their {child.schema[node.window].name} are left out"
@@ -335,31 +315,6 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     columns = _columns(made)
     names = node.schema.names
     return ProjectExec(made, (*columns[:width], columns[-1]), names, "drops the sort keys")
-
-
-def _in_windows(node: Physical) -> bool:
-    """Whether each row is the result of a window or, by a window function, a row of a window."""
-    match node:
-        case WidAggregateExec() | BucketExec() | DupelimExec():
-            return True
-        case FilterExec() | ProjectExec() | SortExec() | LimitExec():
-            return _in_windows(node.input)
-        case LookupExec() | TableJoinExec() | UnnestExec():
-            return _in_windows(node.input)
-        case UnionExec():
-            return all(_in_windows(i) for i in node.inputs)
-        case SourceExec() | ValuesExec() | MergeUnionExec() | PunctuatedSortExec() | SlackExec():
-            return False
-        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | ArrivalExec():
-            return False
-        case RelationExec() | SubqueryJoinExec() | OopJoinExec() | RelationJoinExec():
-            return False
-        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
-            return False
-        case TopExec() | RowNumberExec() | StreamExec():
-            return False
-        case _:
-            assert_never(node)
 
 
 def _holds_rows(node: Physical) -> bool:
@@ -441,6 +396,6 @@ def _ordered(
 
 def _unit(node: Sort, key: SortKey) -> TimeUnit | None:
     """The time unit of a sort key that is a progressing column of the input; else None."""
-    live = logical_progress(node.input)
+    live = node.input.progressing
     found = isinstance(key.expr, Column) and key.expr.index in live
     return live[key.expr.index].unit if found and isinstance(key.expr, Column) else None

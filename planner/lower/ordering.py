@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, assert_never
+from typing import Any
 
 from cql.base.slack import parse_slack
 from cql.base.types import Kind
@@ -20,39 +20,17 @@ from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate, SortKey, Watermark, Windowed
 from cql.planner.nodes.physical import (
-    ArrivalExec,
-    AsofJoinExec,
-    BucketExec,
-    ChangeAggregateExec,
     DupelimExec,
     FilterExec,
-    KeyWindowsExec,
     LateRowsExec,
     LimitExec,
-    LookupExec,
     MergeUnionExec,
-    NumberExec,
-    OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
     SlackExec,
-    SortExec,
     SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    TopExec,
     UnionExec,
-    UnnestExec,
-    ValuesExec,
-    WidAggregateExec,
-    WindowJoinExec,
     walk,
 )
 from cql.planner.nodes.progress import max_advance_of
@@ -256,35 +234,17 @@ def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
 
 def _merged(node: Physical, column: int) -> Physical | None:
     """``node`` over a merge by ``column`` in place of the union that its rows come from. The merge
-    refuses NULL, as a sort by ``column`` does. None if the rows do not come from a union."""
-    match node:
-        case FilterExec() if not node.schema[column].nullable:
-            below = _merged(node.input, column)
-        case ProjectExec():
-            expr = node.exprs[column]
-            below = _merged(node.input, expr.index) if isinstance(expr, Column) else None
-        case UnionExec() if column in node.progressing:
-            name = node.schema[column].name
-            why = (
-                f"merge: the result is ordered by {name}, so rows wait until every input passed it"
-            )
-            return MergeUnionExec(node.inputs, node.names, column, True, why)
-        case MergeUnionExec() if node.order == column:
-            return replace(node, refuses_null=True)
-        case SourceExec() | ValuesExec() | FilterExec() | BucketExec() | UnionExec():
-            return None
-        case MergeUnionExec() | PunctuatedSortExec() | LimitExec() | SlackExec():
-            return None
-        case WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec() | LateRowsExec():
-            return None
-        case OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec() | SubqueryJoinExec():
-            return None
-        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
-            return None
-        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
-            return None
-        case TopExec() | RowNumberExec() | StreamExec():
-            return None
-        case _:
-            assert_never(node)
+    refuses NULL, as a sort by ``column`` does. None if the rows do not come from a union through
+    filters and projections."""
+    if isinstance(node, UnionExec) and column in node.progressing:
+        name = node.schema[column].name
+        why = f"merge: the result is ordered by {name}, so rows wait until every input passed it"
+        return MergeUnionExec(node.inputs, node.names, column, True, why)
+    if isinstance(node, MergeUnionExec) and node.order == column:
+        return replace(node, refuses_null=True)
+    below = None
+    if isinstance(node, FilterExec) and not node.schema[column].nullable:
+        below = _merged(node.input, column)
+    if isinstance(node, ProjectExec) and isinstance(expr := node.exprs[column], Column):
+        below = _merged(node.input, expr.index)
     return None if below is None else node.with_inputs((below,))

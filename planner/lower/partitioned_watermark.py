@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from cql.base.window import WindowKind
 from cql.errors import PlanError
@@ -19,42 +19,22 @@ from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import NUMBERED
 from cql.planner.nodes.physical import (
-    ArrivalExec,
-    AsofJoinExec,
     BucketExec,
-    ChangeAggregateExec,
-    DupelimExec,
     FilterExec,
-    KeyWindowsExec,
     LateRowsExec,
     LimitExec,
     LookupExec,
-    MergeUnionExec,
-    NumberExec,
-    OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
-    PunctuatedSortExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
-    SlackExec,
-    SortExec,
     SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
     TableJoinExec,
-    TopExec,
     UnionExec,
     UnnestExec,
-    ValuesExec,
     WidAggregateExec,
-    WindowJoinExec,
     WindowOperator,
     sources,
 )
+from cql.planner.nodes.physical.late import BY_ARRIVAL
 from cql.planner.nodes.progress import max_skew
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 
@@ -62,10 +42,6 @@ _WINDOWS = {
     WindowKind.SESSION: "session windows",
     WindowKind.CUMULATE: "windows with CUMULATE",
 }
-#: An operator that makes its watermark from the order of arrival ignores that of its input.
-_ARRIVAL = (
-    "no one: the watermark is made of the order of arrival (SET slack, WATERMARK behind a query)"
-)
 #: Operators between a window and the stream that keep the window from using the values' watermarks.
 _BETWEEN = {
     LateRowsExec: "a window with LATE OUTPUT",
@@ -115,58 +91,21 @@ def _never_passes(source: SourceExec, progress: Progress) -> bool:
 def _applied(node: Physical, consumer: str | None, settings: Mapping[str, Any]) -> Physical:
     """``consumer`` names the operator above that uses one watermark for all values, if there is
     one."""
-    below: tuple[str | None, ...] = (consumer,)
-    match node:
-        case ValuesExec():
+    if isinstance(node, SourceExec):
+        if consumer is None or column_of(node) is None or not node.progress:
             return node
-        case SourceExec():
-            if consumer is None or column_of(node) is None or not node.progress:
-                return node
-            return _together(node, consumer)
-        case FilterExec() | ProjectExec() | BucketExec() | UnionExec() | UnnestExec():
-            pass
-        case LimitExec() | LateRowsExec() | OnTimeExec() | NumberExec():
-            pass
-        case WidAggregateExec():
-            node, consumer = _aggregate(node, settings)
-            below = (consumer,)
-        case SlackExec():
-            below = (_ARRIVAL,)
-        case KeyWindowsExec():  # counts rows
-            below = (None,)
-        case LookupExec() | TableJoinExec():
-            below = (consumer, None)  # the side that is looked up is read to its end
-        case OopJoinExec() if node.band is None:
-            below = (None,)  # rows stay until the inputs end
-        case SortExec() if node.window_end is None:
-            below = (None,)
-        case MergeUnionExec():
-            below = ("a union in order",)
-        case PunctuatedSortExec():
-            below = ("a sort by time",)
-        case SortExec():
-            below = ("ORDER BY",)
-        case TopExec():
-            below = ("ORDER BY … LIMIT",)
-        case SubqueryJoinExec():
-            below = ("a subquery",)
-        case OopJoinExec() | WindowJoinExec() | RelationJoinExec() | AsofJoinExec():
-            below = ("a join",)
-        case RelationExec() | ArrivalExec() | DupelimExec() | ChangeAggregateExec():
-            below = (consumer or "a relation",)
-        case SetOperationExec() | RowNumberExec() | StreamExec():
-            below = (consumer or "a relation",)
-        case _:
-            assert_never(node)
-    children = node.inputs
-    below *= len(children) // len(below)
-    made = (_applied(c, a, settings) for c, a in zip(children, below, strict=True))
-    return node.with_inputs(tuple(made))
+        return _together(node, consumer)
+    below = node.common_watermark(consumer)
+    if isinstance(node, WidAggregateExec):
+        node, consumer = _aggregate(node, settings)
+        below = (consumer,)
+    pairs = zip(node.inputs, below, strict=True)
+    return node.with_inputs(tuple([_applied(child, above, settings) for child, above in pairs]))
 
 
 def _together(source: SourceExec, consumer: str) -> SourceExec:
     """``source`` with the note that ``consumer`` uses one watermark for all its values."""
-    if consumer == _ARRIVAL:
+    if consumer == BY_ARRIVAL:
         return replace(source, why=f"{source.why}, asked by {consumer}")
     why = f"{source.why}, but all together for {consumer}"
     column, progress = source.progress[0]
@@ -204,60 +143,23 @@ def _behind_what(node: Physical) -> str:
 
 def _reached(node: Physical) -> list[SourceExec]:
     """The sources whose rows come through filters, projections and unions only."""
-    match node:
-        case SourceExec():
-            return [node]
-        case FilterExec() | ProjectExec():
-            return _reached(node.input)
-        case UnionExec():
-            return [s for child in node.inputs for s in _reached(child)]
-        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
-            return []
-        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
-            return []
-        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
-            return []
-        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
-            return []
-        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
-            return []
-        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
-            return []
-        case _:
-            assert_never(node)
+    if isinstance(node, SourceExec):
+        return [node]
+    passes = isinstance(node, FilterExec | ProjectExec | UnionExec)
+    return [s for child in node.inputs for s in _reached(child)] if passes else []
 
 
 def _origins(node: Physical, column: int | None, *, time: bool = False) -> list[int | None]:
     """For each source reached, its column whose values ``column`` holds unchanged or, with
     ``time``, its column with which ``column`` rises."""
-    match node:
-        case SourceExec():
-            return [column]
-        case FilterExec():
-            return _origins(node.input, column, time=time)
-        case ProjectExec():
-            below = None
-            if column is not None and time:
-                below = progress_origin(node.exprs[column], node.input.progressing)
-            elif column is not None:
-                below = value_origin(node.exprs[column])
-            return _origins(node.input, below, time=time)
-        case UnionExec():
-            return [c for child in node.inputs for c in _origins(child, column, time=time)]
-        case ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec() | LimitExec():
-            return []
-        case SlackExec() | WidAggregateExec() | SortExec() | NumberExec() | KeyWindowsExec():
-            return []
-        case LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec() | RelationExec():
-            return []
-        case SubqueryJoinExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
-            return []
-        case RelationJoinExec() | AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec():
-            return []
-        case SetOperationExec() | TopExec() | RowNumberExec() | StreamExec():
-            return []
-        case _:
-            assert_never(node)
+    if isinstance(node, SourceExec):
+        return [column]
+    if not isinstance(node, FilterExec | ProjectExec | UnionExec):
+        return []
+    if isinstance(node, ProjectExec) and column is not None:
+        expr = node.exprs[column]
+        column = progress_origin(expr, node.input.progressing) if time else value_origin(expr)
+    return [c for child in node.inputs for c in _origins(child, column, time=time)]
 
 
 def _is_column(node: Physical, column: int) -> bool:
@@ -343,34 +245,19 @@ def _origin(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str])
 
 
 def _with_keyed_watermark(node: Physical, attribute: int, by: int) -> Physical:
-    """``node`` with unions that pass on the watermarks of single values of column ``by``."""
-    match node:
-        case UnionExec() if attribute in node.progressing:
-            below = tuple(_with_keyed_watermark(child, attribute, by) for child in node.inputs)
-            name = node.schema[by].name
-            why = f"{node.why}; of each {name} besides, while that is ahead of the others (A.2.1)"
-            return replace(node, inputs=below, keyed_watermark=(attribute, by), why=why)
-        case FilterExec():
-            return replace(node, input=_with_keyed_watermark(node.input, attribute, by))
-        case ProjectExec():
-            time = progress_origin(node.exprs[attribute], node.input.progressing)
-            value = value_origin(node.exprs[by])
-            if time is None or value is None:
-                return node
-            return replace(node, input=_with_keyed_watermark(node.input, time, value))
-        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
-            return node
-        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
-            return node
-        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
-            return node
-        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
-            return node
-        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
-            return node
-        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
-            return node
-        case RowNumberExec() | StreamExec():
-            return node
-        case _:
-            assert_never(node)
+    """``node`` with unions that pass on the watermarks of single values of column ``by``, as far as
+    filters and projections pass them."""
+    if isinstance(node, UnionExec) and attribute in node.progressing:
+        below = tuple(_with_keyed_watermark(child, attribute, by) for child in node.inputs)
+        name = node.schema[by].name
+        why = f"{node.why}; of each {name} besides, while that is ahead of the others (A.2.1)"
+        return replace(node, inputs=below, keyed_watermark=(attribute, by), why=why)
+    if isinstance(node, FilterExec):
+        return replace(node, input=_with_keyed_watermark(node.input, attribute, by))
+    if not isinstance(node, ProjectExec):
+        return node
+    time = progress_origin(node.exprs[attribute], node.input.progressing)
+    value = value_origin(node.exprs[by])
+    if time is None or value is None:
+        return node
+    return replace(node, input=_with_keyed_watermark(node.input, time, value))

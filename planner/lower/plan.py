@@ -31,7 +31,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.optimize.changelog import changes as changing
 from cql.planner.optimize.changelog import clock
-from cql.planner.optimize.progress import is_bounded
 from cql.planner.placement import partitioning, scale_out
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.choose_spark import choose_spark
@@ -145,7 +144,7 @@ def _of_relation(logical: Logical, settings: Mapping[str, Any], *, emits: bool) 
     relation and of EMIT CHANGES (``emits``), but the first rows of a relation that is read to its
     end."""
     counted = logical if isinstance(logical, Limit) else None
-    if counted is not None and not emits and is_bounded(counted.input):
+    if counted is not None and not emits and counted.input.is_bounded:
         counted = None
     relation = logical if counted is None else counted.input
     root = changes(relation, clock(relation), lambda node: _of_stream(node, settings))

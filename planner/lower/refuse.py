@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.relation_join import refuse_join
@@ -11,23 +9,12 @@ from cql.planner.nodes.catalog import Queue, StreamSpec
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
-    Filter,
     Join,
-    Limit,
     Logical,
-    Number,
-    Project,
-    RelationToStream,
     RowNumber,
     Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
     Unnest,
     Unsupported,
-    Values,
-    Watermark,
     Windowed,
 )
 from cql.planner.optimize.changelog import is_append_only, is_relation
@@ -80,12 +67,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                     position=node.pos,
                     hint="ISTREAM(…) of the relation is the stream of the rows that enter",
                 )
-        case Values() | Filter() | Project() | Union() | Unnest() | Number() | Watermark() | Sort():
-            pass
-        case Limit() | RowNumber() | SetOperation() | SubqueryJoin() | RelationToStream():
-            pass
-        case _:
-            assert_never(node)
     under_window = under_window or getattr(node, "window", None) is not None
     for child in node.inputs:
         refuse(child, under_window=under_window)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from cql.base.types import BIGINT, DataType, Kind
 from cql.base.window import MAX_EVENT_TIME, WindowKind
@@ -28,12 +28,10 @@ from cql.planner.nodes.logical import (
     WEIGHT,
     Aggregate,
     AggregateCall,
-    Bucket,
     Filter,
     Join,
     Limit,
     Logical,
-    Number,
     Project,
     RelationToStream,
     RowNumber,
@@ -43,50 +41,25 @@ from cql.planner.nodes.logical import (
     SortKey,
     SubqueryJoin,
     Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
 )
 from cql.planner.nodes.physical import (
     ArrivalExec,
-    AsofJoinExec,
-    BucketExec,
     ChangeAggregateExec,
-    DupelimExec,
     FilterExec,
-    KeyWindowsExec,
-    LateRowsExec,
-    LimitExec,
     LookupExec,
-    MergeUnionExec,
-    NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
-    PunctuatedSortExec,
     RelationExec,
-    RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
-    SlackExec,
-    SortExec,
-    SourceExec,
-    StreamExec,
     SubqueryJoinExec,
-    TableJoinExec,
     TopExec,
     UnionExec,
-    UnnestExec,
-    ValuesExec,
-    WidAggregateExec,
-    WindowJoinExec,
     read_ahead,
 )
 from cql.planner.optimize.changelog import as_side, clock, sees_relation
-from cql.planner.optimize.progress import is_constant
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -152,12 +125,7 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
             return _top(node, node.keys, time, lower)
         case Limit() if sees_relation(node.input):
             return _top(node, (), time, lower)
-        case Scan() | Values() | Filter() | Project() | Aggregate() | Bucket() | Unnest():
-            return _whole(node, time, lower)
-        case Number() | Watermark() | Limit() | RowNumber() | RelationToStream() | Unsupported():
-            return _whole(node, time, lower)
-        case _:
-            assert_never(node)
+    return _whole(node, time, lower)
 
 
 def _of_change(below: Physical) -> tuple[Expr, Expr]:
@@ -216,49 +184,33 @@ def _beginning(time: DataType) -> int:
 
 def _with_entry(node: Physical) -> Physical | None:
     """``node`` with one more column before ``_time``: the event time of the row. The row entered at
-    that time, except for late rows in early results. None where rows do not come from windows."""
-    match node:
-        case RelationExec() | ArrivalExec():
-            wa = node.wa if isinstance(node, ArrivalExec) else node.window.wa
-            assert wa is not None
-            field = node.schema[wa]
-            time = Column(wa, field.name, field.type, False)
-            columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
-            entry = coercion.cast(time, node.schema[-2].type, None)
-            names = (*node.schema.names[:-2], "entered", TIME, WEIGHT)
-            return ProjectExec(node, (*columns[:-2], entry, *columns[-2:]), names)
-        case FilterExec():
-            below = _with_entry(node.input)
-            return None if below is None else FilterExec(below, node.condition)
-        case ProjectExec():
-            below = _with_entry(node.input)
-            if below is None:
-                return None
-            at = len(below.schema) - 3
-            entry = Column(at, "entered", below.schema[at].type, False)
-            exprs = (*node.exprs[:-2], entry, *_of_change(below))
-            names = (*node.names[:-2], "entered", TIME, WEIGHT)
-            return ProjectExec(below, exprs, names, node.why)
-        case UnionExec():
-            parts = [_with_entry(i) for i in node.inputs]
-            known = tuple(p for p in parts if p is not None)
-            if len(known) < len(parts):
-                return None
-            return UnionExec(known, (*node.names[:-2], "entered", TIME, WEIGHT), node.why)
-        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
-            return None
-        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
-            return None
-        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | SubqueryJoinExec():
-            return None
-        case LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec() | RelationJoinExec():
-            return None
-        case AsofJoinExec() | WindowJoinExec() | ChangeAggregateExec() | SetOperationExec():
-            return None
-        case TopExec() | RowNumberExec() | StreamExec():
-            return None
-        case _:
-            assert_never(node)
+    that time, except for late rows in early results. None where rows do not come from windows
+    through filters, projections and unions."""
+    if isinstance(node, RelationExec | ArrivalExec):
+        wa = node.wa if isinstance(node, ArrivalExec) else node.window.wa
+        assert wa is not None
+        field = node.schema[wa]
+        time = Column(wa, field.name, field.type, False)
+        columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
+        entry = coercion.cast(time, node.schema[-2].type, None)
+        names = (*node.schema.names[:-2], "entered", TIME, WEIGHT)
+        return ProjectExec(node, (*columns[:-2], entry, *columns[-2:]), names)
+    if not isinstance(node, FilterExec | ProjectExec | UnionExec):
+        return None
+    found = [_with_entry(child) for child in node.inputs]
+    parts = tuple(part for part in found if part is not None)
+    if len(parts) < len(found):
+        return None
+    if isinstance(node, UnionExec):
+        return UnionExec(parts, (*node.names[:-2], "entered", TIME, WEIGHT), node.why)
+    (below,) = parts
+    if isinstance(node, FilterExec):
+        return FilterExec(below, node.condition)
+    at = len(below.schema) - 3
+    entry = Column(at, "entered", below.schema[at].type, False)
+    exprs = (*node.exprs[:-2], entry, *_of_change(below))
+    names = (*node.names[:-2], "entered", TIME, WEIGHT)
+    return ProjectExec(below, exprs, names, node.why)
 
 
 def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
@@ -378,7 +330,7 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
 def _join(node: Join, time: DataType, lower: Lower) -> Physical:
     """A table is read before the rows that join it."""
     sides = [as_side(node.left), as_side(node.right)]
-    constant = [is_constant(side) for side in sides]
+    constant = [side.is_constant for side in sides]
     left, right = (changes(side, time, lower) for side in sides)
     if constant == [True, False]:
         left = read_ahead(left)
@@ -412,7 +364,7 @@ def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
 
 
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
-    constant = is_constant(node.query)
+    constant = node.query.is_constant
     if not constant and left.never_shrinks and not left.bounded:
         raise _kept_for_ever(node)
     right = _from_ever(changes(node.query, time, lower))
@@ -483,33 +435,12 @@ def _sides(
 def _from_ever(node: Physical) -> Physical:
     """``node`` of a subquery, which has an answer before its own input has any row: aggregates
     without keys have their row (count 0) from the beginning."""
-    match node:
-        case ChangeAggregateExec():
-            since = None if node.keys else node.beginning
-            return replace(node, input=_from_ever(node.input), since=since)
-        case (
-            FilterExec()
-            | ProjectExec()
-            | SetOperationExec()
-            | TopExec()
-            | RowNumberExec()
-            | SubqueryJoinExec()
-        ):
-            return replace(node, input=_from_ever(node.input))
-        case UnionExec() | RelationJoinExec():
-            return node.with_inputs(tuple(map(_from_ever, node.inputs)))
-        case SourceExec() | ValuesExec() | BucketExec() | MergeUnionExec() | PunctuatedSortExec():
-            return node
-        case LimitExec() | SlackExec() | WidAggregateExec() | SortExec() | NumberExec():
-            return node
-        case KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec() | ArrivalExec():
-            return node
-        case RelationExec() | LookupExec() | OopJoinExec() | TableJoinExec() | UnnestExec():
-            return node
-        case AsofJoinExec() | WindowJoinExec() | StreamExec():
-            return node
-        case _:
-            assert_never(node)
+    if not node.keeps_instants:
+        return node
+    node = node.with_inputs(tuple(map(_from_ever, node.inputs)))
+    if not isinstance(node, ChangeAggregateExec):
+        return node
+    return replace(node, since=None if node.keys else node.beginning)
 
 
 def _top(node: Sort | Limit, wanted: Sequence[SortKey], time: DataType, lower: Lower) -> Physical:

@@ -8,8 +8,6 @@ Query Language, 2006).
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
 from cql.planner.nodes.expr import Column, Expr, conjuncts, substitute
@@ -23,66 +21,27 @@ from cql.planner.nodes.logical import (
     Join,
     Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
     RowNumber,
-    Scan,
     SetOperation,
     Sort,
     SubqueryJoin,
     Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, split_condition
-from cql.planner.optimize.progress import (
-    closing_pair,
-    is_bounded,
-    is_constant,
-    looks_up,
-    progressing,
-)
-
-_OF_RELATIONS = (
-    WindowKind.RANGE,
-    WindowKind.NOW,
-    WindowKind.UNBOUNDED,
-    WindowKind.ROWS,
-    WindowKind.EARLY,
-)
 
 
 def is_relation(node: Logical) -> bool:
     """Whether rows may also leave ``node``'s output."""
-    match node:
-        case Windowed():
-            return node.window.kind in _OF_RELATIONS
-        case Filter() | Project() | Sort() | Limit():
-            return is_relation(node.input)
-        case Aggregate():
-            return node.window is None and is_relation(node.input)
-        case Union():
-            return any(is_relation(i) for i in node.inputs)
-        case SetOperation():
-            return True
-        case RowNumber():
-            return node.window is None
-        case SubqueryJoin():
-            return is_relation(node.input) or not is_constant(node.query)
-        case Join():
-            return _join_changes(node)
-        case Scan() | Values() | Bucket() | Unnest() | Number() | Watermark() | RelationToStream():
-            return False
-        case Unsupported():
-            return False
-        case _:
-            assert_never(node)
+    if isinstance(node, Join):
+        return _join_changes(node)
+    if isinstance(node, SubqueryJoin):
+        return is_relation(node.input) or not node.query.is_constant
+    made = node.makes_relation
+    return any(map(is_relation, node.inputs)) if made is None else made
 
 
 def _join_changes(node: Join) -> bool:
@@ -90,7 +49,7 @@ def _join_changes(node: Join) -> bool:
     partner comes, unless a band bounds the distance of the times of two streams."""
     if is_relation(node.left) or is_relation(node.right):
         return True
-    sides = (progressing(node.left), progressing(node.right))
+    sides = (node.left.progressing, node.right.progressing)
     if is_inner(node) or node.kind in ASOF or not all(sides):
         return False
     parts = [] if node.condition is None else conjuncts(node.condition)
@@ -102,23 +61,18 @@ def is_append_only(node: Logical) -> bool:
     projected, ordered, united, joined, and grouped by keys that close each group. Users then get
     its rows, each once."""
     match node:
-        case Aggregate() if closing_pair(node) is not None:
+        case Aggregate() if node.closing_pair is not None:
             return is_append_only(node.input)
         case Filter() | Project() | Sort() | Limit() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(is_append_only(i) for i in node.inputs)
         case SubqueryJoin():
-            return is_constant(node.query) and is_append_only(node.input)
+            return node.query.is_constant and is_append_only(node.input)
         case Join():
-            once = is_inner(node) or looks_up(node) or not is_relation(node)
+            once = is_inner(node) or node.looks_up or not is_relation(node)
             return once and is_append_only(node.left) and is_append_only(node.right)
-        case Scan() | Values() | Aggregate() | Bucket() | Unnest() | Number() | Watermark():
-            return not is_relation(node)
-        case RowNumber() | SetOperation() | RelationToStream() | Unsupported():
-            return not is_relation(node)
-        case _:
-            assert_never(node)
+    return not is_relation(node)
 
 
 def changes(node: Logical) -> bool:
@@ -130,10 +84,10 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
     """``node`` as a relation: a stream in it becomes the relation of all its rows so far. ``above``
     are the conditions that operators above apply to its rows."""
     match node:
-        case Filter() if sees_relation(node.input) or not progressing(node):
+        case Filter() if sees_relation(node.input) or not node.progressing:
             conditions = (*above, *conjuncts(node.condition))
             return replace(node, input=as_relation(node.input, conditions))
-        case Project() if sees_relation(node.input) or not progressing(node):
+        case Project() if sees_relation(node.input) or not node.progressing:
             conditions = tuple(substitute(e, node.exprs) for e in above)
             return replace(node, input=as_relation(node.input, conditions))
         case Sort():
@@ -155,30 +109,12 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
             return node
         case Join() if is_relation(node):
             return node
-        case (
-            Scan()
-            | Values()
-            | Filter()
-            | Project()
-            | Aggregate()
-            | Bucket()
-            | Unnest()
-            | Number()
-            | Watermark()
-            | Limit()
-            | RowNumber()
-            | Join()
-            | RelationToStream()
-            | Unsupported()
-        ):
-            first = next(iter(progressing(node)), None)
-            if first is None:  # a table: all its rows are there from the beginning
-                return node
-            if is_bounded(node) and _without_band(node, above):
-                return as_side(node)
-            return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
-        case _:
-            assert_never(node)
+    first = next(iter(node.progressing), None)
+    if first is None:  # a table: all its rows are there from the beginning
+        return node
+    if node.is_bounded and _without_band(node, above):
+        return as_side(node)
+    return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
 
 
 def as_side(node: Logical) -> Logical:
@@ -189,14 +125,7 @@ def as_side(node: Logical) -> Logical:
             return replace(node, left=as_side(node.left), right=as_side(node.right))
         case Filter() | Project() if _is_join(node):
             return replace(node, input=as_side(node.input))
-        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
-            return as_relation(node)
-        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join():
-            return as_relation(node)
-        case SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
-            return as_relation(node)
-        case _:
-            assert_never(node)
+    return as_relation(node)
 
 
 def _is_join(node: Logical) -> bool:
@@ -217,19 +146,12 @@ def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
             width = len(node.left.schema)
             parts = [] if node.condition is None else conjuncts(node.condition)
             parts = [*parts, *above]
-            sides = Sides(width, tuple(progressing(node.left)), tuple(progressing(node.right)))
-            if not looks_up(node) and split_condition(parts, [], sides).band is None:
+            sides = Sides(width, tuple(node.left.progressing), tuple(node.right.progressing))
+            if not node.looks_up and split_condition(parts, [], sides).band is None:
                 return True
             of = tuple(tuple(sides.own(e) for e in parts if sides.of(e) == k) for k in (0, 1))
             return _without_band(node.left, of[0]) or _without_band(node.right, of[1])
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return False
-        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
-            return False
-        case SubqueryJoin() | RelationToStream() | Unsupported():
-            return False
-        case _:
-            assert_never(node)
+    return False
 
 
 def as_it_comes(node: Logical) -> Logical:
@@ -243,14 +165,7 @@ def as_it_comes(node: Logical) -> Logical:
             return replace(node, input=as_it_comes(node.input), window_end=None)
         case Aggregate() if _early(node):
             return _so_far(node)
-        case Scan() | Values() | Filter() | Project() | Union() | Aggregate() | Bucket() | Unnest():
-            return as_relation(node)
-        case Number() | Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join():
-            return as_relation(node)
-        case SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
-            return as_relation(node)
-        case _:
-            assert_never(node)
+    return as_relation(node)
 
 
 def only_complete(node: Logical) -> str | None:
@@ -266,14 +181,7 @@ def only_complete(node: Logical) -> str | None:
             return "a session window"
         case Aggregate() if KEY_WINDOW in node.input.schema.names:
             return "a window of PARTITION BY and ROWS with SLIDE"
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return None
-        case Watermark() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
-            return None
-        case RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(node)
+    return None
 
 
 def _early(node: Logical) -> bool:
@@ -282,14 +190,7 @@ def _early(node: Logical) -> bool:
             return _early(node.input)
         case Aggregate():
             return node.window is not None and node.window.has_number
-        case Scan() | Values() | Union() | Bucket() | Unnest() | Number() | Watermark():
-            return False
-        case RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
-            return False
-        case RelationToStream() | Unsupported():
-            return False
-        case _:
-            assert_never(node)
+    return False
 
 
 def _so_far(node: Aggregate) -> Logical:
@@ -323,12 +224,7 @@ def sees_relation(node: Logical) -> bool:
             return True
         case RowNumber():
             return node.window is None
-        case Scan() | Values() | Union() | Bucket() | Unnest() | Number() | Watermark():
-            return is_relation(node)
-        case Windowed() | Join() | SetOperation() | RelationToStream() | Unsupported():
-            return is_relation(node)
-        case _:
-            assert_never(node)
+    return is_relation(node)
 
 
 def clock(node: Logical) -> DataType | None:
@@ -351,27 +247,8 @@ def clock(node: Logical) -> DataType | None:
             return _common([clock(node.input), clock(node.query)])
         case Join():
             return clock(node.left) or clock(node.right)
-        case (
-            Scan()
-            | Values()
-            | Filter()
-            | Project()
-            | Aggregate()
-            | Bucket()
-            | Unnest()
-            | Number()
-            | Watermark()
-            | Sort()
-            | Limit()
-            | RowNumber()
-            | Windowed()
-            | RelationToStream()
-            | Unsupported()
-        ):
-            first = next(iter(progressing(node)), None)
-            return None if first is None else _counted(node.schema[first].type)
-        case _:
-            assert_never(node)
+    first = next(iter(node.progressing), None)
+    return None if first is None else _counted(node.schema[first].type)
 
 
 def _counted(type_: DataType) -> DataType:

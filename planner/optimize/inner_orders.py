@@ -3,8 +3,6 @@ would change nothing, but rows would wait for it."""
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from cql.base.window import WindowKind
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column
@@ -14,26 +12,19 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
     RelationToStream,
     RowNumber,
-    Scan,
     SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
-from cql.planner.optimize.progress import looks_up, progressing
 
 
 def drop_inner_orders(plan: Logical) -> Logical:
@@ -53,12 +44,7 @@ def drop_inner_orders(plan: Logical) -> Logical:
             return replace(plan, input=_unordered(plan.input))
         case Aggregate() if _by_time(plan):
             return replace(plan, input=_unordered(plan.input))
-        case Scan() | Values() | Filter() | Project() | Aggregate() | Unnest() | Number():
-            return plan
-        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Unsupported():
-            return plan
-        case _:
-            assert_never(plan)
+    return plan
 
 
 def _by_time(node: Aggregate) -> bool:
@@ -74,14 +60,7 @@ def _unordered(node: Logical) -> Logical:
             return replace(node, input=_unordered(node.input))
         case Sort() if _only_orders(node):
             return _unordered(node.input)
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Number() | Watermark() | Sort():
-            return node
-        case Limit() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
-            return node
-        case RelationToStream() | Unsupported():
-            return node
-        case _:
-            assert_never(node)
+    return node
 
 
 def _only_orders(node: Sort) -> bool:
@@ -92,7 +71,7 @@ def _only_orders(node: Sort) -> bool:
     if any(registry.can_fail(key.expr) for key in node.keys):
         return False
     first = node.keys[0].expr
-    timed = isinstance(first, Column) and first.index in progressing(node.input)
+    timed = isinstance(first, Column) and first.index in node.input.progressing
     return not timed or _on_time(node.input)
 
 
@@ -104,12 +83,5 @@ def _on_time(node: Logical) -> bool:
         case Windowed():
             return True
         case Join():
-            return not looks_up(node)
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return False
-        case Watermark() | Limit() | RowNumber() | SetOperation() | SubqueryJoin():
-            return False
-        case RelationToStream() | Unsupported():
-            return False
-        case _:
-            assert_never(node)
+            return not node.looks_up
+    return False

@@ -33,31 +33,18 @@ from cql.planner.nodes.expr import (
 )
 from cql.planner.nodes.logical import (
     Aggregate,
-    Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
     Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
     Values,
-    Watermark,
     Windowed,
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, split_condition
-from cql.planner.optimize.progress import is_bounded, is_table, progressing
 
 #: Assumed rows of an input without statistics, and the share of rows inside a window of RANGE.
 _ROWS, _LIVE = 100_000.0, 0.01
@@ -112,8 +99,8 @@ def _chosen(chain: _Chain) -> _Chosen | None:
     it."""
     if len(chain.leaves) < 3:
         return None
-    held = all(is_relation(leaf) or is_bounded(leaf) for leaf in chain.leaves)
-    if held and any(map(is_table, chain.leaves)):
+    held = all(is_relation(leaf) or leaf.is_bounded for leaf in chain.leaves)
+    if held and any(leaf.is_table for leaf in chain.leaves):
         return None
     if held and not any(registry.can_fail(part) for part in chain.parts):
         return _of_few_pairs(chain)
@@ -155,7 +142,7 @@ def _shifted(expr: Expr, by: int) -> Expr:
 def _of_bands(chain: _Chain) -> _Chosen | None:
     """The order closest to the written one in which each stream has a band with one before it.
     Tables, which are looked up, come last."""
-    tables = [k for k, leaf in enumerate(chain.leaves) if is_table(leaf)]
+    tables = [k for k, leaf in enumerate(chain.leaves) if leaf.is_table]
     first, *rest = (k for k in range(len(chain.leaves)) if k not in tables)
     order: tuple[int, ...] = (first,)
     while rest:
@@ -191,7 +178,7 @@ def _terms(chain: _Chain, parts: Sequence[Expr], one: int, other: int) -> Terms:
     now = dict([*_places(chain, one, 0), *_places(chain, other, width)])
     here = [_moved(part, now) for part in parts if chain.read(part) == {one, other}]
     return split_condition(
-        here, [], Sides(width, tuple(progressing(left)), tuple(progressing(right)))
+        here, [], Sides(width, tuple(left.progressing), tuple(right.progressing))
     )
 
 
@@ -282,14 +269,7 @@ def _rows(node: Logical) -> float:
             for key in node.keys:
                 groups *= _distinct(node.input, key.index) if isinstance(key, Column) else below
             return max(1.0, min(below, groups))
-        case Project() | Union() | Bucket() | Unnest() | Number() | Watermark() | Sort() | Limit():
-            return max((_rows(child) for child in node.inputs), default=1.0)
-        case RowNumber() | Join() | SetOperation() | SubqueryJoin() | RelationToStream():
-            return max((_rows(child) for child in node.inputs), default=1.0)
-        case Unsupported():
-            return max((_rows(child) for child in node.inputs), default=1.0)
-        case _:
-            assert_never(node)
+    return max((_rows(child) for child in node.inputs), default=1.0)
 
 
 def _in_window(node: Windowed) -> float:
@@ -336,14 +316,7 @@ def _known(node: Logical, column: int) -> float | None:
         case Project():
             expr = node.exprs[column]
             return _known(node.input, expr.index) if isinstance(expr, Column) else None
-        case Values() | Union() | Aggregate() | Bucket() | Unnest() | Number() | Watermark():
-            return None
-        case Sort() | Limit() | RowNumber() | Join() | SetOperation() | SubqueryJoin():
-            return None
-        case RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(node)
+    return None
 
 
 # -- the plan ------------------------------------------------------------------------------------

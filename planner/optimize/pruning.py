@@ -23,21 +23,17 @@ from cql.planner.nodes.logical import (
     Logical,
     Number,
     Project,
-    RelationToStream,
     RowNumber,
     Scan,
-    SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
     Unsupported,
-    Values,
     Watermark,
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.optimize.progress import looks_up, progressing
 
 #: The new place of each kept column of a node.
 Places: TypeAlias = Mapping[int, int]
@@ -65,7 +61,7 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
     match node:
         case Scan():
             return _scan(node, wanted)
-        case Values() | Unsupported():
+        case Unsupported():
             return node, _same(node)
         case Filter():
             below, places = _pruned(node.input, wanted | columns_of(node.condition))
@@ -96,14 +92,10 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _row_number(node, wanted)
         case Join():
             return _join(node, wanted)
-        case SetOperation():
-            both = replace(node, left=prune_columns(node.left), right=prune_columns(node.right))
-            return both, _same(node)
         case SubqueryJoin():
             return _subquery_join(node, wanted)
-        case RelationToStream():
-            # the difference of two instants compares whole rows: all columns count
-            return replace(node, input=prune_columns(node.input)), _same(node)
+    # Whole rows count: set operations and differences of two instants compare them.
+    return node.map_inputs(prune_columns), _same(node)
 
 
 def _same(node: Logical) -> Places:
@@ -190,7 +182,7 @@ def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
     if window.wa is not None:
         read.add(window.wa)
     elif window.kind is not WindowKind.UNBOUNDED:
-        read |= set(progressing(below))
+        read |= set(below.progressing)
     return frozenset(read)
 
 
@@ -280,8 +272,8 @@ def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     condition = frozenset[int]() if node.condition is None else columns_of(node.condition)
     width = len(node.left.schema)
     # A late row has no partners, whatever the condition: the times stay.
-    live = {*progressing(node.left), *(width + c for c in progressing(node.right))}
-    if looks_up(node):
+    live = {*node.left.progressing, *(width + c for c in node.right.progressing)}
+    if node.looks_up:
         live = set()
     split = node.partitioning
     read = wanted | condition | live | set(() if split is None else split.keys)

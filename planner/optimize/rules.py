@@ -37,21 +37,14 @@ from cql.planner.nodes.logical import (
     Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
     RowNumber,
     Scan,
-    SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
     is_inner,
 )
@@ -59,7 +52,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.inner_orders import drop_inner_orders
 from cql.planner.optimize.join_condition import Sides, differences, is_timed
 from cql.planner.optimize.join_order import order_joins
-from cql.planner.optimize.progress import closing_key, is_table, looks_up, progressing
 from cql.planner.optimize.pruning import prune_columns
 
 Rule: TypeAlias = Callable[[Logical], Logical]
@@ -112,12 +104,7 @@ def fold_constants(plan: Logical) -> Logical:
             condition = registry.fold(plan.condition)
             always = isinstance(condition, Literal) and condition.value is True
             return replace(plan, condition=None if always else condition)
-        case Scan() | Values() | Union() | Bucket() | Number() | Watermark() | Limit() | Windowed():
-            return plan
-        case Join() | SetOperation() | SubqueryJoin() | RelationToStream() | Unsupported():
-            return plan
-        case _:
-            assert_never(plan)
+    return plan
 
 
 def _folded(call: AggregateCall) -> AggregateCall:
@@ -222,12 +209,7 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
-        case Scan() | Values() | Filter() | Number() | Watermark() | Limit() | RowNumber():
-            return False
-        case SetOperation() | RelationToStream() | Unsupported():
-            return False
-        case _:
-            assert_never(node)
+    return False
 
 
 def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
@@ -241,7 +223,7 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
 
 def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
     """Whether no event time is NULL. A row without one is bad, and no filter may drop it first."""
-    if isinstance(node, Aggregate) and (closing := closing_key(node)) is not None:
+    if isinstance(node, Aggregate) and (closing := node.closing_key) is not None:
         return not node.keys[closing[0]].nullable
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
@@ -294,8 +276,8 @@ def _on_side(node: Join, port: int, part: Expr) -> Expr | None:
     compares it without computing it.)"""
     side = (node.left, node.right)[port]
     moved = substitute(part, _behind(len(node.left.schema), side)) if port else part
-    lacking = [] if looks_up(node) else _lacking(side)  # a lookup takes rows without a time
-    if lacking and len(progressing(side)) > 1:
+    lacking = [] if node.looks_up else _lacking(side)  # a lookup takes rows without a time
+    if lacking and len(side.progressing) > 1:
         return None
     return _or_without_time(moved, side, lacking) if _is_safe(moved, side) else None
 
@@ -340,7 +322,7 @@ def _is_band(part: Expr, node: Logical) -> bool:
 
 def _compares_times(part: Expr, node: Join) -> bool:
     """Whether ``part`` bounds the distance of two times, one of each input."""
-    live = (tuple(progressing(n)) for n in (node.left, node.right))
+    live = (tuple(n.progressing) for n in (node.left, node.right))
     sides = Sides(len(node.left.schema), *live)
     return any(is_timed(band, sides) for band in differences(part, sides))
 
@@ -349,8 +331,8 @@ def _lacking(side: Logical) -> list[int]:
     """The times of an input of a join that may be NULL. A row without one is bad. (Rows of joins of
     streams have theirs; a lookup passes any row.)"""
     if isinstance(side, Join):
-        return _lacking(side.left) if looks_up(side) and is_table(side.right) else []
-    return [c for c in progressing(side) if side.schema[c].nullable]
+        return _lacking(side.left) if side.looks_up and side.right.is_table else []
+    return [c for c in side.progressing if side.schema[c].nullable]
 
 
 def _or_without_time(part: Expr, node: Logical, lacking: Sequence[int]) -> Expr:
@@ -371,7 +353,7 @@ def _behind(width: int, node: Logical) -> tuple[Expr, ...]:
 def _refuses_null_time(node: Sort) -> bool:
     """Whether ``node`` sorts by a progressing time that may be NULL: a row without one is bad."""
     first = node.keys[0].expr if node.keys and node.window_end is None else None
-    timed = isinstance(first, Column) and first.index in progressing(node.input)
+    timed = isinstance(first, Column) and first.index in node.input.progressing
     return timed and first is not None and first.nullable
 
 
@@ -506,7 +488,7 @@ def look_up_tables(plan: Logical) -> Logical:
     if not (isinstance(plan, Filter) and isinstance(plan.input, SubqueryJoin)):
         return plan
     subquery, mark = plan.input, len(plan.input.input.schema)
-    if subquery.condition is None or not is_table(subquery.query):
+    if subquery.condition is None or not subquery.query.is_table:
         return plan
     parts = conjuncts(plan.condition)
     answers = [part for part in parts if mark in columns_of(part)]

@@ -29,6 +29,7 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
+from cql.planner.nodes.physical.numbers import SourceNumbers
 from cql.planner.placement.broadcast import looks_up, tables
 
 #: One column of each source below an operator, as (index in ``physical.sources``, index in the
@@ -73,9 +74,9 @@ def columns_of(root: Physical) -> tuple[tuple[int, ...], ...]:
     have equal values in rows that meet. A broadcast table has no columns. Empty: there is no such
     key."""
     found, whole = sources(root), tables(root)
-    places = {id(source): n for n, source in enumerate(found)}
+    places = SourceNumbers(root)
     keys = _keys(root, places)
-    split = [places[id(source)] for source in found if source not in whole]
+    split = [places[source] for source in found if source not in whole]
     chosen = sorted(sorted(key) for key in keys.held if _is_usable(key, found, split))
     if not chosen:
         return ()
@@ -96,10 +97,10 @@ def _is_usable(key: Key, found: tuple[SourceExec, ...], split: list[int]) -> boo
 _NONE = _Keys(frozenset(), {})
 
 
-def _keys(node: Physical, places: Mapping[int, int]) -> _Keys:
+def _keys(node: Physical, places: SourceNumbers) -> _Keys:
     match node:
         case SourceExec():
-            return _of_source(node.relation, node.columns, places[id(node)])
+            return _of_source(node.relation, node.columns, places[node])
         case FilterExec() | OnTimeExec():
             return _keys(node.input, places)
         case DupelimExec():
@@ -175,7 +176,7 @@ def _of_join(
     left: Physical,
     right: Physical,
     pads: tuple[bool, bool],
-    places: Mapping[int, int],
+    places: SourceNumbers,
 ) -> _Keys:
     """``pads``: whether the columns of the left and of the right are NULL in rows without a
     partner: the same NULL of several keys."""

@@ -21,35 +21,19 @@ from cql.planner.nodes.physical import (
     AsofJoinExec,
     BucketExec,
     ChangeAggregateExec,
-    DupelimExec,
     FilterExec,
-    KeyWindowsExec,
-    LateRowsExec,
-    LimitExec,
-    LookupExec,
-    MergeUnionExec,
     NumberExec,
     OnTimeExec,
     OopJoinExec,
     Physical,
     ProjectExec,
-    PunctuatedSortExec,
     RelationExec,
     RelationJoinExec,
     RowNumberExec,
     SetOperationExec,
-    SlackExec,
-    SortExec,
     SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    TopExec,
-    UnionExec,
-    UnnestExec,
     ValuesExec,
     WidAggregateExec,
-    WindowJoinExec,
     WindowOperator,
     sources,
 )
@@ -135,9 +119,8 @@ def rounded(number: float) -> int:
 
 #: Assumed rows of an input without statistics, among other inputs.
 _ROWS = 1_000_000
-#: The share of rows that a filter keeps, as for the order of joins; groups per row; elements of an
-#: array.
-_KEPT, _GROUPS, _ELEMENTS = 1 / 3, 0.1, 5
+#: The share of rows that a filter keeps, as for the order of joins; groups per row.
+_KEPT, _GROUPS = 1 / 3, 0.1
 #: Nanoseconds to cut a row off a block; to find the code of a text; to hand a row to Python.
 _READ, _ENCODE, _GIVE = 1.0, 18.0, 1.0
 _SIMPLE, _FUNCTION, _TEXT, _PATTERN, _PYTHON = 0.7, 5.0, 3.0, 250.0, 1000.0
@@ -284,65 +267,30 @@ class _Estimate:
             self.alone = max(self.alone, rows * each)
 
     def _visit(self, node: Physical) -> float:
-        match node:
-            case SourceExec():
-                known = node.relation.statistics.expected_rows if self._read_statistics else None
-                rows = float(_ROWS if known is None else max(known, 1))
-                texts = sum(f.type.is_text for f in node.schema)
-                self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)
-                return rows
-            case ValuesExec():
-                return float(len(node.rows))
-            case OopJoinExec():
-                return self._join(node)
-            case AsofJoinExec():
-                rows = sum(self.rows_of(child) for child in node.inputs)
-                self._add_join(node, rows, _ASOF if node.rows == 1 else _ASOF_ROWS)
-                return rows
-            case FilterExec() | ProjectExec() | BucketExec() | OnTimeExec() | ArrivalExec():
-                return self._stage(node)
-            case NumberExec() | WidAggregateExec():
-                return self._stage(node)
-            case LimitExec() | UnionExec():
-                return self._other(node, 0.1)
-            case LateRowsExec():
-                return self._other(node, 2.0)
-            case SlackExec() | LookupExec():
-                return self._other(node, 4.0)
-            case UnnestExec():
-                return self._other(node, 6.0) * _ELEMENTS
-            case TableJoinExec() | SubqueryJoinExec() | StreamExec():
-                return self._other(node, 15.0)
-            case MergeUnionExec():
-                return self._other(node, 20.0)
-            case DupelimExec() | RelationExec():
-                return self._other(node, 25.0)
-            case ChangeAggregateExec():
-                own = sum(call.function is not None for call in node.calls)
-                self._add(self.rows_of(node.input), own * _PYTHON, Share.PYTHON)
-                return self._other(node, 45.0)
-            case PunctuatedSortExec():
-                return self._other(node, 45.0)
-            case WindowJoinExec():
-                return self._other(node, 60.0)
-            case RelationJoinExec():
-                return self._other(node, 110.0)
-            case RowNumberExec() if node.keeps_one_row:
-                return self._other(node, 50.0)
-            case TopExec() | RowNumberExec():
-                return self._other(node, 250.0)
-            case KeyWindowsExec():
-                return self._other(node, 60.0) * node.windows.rows / node.windows.slide
-            case SetOperationExec():
-                return self._other(node, 100.0)
-            case SortExec():
-                return self._other(node, 180.0)
-            case _:
-                assert_never(node)
+        if isinstance(node, SourceExec):
+            known = node.relation.statistics.expected_rows if self._read_statistics else None
+            rows = float(_ROWS if known is None else max(known, 1))
+            texts = sum(f.type.is_text for f in node.schema)
+            self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)
+            return rows
+        if isinstance(node, ValuesExec):
+            return float(len(node.rows))
+        if isinstance(node, OopJoinExec):
+            return self._join(node)
+        if isinstance(node, AsofJoinExec):
+            rows = sum(self.rows_of(child) for child in node.inputs)
+            self._add_join(node, rows, _ASOF if node.rows == 1 else _ASOF_ROWS)
+            return rows
+        if isinstance(node, Step | WidAggregateExec):
+            return self._stage(node)
+        if isinstance(node, ChangeAggregateExec):
+            own = sum(call.function is not None for call in node.calls)
+            self._add(self.rows_of(node.input), own * _PYTHON, Share.PYTHON)
+        return self._other(node)
 
-    def _other(self, node: Physical, each: float) -> float:
-        """An operator with its own kernel or in Python, of ``each`` nanoseconds per input row."""
-        rows = sum(self.rows_of(child) for child in node.inputs)
+    def _other(self, node: Physical) -> float:
+        """An operator with its own kernel or in Python."""
+        rows, each = sum(self.rows_of(child) for child in node.inputs), node.row_cost
         share = Share.ALONE
         if node.runs_python:
             share = Share.PYTHON
@@ -350,7 +298,7 @@ class _Estimate:
             share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)
             self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=False))
         self._add(rows, each, share)
-        return rows
+        return rows * node.rows_per_row
 
     def _join(self, node: OopJoinExec) -> float:
         rows = sum(self.rows_of(child) for child in node.inputs)

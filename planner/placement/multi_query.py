@@ -18,17 +18,15 @@ from cql.base.recursion import deep_stack
 from cql.errors import Position
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
-    AsofJoinExec,
     Awaited,
     LateRowsExec,
-    OopJoinExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
     QuerySetPlan,
-    RelationJoinExec,
     SourceExec,
     ValuesExec,
+    WindowJoinExec,
     sources,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
@@ -134,7 +132,7 @@ def _narrowed(scan: SourceExec, node: SourceExec) -> Physical:
 def join_once(node: Physical) -> Physical:
     """``node`` with one scan for all mentions of a relation within a join: the result does not
     depend on how far one mention is ahead of another."""
-    if not isinstance(node, AsofJoinExec | OopJoinExec | RelationJoinExec):
+    if not node.rows_wait or isinstance(node, WindowJoinExec):
         return node.with_inputs(tuple(map(join_once, node.inputs)))
     groups: list[list[SourceExec]] = []
     for source in sources(node):

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cql.planner.nodes.physical import (
-    Physical,
-)
+from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.physical.numbers import NodeNumbers
 
 
-def in_order(roots: Iterable[Physical]) -> frozenset[int]:
-    """The ids of the nodes whose rows must be in order."""
+def in_order(roots: Iterable[Physical], nodes: NodeNumbers) -> frozenset[int]:
+    """The numbers of the nodes whose rows must be in order."""
     found: set[int] = set()
     others: set[int] = set()  # reached where the order does not matter
 
     def visit(node: Physical, matters: bool) -> None:
-        if id(node) in found or (not matters and id(node) in others):
+        number = nodes[node]
+        if number in found or (not matters and number in others):
             return
-        (found if matters else others).add(id(node))
+        (found if matters else others).add(number)
         for child in node.inputs:
             visit(child, node.needs_order(matters))
 

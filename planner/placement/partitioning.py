@@ -12,23 +12,9 @@ from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import Aggregate, Join, Logical, Partitioning
 from cql.planner.nodes.physical import (
     AsofJoinExec,
-    DupelimExec,
-    FilterExec,
-    LateRowsExec,
-    LimitExec,
-    LookupExec,
-    MergeUnionExec,
-    OnTimeExec,
     OopJoinExec,
     Physical,
-    ProjectExec,
-    PunctuatedSortExec,
-    SlackExec,
-    SortExec,
     SourceExec,
-    TableJoinExec,
-    UnionExec,
-    UnnestExec,
     WidAggregateExec,
     WindowOperator,
     walk,
@@ -37,7 +23,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import key_column
-from cql.planner.optimize.progress import looks_up
 from cql.planner.placement.cost import Split, joins_by_key, runs_by_key
 
 
@@ -111,7 +96,7 @@ def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str
     whole = "leave the clause out: it only says how work is shared"
     if isinstance(node, Aggregate):
         return "an aggregate of a relation that changes", whole
-    if looks_up(node):
+    if node.looks_up:
         return "a join with a table", whole
     if is_relation(node):
         return "a join of relations that change", whole
@@ -184,35 +169,10 @@ def origins(node: Physical, key: Expr) -> list[tuple[SourceExec, int]]:
         key = key.arg
     if not isinstance(key, Column):
         return []
-    match node:
-        case SourceExec():
-            return [(node, key.index)]
-        case FilterExec() | SlackExec() | LateRowsExec() | OnTimeExec() | SortExec():
-            return origins(node.input, key)
-        case PunctuatedSortExec() | DupelimExec() | LimitExec():
-            return origins(node.input, key)
-        case ProjectExec():
-            return origins(node.input, node.exprs[key.index])
-        case UnionExec() | MergeUnionExec():
-            found = [origins(child, key) for child in node.inputs]
-            return [place for places in found for place in places] if all(found) else []
-        case LookupExec():
-            return origins(node.input, key) if key.index < node.width else []
-        case TableJoinExec() | UnnestExec():
-            place = node.columns[key.index]
-            inside = place < len(node.input.schema)
-            return origins(node.input, replace(key, index=place)) if inside else []
-        case OopJoinExec():
-            place, width = node.columns[key.index], len(node.left.schema)
-            if place < width:
-                return origins(node.left, replace(key, index=place))
-            if place < width + len(node.right.schema):
-                return origins(node.right, replace(key, index=place - width))
-            return []
-        case WidAggregateExec() if key.index < len(node.keys):
-            return origins(node.input, node.keys[key.index])
-        case _:
-            return []
+    if isinstance(node, SourceExec):
+        return [(node, key.index)]
+    found = [origins(node.inputs[port], expr) for port, expr in node.values_from(key.index)]
+    return [place for places in found for place in places] if all(found) else []
 
 
 def text(node: Split, runtime: str) -> str | None:

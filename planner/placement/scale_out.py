@@ -379,24 +379,12 @@ def _first_other(node: Physical, kinds: tuple[type, ...]) -> Physical | None:
 
 def _is_time(node: Physical, column: int) -> list[bool]:
     """For each source below, whether ``column`` is the source's time, as it is."""
-    match node:
-        case SourceExec():
-            return [column in {c for c, _ in node.progress}]
-        case ProjectExec():
-            expr = node.exprs[column]
-            if not isinstance(expr, Column):
-                return [False]
-            return _is_time(node.input, expr.index)
-        case UnionExec():
-            return [is_time for below in node.inputs for is_time in _is_time(below, column)]
-        case FilterExec() | OnTimeExec():
-            return _is_time(node.input, column)
-        case UnnestExec() | TableJoinExec():
-            place = node.columns[column]
-            return _is_time(node.input, place) if place < len(node.input.schema) else [False]
-        case LookupExec():
-            return _is_time(node.input, column) if column < node.width else [False]
-    return [False]
+    if isinstance(node, SourceExec):
+        return [column in {c for c, _ in node.progress}]
+    found = node.carried_from(column)
+    if found is None:
+        return [False]
+    return [is_time for port, below in found for is_time in _is_time(node.inputs[port], below)]
 
 
 def _whole_for(node: Physical) -> Whole:

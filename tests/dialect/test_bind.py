@@ -19,7 +19,6 @@ from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Queue, TimeUnit
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import Project, Scan, Windowed
-from cql.planner.optimize.progress import progressing
 from cql.planner.optimize.rules import optimize
 from tests.support import dialect_corpus
 from tests.support.bind_fixtures import World, tree, world
@@ -385,7 +384,7 @@ def test_watermark_on_an_item() -> None:
 def test_what_has_a_watermark() -> None:
     def names(text: str) -> list[str]:
         plan = W.plan(text)
-        return [plan.schema[i].name for i in progressing(plan)]
+        return [plan.schema[i].name for i in plan.progressing]
 
     assert names("SELECT ts, ts AS again, a FROM s WHERE a > 1") == ["ts", "again"]
     assert names("SELECT ts + INTERVAL '1' SECOND AS later, -a AS b FROM s") == ["later"]
@@ -399,7 +398,7 @@ def test_what_has_a_watermark() -> None:
 
 def test_units_survive_shifts_only() -> None:
     plan = W.plan("SELECT ts + 5 AS a, ts / 10 AS b, CAST(ts AS BIGINT) AS c FROM secs")
-    units = {plan.schema[i].name: info.unit for i, info in progressing(plan).items()}
+    units = {plan.schema[i].name: info.unit for i, info in plan.progressing.items()}
     assert units == {"a": TimeUnit.SECONDS, "b": None, "c": TimeUnit.SECONDS}
 
 

@@ -44,7 +44,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation
-from cql.planner.optimize.progress import is_constant
 
 #: Returns the plan, or raises NotSupportedError if the plan reads the outer row.
 Uncorrelated = Callable[[Logical], Logical]
@@ -165,7 +164,7 @@ def joined(
     by, calls = subquery.grouped.keys, subquery.grouped.calls
     inputs = [*_inputs_of(calls), *([] if subquery.condition is None else [subquery.condition])]
     wanted, groups, equal = tuple(keys), subquery.query, "eq"
-    if reads_around(*inputs) or not is_constant(groups):
+    if reads_around(*inputs) or not groups.is_constant:
         plan, base = as_relation(plan), as_relation(base)
     if reads_around(*inputs):
         read = sorted({e.index for e in _columns_around(inputs)})

@@ -44,7 +44,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.statements import Name
 from cql.planner.nodes.watermarked import Watermarked
 from cql.planner.optimize.changelog import is_relation
-from cql.planner.optimize.progress import is_table, progressing
 
 if TYPE_CHECKING:
     pass
@@ -131,7 +130,7 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     items = [item, *(bind_item(binder, join.this, env, temporal=True) for join in joined)]
     if join_window is not None:
         items[1:] = [_under_join_window(binder, right, join_window) for right in items[1:]]
-    streams = [k for k, each in enumerate(items) if not is_table(each.plan)]
+    streams = [k for k, each in enumerate(items) if not each.plan.is_table]
     window = None
     if len(streams) == 1:
         elements = _unnests_before(unnests, streams[0])
@@ -396,7 +395,7 @@ def _progressing(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
         return bound
     schema = bound.plan.schema
     index = _named_by(binder, clause, schema.names[: bound.width], "this query")
-    live = progressing(bound.plan)
+    live = bound.plan.progressing
     before = Progress(schema[index].name, unit=live[index].unit if index in live else None)
     return declared(binder, bound, _delayed(binder, schema[index], before, clause), clause)
 

@@ -19,7 +19,6 @@ from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of, conj
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import compares_equal
-from cql.planner.optimize.progress import is_table, progressing
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +268,9 @@ class JoinChain:
         at = ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
         beside = self._beside(right, "cross", join)
         condition = self._condition(join, right, beside, kind)
-        self._check_keyed(join, condition, stream=not is_table(right.plan))
+        self._check_keyed(join, condition, stream=not right.plan.is_table)
         filters: list[Expr] = []
-        if not is_table(right.plan):
+        if not right.plan.is_table:
             if not columns_of(at):
                 raise self.binder.unsupported(
                     "FOR SYSTEM_TIME AS OF a fixed time",
@@ -315,7 +314,7 @@ class JoinChain:
                 version,
                 "the versions of a stream are: each row holds until the next one of its key",
             )
-        live = next(iter(progressing(right.plan)), None)
+        live = next(iter(right.plan.progressing), None)
         if live is None:
             raise self.binder.error(
                 f"{right.source or 'this relation'} has no time from which on its rows hold",

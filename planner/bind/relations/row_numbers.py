@@ -10,8 +10,6 @@ other columns break ties. Rows that are equal in all columns are interchangeable
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from sqlglot import exp
 
 from cql.dialect.nodes import StreamWindow
@@ -21,31 +19,23 @@ from cql.planner.bind.relations.window import Lookup, key_windows
 from cql.planner.bind.scope import column_of
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
-    Aggregate,
-    Bucket,
     Filter,
     Join,
     Limit,
     Logical,
     Number,
     Project,
-    RelationToStream,
-    RowNumber,
     Scan,
-    SetOperation,
     Sort,
     SortKey,
     SubqueryJoin,
     Union,
     Unnest,
-    Unsupported,
     Values,
     Watermark,
-    Windowed,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_append_only
-from cql.planner.optimize.progress import is_constant, looks_up
 
 CLAUSE = "a window of ROWS with SLIDE"
 
@@ -100,17 +90,12 @@ def _comes_in_order(plan: Logical) -> bool:
         case Filter() | Limit() | Project() | Unnest() | Watermark():
             return _comes_in_order(plan.input)
         case SubqueryJoin():
-            return is_constant(plan.query) and _comes_in_order(plan.input)
+            return plan.query.is_constant and _comes_in_order(plan.input)
         case Union():
             return all(isinstance(i, Scan) for i in plan.inputs)
         case Join(kind="semi" | "anti"):  # passes each row of the stream at most once, in order
-            return looks_up(plan) and _comes_in_order(plan.left)
-        case Aggregate() | Bucket() | Number() | Sort() | RowNumber() | Windowed() | Join():
-            return False
-        case SetOperation() | RelationToStream() | Unsupported():
-            return False
-        case _:
-            assert_never(plan)
+            return plan.looks_up and _comes_in_order(plan.left)
+    return False
 
 
 def _is_joined(plan: Logical) -> bool:

@@ -48,7 +48,7 @@ from cql.planner.nodes.logical import (
     Union,
     Windowed,
 )
-from cql.planner.optimize.progress import ProgressInfo, progressing
+from cql.planner.nodes.logical.progress import ProgressInfo
 
 #: The length in microseconds of each unit of an integer event time.
 UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {
@@ -200,7 +200,7 @@ class Attribute:
 def attribute(binder: Binder, plan: Logical, index: int, node: exp.Expr) -> Attribute:
     """Column ``index`` of ``plan`` as a window attribute. Raises BindError unless it progresses."""
     field = plan.schema[index]
-    info = progressing(plan).get(index)
+    info = plan.progressing.get(index)
     if not field.type.can_progress:
         raise binder.error(
             f"{field.name} is a {field.type}; a window attribute is a timestamp, a date or an"
@@ -219,7 +219,7 @@ def not_progressing(binder: Binder, plan: Logical, field: Field, node: exp.Expr)
 
 
 def _others(plan: Logical) -> str | None:
-    names = [plan.schema[i].name for i in progressing(plan)]
+    names = [plan.schema[i].name for i in plan.progressing]
     return f"WA {' or WA '.join(dict.fromkeys(names))} has a watermark" if names else None
 
 
@@ -234,7 +234,7 @@ def _remedy(plan: Logical, column: str) -> str:
 def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribute:
     """The attribute of a window without WA: ``window_time`` of a derived stream, or the only
     progressing column. Raises BindError if there is none, or if there are several."""
-    found = progressing(plan)
+    found = plan.progressing
     schema = plan.schema
     derived = [i for i in found if schema[i].name.lower() == WINDOW_COLUMNS[2]]
     if len(found) == 1 or derived:
@@ -259,7 +259,7 @@ def _lost(plan: Logical) -> str | None:
         plan = plan.inputs[0] if isinstance(plan, Union) else plan.input
         if isinstance(plan, Aggregate) and FIRST_ROW in plan.schema.names:
             return "windows of the rows of each key end at no common time: take one of time inside"
-        names = [plan.schema[i].name for i in progressing(plan)]
+        names = [plan.schema[i].name for i in plan.progressing]
         if names:
             return f"select {names[0]} in the subquery, too"
     return None
@@ -342,7 +342,7 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
     partition = tuple(find(column) for column in args.get("partition") or ())
     if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
         named = args.get("wa")
-        first = find(named) if named is not None else next(iter(progressing(plan)), None)
+        first = find(named) if named is not None else next(iter(plan.progressing), None)
         return Window(WindowKind.UNBOUNDED, first, partition_by=partition)
     if counts_rows(node):
         window = _rows_that_slide(binder, node, plan)
@@ -445,7 +445,7 @@ def _rows_window(
 ) -> Window:
     args = node.args
     wa: Attribute | None = None
-    if args.get("wa") is not None or args.get("range") is not None or len(progressing(plan)) == 1:
+    if args.get("wa") is not None or args.get("range") is not None or len(plan.progressing) == 1:
         wa = _wa(binder, node, plan, find)
     rows = None
     if not isinstance(args["rows"], exp.Var):

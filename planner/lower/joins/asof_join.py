@@ -27,8 +27,6 @@ from cql.planner.optimize.join_condition import (
     differences,
     equalities,
 )
-from cql.planner.optimize.progress import is_table
-from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement.partitioning import of_join
 
 Lower: TypeAlias = Callable[[Logical], Physical]
@@ -55,7 +53,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     width = len(node.left.schema)
     terms = _split_condition(node, Sides(width, (), ()))
     left, right = lower(node.left), lower(node.right)
-    if is_table(node.right):
+    if node.right.is_table:
         right = read_ahead(right)
     left, right = without_late_rows(left), without_late_rows(right)
     if terms.left:
@@ -98,7 +96,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
 def _waits(node: Join, band: Band, right: Physical) -> PlanError:
     a = show_of(band.left, names_of(node.left.schema))
     b = show_of(band.right, names_of(node.right.schema))
-    unit = next((info.unit for info in logical_progress(node.left).values()), None)
+    unit = next((info.unit for info in node.left.progressing.values()), None)
     return PlanError(
         f"rows would wait for ever for a later row of the endless input {_names(right)}",
         position=node.pos,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from typing import Any
 
 from cql.errors import PlanError
 from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
@@ -25,26 +25,10 @@ from cql.planner.lower.joins.pair_columns import (
 )
 from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
 from cql.planner.nodes.logical import (
-    Aggregate,
-    Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
-    Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
-    Windowed,
 )
 from cql.planner.nodes.physical import (
     BandExec,
@@ -115,14 +99,7 @@ def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> I
                 return None
             exprs = tuple(below.place(e) for e in node.exprs)
             return InTimeOrder(ProjectExec(below.plan, exprs, node.names), None, None)
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return None
-        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | Join() | SetOperation():
-            return None
-        case SubqueryJoin() | RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(node)
+    return None
 
 
 def _join_of(node: Physical) -> WindowJoinExec:

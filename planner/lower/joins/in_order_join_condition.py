@@ -34,8 +34,6 @@ from cql.planner.optimize.join_condition import (
     is_timed,
     narrowest,
 )
-from cql.planner.optimize.progress import looks_up
-from cql.planner.optimize.progress import progressing as logical_progress
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: (input, an expression over its columns).
@@ -276,7 +274,7 @@ class _Taken:
                 return 1e6
             if time.type.kind is Kind.DATE:
                 return float(1_000_000 / MICROSECONDS[TimeUnit.DAYS])
-            live = logical_progress(bare(leaf))
+            live = bare(leaf).progressing
             unit = (
                 live[time.index].unit if isinstance(time, Column) and time.index in live else None
             )
@@ -304,14 +302,14 @@ class _Taken:
 
 def joins_streams(node: Join) -> bool:
     """Whether ``node`` emits each pair of rows of two streams once."""
-    return is_inner(node) and not looks_up(node) and not holds_rows(node)
+    return is_inner(node) and not node.looks_up and not holds_rows(node)
 
 
 def _joins_alike(node: Join) -> bool:
     """Whether the join above can take in ``node``: it joins streams, and none of its conditions can
     fail. A condition that bounds the distance of two times counts as safe: it becomes a band."""
     parts: Sequence[Expr] = () if node.condition is None else conjuncts(node.condition)
-    times = (tuple(logical_progress(side)) for side in (node.left, node.right))
+    times = (tuple(side.progressing) for side in (node.left, node.right))
     sides = Sides(len(node.left.schema), *times)
 
     def fails(part: Expr) -> bool:

@@ -4,37 +4,22 @@ as it passes. No stream row waits, so the stream keeps its order, watermark and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts, rebuild
 from cql.planner.nodes.logical import (
-    Aggregate,
-    Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
     Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
     Values,
-    Watermark,
-    Windowed,
 )
 from cql.planner.nodes.physical import FilterExec, Physical, TableJoinExec, read_ahead, sources
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, split_condition
-from cql.planner.optimize.progress import is_table
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -78,9 +63,9 @@ def _table_is_left(node: Join) -> bool:
     both row counts are known, else the right one."""
     if node.kind in ("left", "semi", "anti"):
         return False
-    if node.kind == "right" or not is_table(node.right):
+    if node.kind == "right" or not node.right.is_table:
         return True
-    if not is_table(node.left):
+    if not node.left.is_table:
         return False
     left, right = _rows(node.left), _rows(node.right)
     return left is not None and right is not None and left < right
@@ -95,14 +80,7 @@ def _rows(node: Logical) -> int | None:
             return len(node.rows)
         case Filter() | Project():
             return _rows(node.input)
-        case Union() | Aggregate() | Bucket() | Unnest() | Number() | Watermark() | Sort():
-            return None
-        case Limit() | RowNumber() | Windowed() | Join() | SetOperation() | SubqueryJoin():
-            return None
-        case RelationToStream() | Unsupported():
-            return None
-        case _:
-            assert_never(node)
+    return None
 
 
 def _turned(expr: Expr, width: int, own: int) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 from cql.base.types import DataType, Kind
 from cql.base.window import WindowKind
@@ -16,66 +16,24 @@ from cql.planner.lower.joins.hints import length, names_of, window
 from cql.planner.lower.joins.lookup_join import table_join
 from cql.planner.lower.joins.pair_columns import with_columns, without_late_rows
 from cql.planner.lower.joins.pair_condition import Below
-from cql.planner.lower.joins.time_bounds import followers
 from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import (
     ASOF,
-    Aggregate,
-    Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
-    Scan,
-    SetOperation,
-    Sort,
-    SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
     is_inner,
 )
+from cql.planner.nodes.logical.progress import end_of_pair
 from cql.planner.nodes.physical import (
-    ArrivalExec,
-    AsofJoinExec,
     BandExec,
-    BucketExec,
-    ChangeAggregateExec,
-    DupelimExec,
     FilterExec,
-    KeyWindowsExec,
-    LateRowsExec,
-    LimitExec,
-    LookupExec,
-    MergeUnionExec,
-    NumberExec,
-    OnTimeExec,
     OopJoinExec,
     Physical,
     ProjectExec,
-    PunctuatedSortExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
-    SlackExec,
-    SortExec,
-    SourceExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TableJoinExec,
-    TopExec,
-    UnionExec,
     UnnestExec,
-    ValuesExec,
-    WidAggregateExec,
     WindowJoinExec,
     sources,
 )
@@ -87,8 +45,6 @@ from cql.planner.optimize.join_condition import (
     Terms,
     split_condition,
 )
-from cql.planner.optimize.progress import end_of_pair, looks_up
-from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
 
 Lower: TypeAlias = Callable[[Logical], Physical]
@@ -101,7 +57,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     with tables and ASOF joins get operators of their own.
 
     Raises PlanError if the rows of two endless inputs would stay for ever."""
-    if looks_up(node):
+    if node.looks_up:
         return table_join(node, lower)
     if node.kind in ASOF:
         return asof_join(node, lower)
@@ -151,8 +107,23 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         node.pos,
         partitioning.of_join(node, [terms.keys[k] for k in kept]),
     )
-    made = replace(made, follows=followers(made))
+    made = replace(made, follows=_followers(made))
     return FilterExec(made, conjunction(others)) if others else made
+
+
+def _followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
+    """The value of ``node.follows``: (column, port, the most that it lies below the port's time),
+    by the bands of this join and of those below."""
+    if node.band is None:
+        return ()
+    times = node.band.left, len(node.left.schema) + node.band.right
+    return tuple(
+        (column, port, far)
+        for port, time in enumerate(times)
+        if not node.loose(port)
+        for column, far in node.side_below(port, time).items()
+        if column != time
+    )
 
 
 def _at_once(band: BandExec | None, key: tuple[int, int]) -> bool:
@@ -180,51 +151,35 @@ def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical
     """``child`` with one more column, and the place of it. The column is the ``greatest`` or the
     ``least`` of the columns ``times`` and carries joint punctuation. None unless ``times`` are the
     times of a join's band."""
-    match child:
-        case OopJoinExec() if child.band is not None and child.kind == "inner":
-            sides = (child.band.left, len(child.left.schema) + child.band.right)
-            if {child.columns[t] for t in times} != set(sides):
-                return None
-            end = child.later + (fn == "least")
-            made = replace(child, columns=(*child.columns, end), names=(*child.names, f"_{fn}"))
-            return made, len(child.columns)
-        case WindowJoinExec() if fn == "greatest":
-            members = {child.first(i) + t for i, t in enumerate(child.times)}
-            if {child.columns[t] for t in times} != members:
-                return None
-            kinds = {child.schema[t].type for t in times}
-            order = child.order
-            if order is None or {child.schema[order].type} != kinds:
-                child = replace(child, time=True)
-            return None if child.order is None else (child, child.order)
-        case FilterExec():
-            below = with_end(child.input, times, fn)
-            return None if below is None else (replace(child, input=below[0]), below[1])
-        case ProjectExec():
-            found = [e.index for e in (child.exprs[t] for t in times) if isinstance(e, Column)]
-            below = with_end(child.input, (found[0], found[1]), fn) if len(found) == 2 else None
-            if below is None:
-                return None
-            input, at = below
-            exprs = (*child.exprs, _columns_of(input)[at])
-            names = (*child.names, input.schema[at].name)
-            return replace(child, input=input, exprs=exprs, names=names), len(child.exprs)
-        case SourceExec() | ValuesExec() | BucketExec() | UnionExec() | MergeUnionExec():
+    if isinstance(child, OopJoinExec) and child.band is not None and child.kind == "inner":
+        sides = (child.band.left, len(child.left.schema) + child.band.right)
+        if {child.columns[t] for t in times} != set(sides):
             return None
-        case PunctuatedSortExec() | LimitExec() | SlackExec() | WidAggregateExec() | SortExec():
+        end = child.later + (fn == "least")
+        made = replace(child, columns=(*child.columns, end), names=(*child.names, f"_{fn}"))
+        return made, len(child.columns)
+    if isinstance(child, WindowJoinExec) and fn == "greatest":
+        members = {child.first(i) + t for i, t in enumerate(child.times)}
+        if {child.columns[t] for t in times} != members:
             return None
-        case NumberExec() | KeyWindowsExec() | LateRowsExec() | OnTimeExec() | DupelimExec():
+        kinds = {child.schema[t].type for t in times}
+        order = child.order
+        if order is None or {child.schema[order].type} != kinds:
+            child = replace(child, time=True)
+        return None if child.order is None else (child, child.order)
+    if isinstance(child, FilterExec):
+        below = with_end(child.input, times, fn)
+        return None if below is None else (replace(child, input=below[0]), below[1])
+    if isinstance(child, ProjectExec):
+        found = [e.index for e in (child.exprs[t] for t in times) if isinstance(e, Column)]
+        below = with_end(child.input, (found[0], found[1]), fn) if len(found) == 2 else None
+        if below is None:
             return None
-        case ArrivalExec() | RelationExec() | SubqueryJoinExec() | LookupExec() | OopJoinExec():
-            return None
-        case TableJoinExec() | UnnestExec() | RelationJoinExec() | AsofJoinExec():
-            return None
-        case WindowJoinExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
-            return None
-        case RowNumberExec() | StreamExec():
-            return None
-        case _:
-            assert_never(child)
+        input, at = below
+        exprs = (*child.exprs, _columns_of(input)[at])
+        names = (*child.names, input.schema[at].name)
+        return replace(child, input=input, exprs=exprs, names=names), len(child.exprs)
+    return None
 
 
 def _columns_of(child: Physical) -> list[Column]:
@@ -238,14 +193,7 @@ def bare(node: Logical) -> Logical:
             return node.input
         case Filter() | Project():
             return replace(node, input=bare(node.input))
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            return node
-        case Watermark() | Sort() | Limit() | RowNumber() | Join() | SetOperation():
-            return node
-        case SubqueryJoin() | RelationToStream() | Unsupported():
-            return node
-        case _:
-            assert_never(node)
+    return node
 
 
 def _of_windows(node: Join) -> Iterator[Band]:
@@ -263,36 +211,29 @@ def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
     without a window keeps all its rows.
 
     Raises NotSupportedError if a subquery drops the time of its window."""
-    match node:
-        case Windowed() if node.window.wa is not None:
-            yield node.window.wa, _STAYS.get(node.window.kind, node.window.range or 0)
-        case Filter():
-            yield from stays_of(node.input)
-        case Project():
-            for column, stays in stays_of(node.input):
-                at = [k for k, e in enumerate(node.exprs) if _is(e, column)]
-                if at:
-                    yield at[0], stays
-                elif stays < NO_BOUND:
-                    raise NotSupportedError(
-                        "a join of a subquery that leaves out the time of its window is not"
-                        " supported by this version",
-                        position=node.pos,
-                        hint=f"select {node.input.schema[column].name} in it as well",
-                    )
-        case Join():
-            yield from stays_of(node.left)
-            width = len(node.left.schema)
-            if node.kind not in ("semi", "anti"):
-                yield from ((width + column, stays) for column, stays in stays_of(node.right))
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
-        case Watermark() | Sort() | Limit() | RowNumber() | Windowed() | SetOperation():
-            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
-        case SubqueryJoin() | RelationToStream() | Unsupported():
-            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
-        case _:
-            assert_never(node)
+    if isinstance(node, Windowed) and node.window.wa is not None:
+        yield node.window.wa, _STAYS.get(node.window.kind, node.window.range or 0)
+    elif isinstance(node, Filter):
+        yield from stays_of(node.input)
+    elif isinstance(node, Project):
+        for column, stays in stays_of(node.input):
+            at = [k for k, e in enumerate(node.exprs) if _is(e, column)]
+            if at:
+                yield at[0], stays
+            elif stays < NO_BOUND:
+                raise NotSupportedError(
+                    "a join of a subquery that leaves out the time of its window is not supported"
+                    " by this version",
+                    position=node.pos,
+                    hint=f"select {node.input.schema[column].name} in it as well",
+                )
+    elif isinstance(node, Join):
+        yield from stays_of(node.left)
+        width = len(node.left.schema)
+        if node.kind not in ("semi", "anti"):
+            yield from ((width + column, stays) for column, stays in stays_of(node.right))
+    else:
+        yield from ((column, NO_BOUND) for column in [*node.progressing][:1])
 
 
 def _is(expr: Expr, column: int) -> bool:
@@ -319,7 +260,7 @@ def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -
 def _how_far(node: Join, left: int, right: int, band: Band | None) -> str:
     """The hint for two inputs in which the columns ``left`` and ``right`` progress."""
     one, other = names_of(node.left.schema), names_of(node.right.schema)
-    info = logical_progress(node.left).get(left)
+    info = node.left.progressing.get(left)
     unit = None if info is None else info.unit
     kind, other_kind = node.left.schema[left].type, node.right.schema[right].type
     windows = f"give both streams a window: {window(kind, unit)}"

@@ -10,12 +10,9 @@ from cql.base.types import DataType
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, children, rebuild, walk
 from cql.planner.nodes.physical import (
-    AsofJoinExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
-    WindowJoinExec,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
@@ -107,8 +104,6 @@ def behind(expr: Expr, width: int, more: int) -> Expr:
 def without_late_rows(child: Physical) -> Physical:
     """``child`` without its late rows, because the rows that they join with may have left."""
     for column in child.progressing:
-        if not isinstance(
-            child, OopJoinExec | AsofJoinExec | WindowJoinExec
-        ):  # these joins emit no late rows
+        if child.emits_late_rows:
             child = OnTimeExec(child, column, "a join leaves late rows out")
     return child

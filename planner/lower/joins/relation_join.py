@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import assert_never
 
 from cql.base.types import BOOLEAN
 from cql.base.window import WindowKind
@@ -14,25 +13,11 @@ from cql.planner.lower.net_changes import as_stream
 from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import (
     ASOF,
-    Aggregate,
-    Bucket,
     Filter,
     Join,
-    Limit,
     Logical,
-    Number,
     Project,
-    RelationToStream,
-    RowNumber,
-    Scan,
-    SetOperation,
-    Sort,
     SubqueryJoin,
-    Union,
-    Unnest,
-    Unsupported,
-    Values,
-    Watermark,
     Windowed,
 )
 from cql.planner.nodes.physical import (
@@ -43,7 +28,6 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.optimize.join_condition import Sides, by_one_side, split_condition
-from cql.planner.optimize.progress import looks_up, progressing
 
 
 def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:
@@ -84,7 +68,7 @@ def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: boo
 def _sides(changed: Physical, left: Logical, right: Logical) -> Sides:
     """``changed`` is the changelog of the left side."""
     width = len(changed.schema) - 2
-    return Sides(width, tuple(progressing(left)), tuple(progressing(right)))
+    return Sides(width, tuple(left.progressing), tuple(right.progressing))
 
 
 def _filtered_by_mark(kind: str, marked: Physical) -> Physical:
@@ -153,18 +137,10 @@ def _windows_in(node: Logical) -> Iterator[Windowed]:
         case Join():
             yield from _windows_in(node.left)
             yield from _windows_in(node.right)
-        case Scan() | Values() | Union() | Aggregate() | Bucket() | Unnest() | Number():
-            pass
-        case Watermark() | Sort() | Limit() | RowNumber() | SetOperation() | SubqueryJoin():
-            pass
-        case RelationToStream() | Unsupported():
-            pass
-        case _:
-            assert_never(node)
 
 
 def _refuse_without_time(side: Logical, window: Windowed) -> None:
-    if not progressing(side) and progressing(window):
+    if not side.progressing and window.progressing:
         raise NotSupportedError(
             "a join of a subquery that leaves out the time of its window is not supported by this"
             " version",
@@ -206,7 +182,7 @@ def refuse_join(node: Join) -> None:
                 hint="say how far apart rows may lie: AND a.ts - b.ts <= INTERVAL 10 MINUTES",
             )
         return
-    if looks_up(node):
+    if node.looks_up:
         return
     windows = [*_windows_in(node.left), *_windows_in(node.right)]
     for window in windows:

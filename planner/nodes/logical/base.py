@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from cql.base.model import Schema
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.progress import UNKNOWN, ProgressInfo, Progressing
 from cql.planner.nodes.rewrite import replace
 
 if TYPE_CHECKING:
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
 
 class LogicalNode(ABC):
-    """A step of what a query means, as immutable data. All members but ``map_inputs`` are abstract:
-    no answer is true of every node."""
+    """A step of what a query means, as immutable data.
+
+    A member without a default is abstract: no answer is true of every node. The members with a
+    default answer what is safe for every node: no column is known to progress, and rows may leave
+    if those of an input may."""
 
     __slots__ = ()
 
@@ -45,6 +49,55 @@ class LogicalNode(ABC):
     @abstractmethod
     def pos(self) -> Position | None:
         """The place of the clause in the text; None: unknown."""
+
+    # -- defaults that are safe for every node -----------------------------------------------------
+
+    @property
+    def progressing(self) -> Progressing:
+        """The output columns that progress, in the order of their declaration."""
+        return {}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        """The columns of a join of streams that hold the times of its inputs, left to right: the
+        window attribute of an input, or its first progressing column. None if a time is missing, or
+        if the input contains other kinds of joins."""
+        return None
+
+    @property
+    def instants(self) -> ProgressInfo:
+        """The clock of a relation: that of the first window in it."""
+        live = self.progressing
+        if live or not self.inputs:
+            return next(iter(live.values()), UNKNOWN)
+        return self.inputs[0].instants
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the node ends: all its inputs do, or LIMIT ends it."""
+        return all(child.is_bounded for child in self.inputs)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing below progresses: the rows of tables are there from the beginning."""
+        return not self.progressing and all(child.is_constant for child in self.inputs)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether all rows are there before the first row of a stream: the node ends, and none of
+        its columns progresses, pruned columns included."""
+        return self.is_constant and all(child.is_table for child in self.inputs)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the node is certainly a stream, and not a relation whose rows may leave."""
+        return False
+
+    @property
+    def makes_relation(self) -> bool | None:
+        """Whether the output is a relation, whose rows may also leave (True), or none (False),
+        whatever the inputs are; None: it is one if an input is one."""
+        return None
 
     def map_inputs(self, fn: Callable[[Logical], Logical]) -> Self:
         """The node with ``fn`` applied to each of its inputs."""
@@ -104,3 +157,9 @@ class TwoInputs(LogicalNode):
     def with_inputs(self, new: tuple[Logical, ...]) -> Self:
         left, right = new
         return replace(self, left=left, right=right)
+
+
+def first_time(node: LogicalNode) -> tuple[int, ...] | None:
+    """``times`` of a stream that is no join: its first progressing column."""
+    first = next(iter(node.progressing), None)
+    return None if first is None else (first,)

@@ -11,6 +11,7 @@ from cql.errors import Position
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.base import LogicalNode, TwoInputs
 from cql.planner.nodes.logical.parts import Partitioning
+from cql.planner.nodes.logical.progress import Progressing
 from cql.planner.nodes.logical.steps import Union
 from cql.planner.nodes.rewrite import replace
 
@@ -48,6 +49,44 @@ class Join(TwoInputs):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the join emits a stream's rows, each with its partners in a table. Such a join
+        keeps the order, the watermark and the late rows of the stream."""
+        match self.kind:
+            case "inner" | "cross":
+                return self.left.is_table or self.right.is_table
+            case "left" | "semi" | "anti":
+                return self.right.is_table
+            case "right":
+                return self.left.is_table
+            case _:
+                return False
+
+    @property
+    def progressing(self) -> Progressing:
+        # Both inputs' times stay, and both progress (out-of-order paper §3.2), except on the side
+        # that an outer join pads with NULL.
+        left = self.left.progressing if self.kind not in ("right", "full") else {}
+        if self.kind in ("semi", "anti", "left", "full", *ASOF):
+            return left
+        width = len(self.left.schema)
+        return {**left, **{width + at: info for at, info in self.right.progressing.items()}}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        if not is_inner(self) or self.looks_up:
+            return None
+        left, right = self.left.times, self.right.times
+        if left is None or right is None:
+            return None
+        return (*left, *(len(self.left.schema) + c for c in right))
+
+    @property
+    def is_stream(self) -> bool:
+        once = self.looks_up or self.kind in ("inner", "cross", *ASOF)
+        return once and self.left.is_stream and self.right.is_stream
 
 
 def is_inner(node: Join) -> bool:
@@ -87,6 +126,18 @@ class SubqueryJoin(LogicalNode):
         child, query = new
         return replace(self, input=child, query=query)
 
+    @property
+    def progressing(self) -> Progressing:
+        below = self.input.progressing
+        if self.query.is_constant:
+            return below
+        # rows leave in the order of one time: that of the instants
+        return dict([*below.items()][:1])
+
+    @property
+    def is_stream(self) -> bool:
+        return self.query.is_constant and self.input.is_stream
+
 
 @dataclass(frozen=True, slots=True)
 class SetOperation(TwoInputs):
@@ -104,3 +155,7 @@ class SetOperation(TwoInputs):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return True

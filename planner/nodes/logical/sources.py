@@ -8,7 +8,8 @@ from cql.base.model import NO_COLUMNS, Schema
 from cql.errors import Position
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.expr import Expr, Literal
-from cql.planner.nodes.logical.base import NoInput
+from cql.planner.nodes.logical.base import NoInput, first_time
+from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,36 @@ class Scan(NoInput):
     def expressions(self) -> tuple[Expr, ...]:
         return ()
 
+    @property
+    def progressing(self) -> Progressing:
+        if self.relation.stream is None:
+            return {}
+        schema = self.relation.schema
+        found: dict[int, ProgressInfo] = {}
+        for progress in self.relation.stream.progress:
+            index = schema.find(progress.column)
+            if index is not None and index in self.columns:
+                at = self.columns.index(index)
+                found.setdefault(at, ProgressInfo(progress.unit, progress.declared))
+        return found
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.relation.bounded
+
+    @property
+    def is_table(self) -> bool:
+        spec = self.relation.stream
+        return self.relation.bounded and not (spec is not None and spec.progress)
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Values(NoInput):
@@ -42,3 +73,7 @@ class Values(NoInput):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def is_stream(self) -> bool:
+        return True

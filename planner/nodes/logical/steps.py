@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, INT
 from cql.base.window import Window
 from cql.errors import Position
+from cql.planner.functions.folding import monotone
 from cql.planner.nodes.catalog import Progress
-from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical.base import LogicalNode, OneInput, SameColumns
+from cql.planner.nodes.expr import Column, Expr, columns_of
+from cql.planner.nodes.logical.base import LogicalNode, OneInput, SameColumns, first_time
 from cql.planner.nodes.logical.parts import SEQUENCE, WINDOW_COLUMNS, KeyWindows, SortKey
+from cql.planner.nodes.logical.progress import (
+    ProgressInfo,
+    Progressing,
+    end_of_pair,
+    in_both,
+    of_window,
+    unit_of,
+)
 from cql.planner.nodes.rewrite import replace
 
 if TYPE_CHECKING:
@@ -27,6 +37,18 @@ class Filter(SameColumns):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return (self.condition,)
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return self.input.times
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,31 @@ class Project(OneInput):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return self.exprs
+
+    @property
+    def progressing(self) -> Progressing:
+        below = self.input.progressing
+        found: dict[int, ProgressInfo] = {}
+        for column, info in below.items():
+            for at, expr in enumerate(self.exprs):
+                if columns_of(expr) == {column} and monotone(expr, column):
+                    found.setdefault(at, replace(info, unit=unit_of(expr, info.unit)))
+        for at, expr in enumerate(self.exprs):
+            end = end_of_pair(expr)
+            if end is not None and end[0] == self.input.times and set(end[0]) <= below.keys():
+                found[at] = below[end[0][0]]
+        return found
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        below = self.input.times
+        shown = [e.index if isinstance(e, Column) else None for e in self.exprs]
+        places = [shown.index(c) for c in below or () if c in shown]
+        return tuple(places) if below is not None and len(places) == len(below) else None
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +116,14 @@ class Union(LogicalNode):
     def with_inputs(self, new: tuple[Logical, ...]) -> Self:
         return replace(self, inputs=new)
 
+    @property
+    def progressing(self) -> Progressing:
+        return reduce(in_both, (child.progressing for child in self.inputs))
+
+    @property
+    def is_stream(self) -> bool:
+        return all(child.is_stream for child in self.inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket(OneInput):
@@ -88,6 +143,19 @@ class Bucket(OneInput):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        below = self.input.progressing
+        return {**below, **of_window(below, self.window.wa, len(self.input.schema))}
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +178,18 @@ class Unnest(OneInput):
     def expressions(self) -> tuple[Expr, ...]:
         return (self.array,)
 
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Number(OneInput):
@@ -130,6 +210,21 @@ class Number(OneInput):
     def expressions(self) -> tuple[Expr, ...]:
         return ()
 
+    @property
+    def progressing(self) -> Progressing:
+        if self.windows is not None:
+            return {len(self.schema) - 1: ProgressInfo(None, "the order of windows")}
+        numbers = {len(self.input.schema): ProgressInfo(None, "the order of arrival")}
+        return {**self.input.progressing, **numbers}
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Watermark(SameColumns):
@@ -143,6 +238,22 @@ class Watermark(SameColumns):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        return {self.column: ProgressInfo(self.progress.unit, self.progress.declared)}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +280,14 @@ class Sort(SameColumns):
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(key.expr for key in self.keys)
 
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
 
 @dataclass(frozen=True, slots=True)
 class Limit(SameColumns):
@@ -183,6 +302,18 @@ class Limit(SameColumns):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.limit is not None or self.input.is_bounded
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +336,15 @@ class RowNumber(OneInput):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(key.expr for key in self.keys)
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return self.window is None

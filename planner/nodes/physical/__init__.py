@@ -23,6 +23,12 @@ from cql.planner.nodes.physical.joins import (
     OopJoinExec,
     TableJoinExec,
 )
+from cql.planner.nodes.physical.late import (
+    DupelimExec,
+    LateRowsExec,
+    OnTimeExec,
+    SlackExec,
+)
 from cql.planner.nodes.physical.order import MergeUnionExec, PunctuatedSortExec, SortExec, UnionExec
 from cql.planner.nodes.physical.plan import PhysicalPlan, QuerySetPlan, RuntimeChoice
 from cql.planner.nodes.physical.relations import (
@@ -40,14 +46,10 @@ from cql.planner.nodes.physical.relations import (
 from cql.planner.nodes.physical.sources import Awaited, SourceExec, ValuesExec
 from cql.planner.nodes.physical.steps import (
     BucketExec,
-    DupelimExec,
     FilterExec,
-    LateRowsExec,
     LimitExec,
     NumberExec,
-    OnTimeExec,
     ProjectExec,
-    SlackExec,
     UnnestExec,
 )
 from cql.planner.nodes.physical.walk import (
@@ -132,7 +134,7 @@ __all__ = [
     "windowed",
 ]
 
-#: Each class of operators. A pass that matches over all of them ends in ``assert_never``.
+#: Each class of operators: a test reports one that ``executor.graph`` makes no operator of.
 Physical: TypeAlias = (
     SourceExec
     | ValuesExec

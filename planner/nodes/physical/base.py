@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.physical.columns import coded_columns, column_at
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted
 
@@ -22,9 +24,7 @@ class PhysicalNode(ABC):
     member without a default is abstract. The members with a default answer what is true of every
     node or costs speed only: unknown order, no unique columns, an input that must be in order,
     any punctuation awaited. A node class may state more, and must state only what holds of each
-    of its outputs.
-
-    ``why`` is the reason for the choice of the operator, for EXPLAIN."""
+    of its outputs."""
 
     __slots__ = ()
 
@@ -58,6 +58,11 @@ class PhysicalNode(ABC):
     @abstractmethod
     def bounded(self) -> bool:
         """Whether the output ends without being stopped."""
+
+    @property
+    @abstractmethod
+    def why(self) -> str:
+        """The reason for the choice of the operator, for EXPLAIN."""
 
     # -- defaults that are safe for every node -----------------------------------------------------
 
@@ -108,6 +113,69 @@ class PhysicalNode(ABC):
         return None
 
     @property
+    def in_windows(self) -> bool:
+        """Whether each row is the result of a window or, by a window function, a row of one."""
+        return False
+
+    def columns_below(self, column: int) -> dict[int, int]:
+        """Columns of the output, each with the most by which it lies below ``column`` in any
+        row."""
+        return {column: 0}
+
+    # -- of late rows and the watermarks of single values ------------------------------------------
+
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        """Whether the operator itself may leave out late rows."""
+        return False
+
+    @property
+    def emits_late_rows(self) -> bool:
+        """Whether late rows may be in the output; False of a join that waits for watermarks."""
+        return True
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        """For each input, the words for the operator that uses one watermark for all values of
+        PUNCTUATE BY, if there is one. ``consumer`` are those for the output."""
+        return (consumer or "an operator",) * len(self.inputs)
+
+    # -- of columns and buffers --------------------------------------------------------------------
+
+    @property
+    def own_columns(self) -> frozenset[int] | None:
+        """The output columns that the operator fills; the others are the buffers of its input.
+        None: it fills all."""
+        return None
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        """The (input, column of it) pairs that the output ``column`` passes on unchanged, while the
+        blocks of their sources are there; None: it is computed, or rows are kept."""
+        return None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        """The (input, expression over it) pairs that together have all values of the output
+        ``column``; (): unknown."""
+        return ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        """For each input, the columns of texts that must be encoded, if those in ``needed`` must be
+        in the output. The default keeps whole rows, with all their texts."""
+        return [coded_columns(child.schema) for child in self.inputs]
+
+    # -- of the work -------------------------------------------------------------------------------
+
+    @property
+    def row_cost(self) -> float:
+        """Nanoseconds for each row of the inputs, measured, if the operator has a kernel to itself.
+        The default is that of a join in order."""
+        return 60.0
+
+    @property
+    def rows_per_row(self) -> float:
+        """Expected rows of the output for each row of the inputs."""
+        return 1.0
+
+    @property
     def runs_python(self) -> bool:
         """Whether the operator runs Python for each morsel of its inputs."""
         return False
@@ -120,6 +188,12 @@ class PhysicalNode(ABC):
     def enters_at(self, column: int) -> bool:
         """Whether a column has the instant at which a row entered the relation."""
         return False
+
+    @property
+    def state(self) -> str:
+        """The bound of its state in words, for EXPLAIN. The default is the most that any operator
+        keeps."""
+        return "the rows of its inputs"
 
     @property
     def word(self) -> str:
@@ -157,6 +231,12 @@ class PhysicalNode(ABC):
     def first_in_first_out(self, keys: frozenset[int]) -> bool:
         """Whether rows of a relation that agree in the columns ``keys`` leave in the order in which
         they entered."""
+        return False
+
+    @property
+    def keeps_instants(self) -> bool:
+        """Whether the inputs are changelogs whose changes make those of the output, at the same
+        instants."""
         return False
 
     @property
@@ -216,6 +296,9 @@ class SameColumns(OneInput):
     def schema(self) -> Schema:
         return self.input.schema
 
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return ((0, column_at(self.schema, column)),)
+
 
 class PassesRows(SameColumns):
     """An operator that passes rows of its input on, unchanged and in their order, with all
@@ -237,6 +320,18 @@ class PassesRows(SameColumns):
     def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
         return (wanted,)
 
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    def columns_below(self, column: int) -> dict[int, int]:
+        return self.input.columns_below(column)
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),)
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed]
+
 
 class Changelog(OneInput):
     """An operator whose output is a changelog, with the columns ``_time`` and ``_weight`` at its
@@ -247,6 +342,13 @@ class Changelog(OneInput):
     @property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.schema) - 2,)
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer or "a relation",)
+
+    @property
+    def keeps_instants(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,3 +373,6 @@ class TwoInputs(PhysicalNode):
     @property
     def bounded(self) -> bool:
         return self.left.bounded and self.right.bounded
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("a join", "a join")

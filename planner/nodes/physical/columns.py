@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.base.window import Window
+from cql.planner.nodes.expr import Column, Expr, columns_of
 from cql.planner.nodes.logical import WINDOW_COLUMNS
 from cql.planner.nodes.watermarks import Wanted, add_wanted
 
@@ -33,3 +34,19 @@ def wanted_of(forwarded: Mapping[int, int], wanted: Wanted) -> Wanted:
         if column in wanted:
             add_wanted(below, origin, wanted[column])
     return below
+
+
+def column_at(schema: Schema, place: int) -> Column:
+    """The expression that reads a column of ``schema``."""
+    field = schema[place]
+    return Column(place, field.name, field.type, field.nullable)
+
+
+def coded_columns(schema: Schema) -> frozenset[int]:
+    """The columns that kernels read as codes of the dictionary, once they are encoded."""
+    return frozenset([k for k, f in enumerate(schema) if f.type.is_coded])
+
+
+def coded_in(exprs: Iterable[Expr], schema: Schema) -> frozenset[int]:
+    """The columns of ``coded_columns`` that ``exprs`` read."""
+    return frozenset([c for c in columns_of(*exprs) if schema[c].type.is_coded])

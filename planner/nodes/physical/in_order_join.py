@@ -143,6 +143,13 @@ class WindowJoinExec(PhysicalNode):
     def joined_in_order(self, column: int) -> bool:
         return self.order == column
 
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("a join",) * len(self.inputs)
+
 
 #: The output column with the time of a join's result.
 RESULT_TIME = "_time"

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Self
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.errors import Position
-from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical.base import PhysicalNode, TwoInputs
-from cql.planner.nodes.physical.columns import forwarded_columns, wanted_of
+from cql.planner.nodes.physical.columns import (
+    coded_columns,
+    column_at,
+    forwarded_columns,
+    wanted_of,
+)
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import (
     NO_BOUND,
@@ -88,6 +93,32 @@ class LookupExec(PhysicalNode):
 
     def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
         return (wanted, None)
+
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer, None)  # the query is read to its end
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),) if column < self.width else None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        inside = column < self.width
+        return ((0, column_at(self.input.schema, column)),) if inside else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        keys = frozenset(c for c in coded_columns(self.input.schema) if c >= self.width)
+        return [frozenset(c for c in needed if c < self.width) | keys, keys]
+
+    @property
+    def row_cost(self) -> float:
+        return 4.0
+
+    @property
+    def own_columns(self) -> frozenset[int] | None:
+        return frozenset({self.width})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +259,51 @@ class OopJoinExec(TwoInputs):
                     add_wanted(sides, port, moved(boundaries, limit + far))
         return [{band.left: sides[0]}, {band.right: sides[1]}]
 
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    def columns_below(self, column: int) -> dict[int, int]:
+        below = self._pair_below(self.columns[column])
+        return {column: 0} | {
+            k: far for k, c in enumerate(self.columns) if (far := below.get(c)) is not None
+        }
+
+    def _pair_below(self, column: int) -> dict[int, int]:
+        """``columns_below`` of a column of ``pair``, as columns of ``pair``."""
+        port = int(column >= len(self.left.schema))
+        if self.band is None or column >= self.later or self.loose(port):
+            return {}
+        times = self.band.left, len(self.left.schema) + self.band.right
+        found = self.side_below(port, column)
+        # low <= right - left <= high
+        reach = self.band.high if port else -self.band.low
+        if self.kind == "inner" and times[port] in found and abs(reach) < NO_BOUND:
+            far = found[times[port]] + reach
+            found |= {c: far + d for c, d in self.side_below(1 - port, times[1 - port]).items()}
+        return found
+
+    def side_below(self, port: int, column: int) -> dict[int, int]:
+        """``columns_below`` of a column of one input, as columns of ``pair``."""
+        first = len(self.left.schema) if port else 0
+        found = self.inputs[port].columns_below(column - first)
+        return {first + c: far for c, far in found.items()}
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (None, None) if self.band is None else ("a join", "a join")
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        port, first = 0, 0
+        if (place := self.columns[column]) >= len(self.left.schema):
+            port, first = 1, len(self.left.schema)
+        schema = self.inputs[port].schema
+        inside = place - first < len(schema)
+        return ((port, column_at(schema, place - first)),) if inside else ()
+
+    @property
+    def word(self) -> str:
+        return "join"
+
 
 #: A join purges rows this many times within the width of its band, and so keeps at most 1/32 more
 #: rows than the band needs.
@@ -313,6 +389,31 @@ class TableJoinExec(PhysicalNode):
         forwarded = self.forwarded(range(self.width))
         return (None if wanted is None else forwarded.get(wanted), None)
 
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer, None)  # the table is read to its end
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        place = self.columns[column]
+        return ((0, place),) if place < self.width else None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        place = self.columns[column]
+        inside = place < self.width
+        return ((0, column_at(self.input.schema, place)),) if inside else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        tested = {c for c in columns_of(*self.rest) if c < self.width}
+        used = frozenset({a for a, _ in self.keys} | tested | {self.columns[c] for c in needed})
+        return [used & coded_columns(self.input.schema), coded_columns(self.table.schema)]
+
+    @property
+    def row_cost(self) -> float:
+        return 15.0
+
 
 @dataclass(frozen=True, slots=True)
 class AsofJoinExec(TwoInputs):
@@ -350,3 +451,7 @@ class AsofJoinExec(TwoInputs):
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [{time: None} for time in self.times]  # rows wait for each value of the other time
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False

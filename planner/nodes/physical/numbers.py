@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cql.planner.nodes.physical.sources import SourceExec
+
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical
 
@@ -44,3 +46,15 @@ class NodeNumbers:
     def node(self, number: int) -> Physical:
         """The node with a number."""
         return self._nodes[number]
+
+
+class SourceNumbers:
+    """The places of sources in ``physical.sources`` of the same plans."""
+
+    def __init__(self, *roots: Physical) -> None:
+        self._nodes = NodeNumbers(*roots)
+        found = (node for node in self._nodes if isinstance(node, SourceExec))
+        self._places = {self._nodes[source]: place for place, source in enumerate(found)}
+
+    def __getitem__(self, source: SourceExec) -> int:
+        return self._places[self._nodes[source]]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import INT
-from cql.planner.nodes.expr import Column
+from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical.base import OneInput, PhysicalNode, SameColumns
+from cql.planner.nodes.physical.columns import column_at
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted, add_wanted
 
@@ -74,6 +75,34 @@ class UnionExec(PhysicalNode):
     def never_shrinks(self) -> bool:
         return all(child.never_shrinks for child in self.inputs)
 
+    @property
+    def in_windows(self) -> bool:
+        return all(child.in_windows for child in self.inputs)
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,) * len(self.inputs)
+
+    @property
+    def own_columns(self) -> frozenset[int] | None:
+        return frozenset()
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return tuple((port, column) for port in range(len(self.inputs)))
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return _in_all(self.inputs, column)
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed] * len(self.inputs)
+
+    @property
+    def row_cost(self) -> float:
+        return 0.1
+
+    @property
+    def keeps_instants(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class MergeUnionExec(PhysicalNode):
@@ -120,6 +149,29 @@ class MergeUnionExec(PhysicalNode):
     def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
         return self.order == column
 
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return True
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("a union in order",) * len(self.inputs)
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return _in_all(self.inputs, column)
+
+    @property
+    def row_cost(self) -> float:
+        return 20.0
+
+    @property
+    def word(self) -> str:
+        return "merge"
+
+
+def _in_all(inputs: tuple[Physical, ...], column: int) -> Sequence[tuple[int, Expr]]:
+    """``column`` of each input, as in ``values_from``."""
+    return tuple((port, column_at(child.schema, column)) for port, child in enumerate(inputs))
+
 
 def _common_windows(inputs: tuple[Physical, ...]) -> set[int]:
     """The columns that close together with windows in all inputs."""
@@ -153,6 +205,21 @@ class PunctuatedSortExec(SameColumns):
 
     def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
         return self.order == column
+
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return True
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("a sort by time",)
+
+    @property
+    def row_cost(self) -> float:
+        return 45.0
+
+    @property
+    def word(self) -> str:
+        return "sort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +270,18 @@ class SortExec(OneInput):
         keys = {key.expr.index for key in self.keys if isinstance(key.expr, Column)}
         keys |= {*self.partition, *([] if self.window_end is None else [self.window_end])}
         return unique is not None and all(places & keys for places in unique)
+
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (None if self.window_end is None else "ORDER BY",)
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        inside = column < len(self.input.schema)
+        return ((0, column_at(self.input.schema, column)),) if inside else ()
+
+    @property
+    def row_cost(self) -> float:
+        return 180.0

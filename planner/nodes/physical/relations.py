@@ -57,6 +57,20 @@ class ArrivalExec(Changelog):
     def early_end(self) -> int | None:
         return self.end
 
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return True
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),) if column < len(self.input.schema) else None
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed]
+
+    @property
+    def keeps_instants(self) -> bool:
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class RelationExec(Changelog):
@@ -90,6 +104,14 @@ class RelationExec(Changelog):
 
     def first_in_first_out(self, keys: frozenset[int]) -> bool:
         return keys.issuperset(self.window.partition_by)
+
+    @property
+    def row_cost(self) -> float:
+        return 25.0
+
+    @property
+    def keeps_instants(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +168,10 @@ class ChangeAggregateExec(Changelog):
     def word(self) -> str:
         return "aggregate"
 
+    @property
+    def row_cost(self) -> float:
+        return 45.0
+
 
 @dataclass(frozen=True, slots=True)
 class SetOperationExec(Changelog):
@@ -170,6 +196,10 @@ class SetOperationExec(Changelog):
     def word(self) -> str:
         return self.kind
 
+    @property
+    def row_cost(self) -> float:
+        return 100.0
+
 
 @dataclass(frozen=True, slots=True)
 class TopExec(Changelog):
@@ -188,6 +218,13 @@ class TopExec(Changelog):
     @property
     def schema(self) -> Schema:
         return self.input.schema
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("ORDER BY … LIMIT",)
+
+    @property
+    def row_cost(self) -> float:
+        return 250.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +259,10 @@ class RowNumberExec(Changelog):
         fields = self.input.schema.fields
         return Schema((*fields[:-2], Field(self.name, INT, False), *fields[-2:]))
 
+    @property
+    def row_cost(self) -> float:
+        return 50.0 if self.keeps_one_row else 250.0
+
 
 @dataclass(frozen=True, slots=True)
 class StreamExec(OneInput):
@@ -247,6 +288,13 @@ class StreamExec(OneInput):
     @property
     def word(self) -> str:
         return self.kind
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer or "a relation",)
+
+    @property
+    def row_cost(self) -> float:
+        return 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +326,13 @@ class SubqueryJoinExec(Changelog):
     @property
     def word(self) -> str:
         return "subquery"
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return ("a subquery",)
+
+    @property
+    def row_cost(self) -> float:
+        return 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +378,11 @@ class RelationJoinExec(TwoInputs):
     @property
     def never_shrinks(self) -> bool:
         return self.kind == "inner" and self.left.never_shrinks and self.right.never_shrinks
+
+    @property
+    def row_cost(self) -> float:
+        return 110.0
+
+    @property
+    def keeps_instants(self) -> bool:
+        return True

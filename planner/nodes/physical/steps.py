@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
-from cql.errors import Position
 from cql.planner.functions.folding import can_fail
-from cql.planner.nodes.expr import Column, Expr, Literal
+from cql.planner.nodes.expr import Call, Column, Expr, Literal
 from cql.planner.nodes.logical import SEQUENCE
-from cql.planner.nodes.physical.base import OneInput, PassesRows, SameColumns
-from cql.planner.nodes.physical.columns import forwarded_columns, wanted_of, window_fields
+from cql.planner.nodes.physical.base import OneInput, PassesRows
+from cql.planner.nodes.physical.columns import (
+    coded_in,
+    column_at,
+    forwarded_columns,
+    wanted_of,
+    window_fields,
+)
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import (
     Wanted,
@@ -76,6 +81,17 @@ class FilterExec(PassesRows):
     @property
     def early_end(self) -> int | None:
         return self.input.early_end
+
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed | coded_in((self.condition,), self.input.schema)]
+
+    @property
+    def keeps_instants(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +204,46 @@ class ProjectExec(OneInput):
         columns = (e.index if isinstance(e, Column) else None for e in self.exprs)
         return next((k for k, c in enumerate(columns) if c == below), None)
 
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def columns_below(self, column: int) -> dict[int, int]:
+        shown = self.exprs[column]
+        below = self.input.columns_below(shown.index) if isinstance(shown, Column) else {}
+        places = [(k, e.index) for k, e in enumerate(self.exprs) if isinstance(e, Column)]
+        return {column: 0} | {k: below[c] for k, c in places if c in below}
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        place = column if self.in_blocks else _passed(self.exprs[column])
+        return None if place is None else ((0, place),)
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return ((0, self.exprs[column]),)
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        if self.in_blocks:
+            return [needed]
+        places = [(e, _passed(e)) for e in self.exprs]
+        passed = {c for i in needed if (c := places[i][1]) is not None}
+        computed = [e for e, place in places if place is None]
+        return [coded_in(computed, self.input.schema) | passed]
+
+    @property
+    def keeps_instants(self) -> bool:
+        return True
+
+
+def _passed(expr: Expr) -> int | None:
+    """The input column that ``expr`` passes on, at most after a check; None for what computes."""
+    if isinstance(expr, Call) and expr.fn in ("checked_cast", "checked_value"):
+        value = expr.args[0]
+        return value.index if isinstance(value, Column) and value.type.is_text else None
+    return expr.index if isinstance(expr, Column) else None
+
 
 @dataclass(frozen=True, slots=True)
 class BucketExec(OneInput):
@@ -224,6 +280,23 @@ class BucketExec(OneInput):
         inside = wanted is None or wanted < len(self.input.schema)
         return (wanted if inside else self.window.wa,)
 
+    @property
+    def in_windows(self) -> bool:
+        return True
+
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return True
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),) if column < len(self.input.schema) else None
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed]
+
 
 @dataclass(frozen=True, slots=True)
 class NumberExec(OneInput):
@@ -249,6 +322,15 @@ class NumberExec(OneInput):
     def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
         inside = wanted is not None and wanted < len(self.input.schema)
         return (wanted if inside else None,)  # numbers rise with the rows
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),) if column < len(self.input.schema) else None
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [needed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +383,33 @@ class UnnestExec(OneInput):
     def needs_order(self, matters: bool) -> bool:
         return matters
 
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        place = self.columns[column]
+        return ((0, place),) if place < self.width else None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        place = self.columns[column]
+        inside = place < self.width
+        return ((0, column_at(self.input.schema, place)),) if inside else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [frozenset({self.array, *(self.columns[c] for c in needed)} - {self.width})]
+
+    @property
+    def row_cost(self) -> float:
+        return 6.0
+
+    @property
+    def rows_per_row(self) -> float:
+        return 5.0  # elements of an array
+
 
 @dataclass(frozen=True, slots=True)
 class LimitExec(PassesRows):
@@ -319,99 +428,14 @@ class LimitExec(PassesRows):
     def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
         return self.input.comes_in_order(column, guarded=guarded)
 
-
-@dataclass(frozen=True, slots=True)
-class LateRowsExec(PassesRows):
-    """Passes rows on, and copies to LATE OUTPUT the late rows that ``window``, right above, leaves
-    out."""
-
-    window: Window
-    why: str = ""
-    pos: Position | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class OnTimeExec(PassesRows):
-    """Leaves out and counts the late rows of column ``wa``. ``within``: a column and two bounds;
-    leaves out, without counting them, on-time rows below the first bound or not below the
-    second (None: no bound)."""
-
-    wa: int
-    why: str = ""
-    within: tuple[int, int | None, int | None] | None = None
-
-    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
-        late = self.wa == column and self.input.late_out_of_order(column, guarded=guarded)
-        return late or self.input.comes_in_order(column, guarded=guarded)
-
-    def late_out_of_order(self, column: int, *, guarded: bool) -> bool:
-        return self.input.late_out_of_order(column, guarded=guarded)
-
-
-@dataclass(frozen=True, slots=True)
-class SlackExec(SameColumns):
-    """Deduces the watermark of column ``attribute`` from the order of arrival (out-of-order paper
-    §2, option 2): the highest time so far less ``interval``, or the highest time that more than
-    ``rows`` rows have reached. With an interval, an advance above ``max_advance`` needs
-    confirmation (None: no advance does)."""
-
-    attribute: int
-    interval: int | None
-    rows: int | None
-    why: str = ""
-    max_advance: int | None = None
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
 
     @property
-    def progressing(self) -> tuple[int, ...]:
-        return (self.attribute,)
+    def own_columns(self) -> frozenset[int] | None:
+        return frozenset()
 
     @property
-    def window_columns(self) -> tuple[int, ...]:
-        below = self.input.window_columns
-        return tuple(c for c in self.progressing if c in below)
-
-    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
-        return [{}]  # the watermark is made from the rows alone
-
-    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
-        return (self.attribute,)
-
-
-@dataclass(frozen=True, slots=True)
-class DupelimExec(SameColumns):
-    """Duplicate elimination over a stream (out-of-order paper §5.4): passes the first of equal rows
-    on arrival. The operator forgets a row when column ``by`` has passed the row's value: by
-    punctuation or, if the input is ``in_order`` of this column, by later rows."""
-
-    by: int
-    in_order: bool = False
-    why: str = ""
-
-    @property
-    def progressing(self) -> tuple[int, ...]:
-        return self.input.progressing
-
-    @property
-    def window_columns(self) -> tuple[int, ...]:
-        return self.progressing  # each value is a window
-
-    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
-        below = dict(wanted)
-        add_wanted(below, self.by, None)
-        return [below]
-
-    def wanted_order(self, wanted: int | None) -> tuple[int | None, ...]:
-        return (self.by if wanted is None else wanted,)
-
-    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
-        return self.input.comes_in_order(column, guarded=guarded)
-
-    def joined_in_order(self, column: int) -> bool:
-        return self.input.joined_in_order(column)
-
-    def needs_order(self, matters: bool) -> bool:
-        return matters  # equal rows are the same, whichever comes first
-
-    @property
-    def unique(self) -> list[set[int]] | None:
-        return [{k} for k in range(len(self.schema))]
+    def row_cost(self) -> float:
+        return 0.1

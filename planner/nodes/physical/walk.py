@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from cql.planner.nodes.physical.in_order_join import WindowJoinExec
-from cql.planner.nodes.physical.joins import AsofJoinExec, LookupExec, OopJoinExec, TableJoinExec
-from cql.planner.nodes.physical.numbers import NodeNumbers
-from cql.planner.nodes.physical.order import MergeUnionExec, PunctuatedSortExec, SortExec, UnionExec
-from cql.planner.nodes.physical.relations import (
-    ArrivalExec,
-    ChangeAggregateExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
-    StreamExec,
-    SubqueryJoinExec,
-    TopExec,
-)
-from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
-from cql.planner.nodes.physical.steps import (
-    BucketExec,
-    DupelimExec,
-    FilterExec,
+from cql.planner.nodes.physical.late import (
     LateRowsExec,
-    LimitExec,
-    NumberExec,
-    OnTimeExec,
-    ProjectExec,
     SlackExec,
-    UnnestExec,
 )
-from cql.planner.nodes.physical.windows import KeyWindowsExec, WidAggregateExec
+from cql.planner.nodes.physical.numbers import NodeNumbers
+from cql.planner.nodes.physical.relations import RelationExec
+from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
 from cql.planner.nodes.rewrite import replace
 
 if TYPE_CHECKING:
@@ -78,29 +56,7 @@ def goes_by_arrival(*roots: Physical) -> bool:
 
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave out late rows."""
-    return any(map(_leaves_out_late_rows, walk(node)))
-
-
-def _leaves_out_late_rows(node: Physical) -> bool:
-    match node:
-        case BucketExec() | OnTimeExec() | ArrivalExec() | MergeUnionExec() | PunctuatedSortExec():
-            return True
-        case WidAggregateExec():
-            return node.window is not None
-        case SourceExec() | ValuesExec() | FilterExec() | ProjectExec() | NumberExec():
-            return False
-        case UnnestExec() | LimitExec() | LateRowsExec() | SlackExec() | DupelimExec():
-            return False
-        case UnionExec() | SortExec() | KeyWindowsExec() | RelationExec():
-            return False
-        case ChangeAggregateExec() | SetOperationExec() | TopExec() | RowNumberExec():
-            return False
-        case StreamExec() | SubqueryJoinExec() | RelationJoinExec() | LookupExec():
-            return False
-        case OopJoinExec() | TableJoinExec() | AsofJoinExec() | WindowJoinExec():
-            return False
-        case _:
-            assert_never(node)
+    return any(found.leaves_out_late_rows for found in walk(node))
 
 
 def live(*roots: Physical) -> bool:

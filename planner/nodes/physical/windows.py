@@ -13,7 +13,7 @@ from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning
 from cql.planner.nodes.physical.base import OneInput
-from cql.planner.nodes.physical.columns import window_fields
+from cql.planner.nodes.physical.columns import coded_in, window_fields
 from cql.planner.nodes.watermarks import Wanted, add_wanted, window_ends
 
 #: The column with the index of the query that a row belongs to, if queries share an operator.
@@ -127,6 +127,21 @@ class WidAggregateExec(OneInput):
             return False
         return self.window is None or self.window.kind is WindowKind.SLIDING
 
+    @property
+    def in_windows(self) -> bool:
+        return True
+
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return self.window is not None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return ((0, self.keys[column]),) if column < len(self.keys) else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        read = (e for call in self.calls for e in call.read)
+        return [coded_in((*self.keys, *read), self.input.schema)]
+
 
 @dataclass(frozen=True, slots=True)
 class SharedPanesExec(WidAggregateExec):
@@ -166,3 +181,10 @@ class KeyWindowsExec(OneInput):
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [{}]  # the watermark is made from the rows alone
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (None,)  # counts rows
+
+    @property
+    def rows_per_row(self) -> float:
+        return self.windows.rows / self.windows.slide
