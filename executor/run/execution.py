@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,48 +27,38 @@ from cql.executor.ledgers.response_times import Responses
 from cql.executor.morsel.egress import Egress
 from cql.executor.morsel.ingest import Feed, errors_at
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.morsel.morsel_size import gathered, sizes
+from cql.executor.morsel.morsel_size import sizes
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.protocols import Reader, Source
+from cql.executor.protocols import Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
 from cql.executor.run.input_scheduler import InputScheduler
+from cql.executor.run.inputs import Inputs
 from cql.executor.run.limits import Limits, fails_in_parts
-from cql.executor.run.resuming import (
-    Members,
-    input_name,
-    open_again,
-    partitions_of,
-    saved_partitions,
-)
+from cql.executor.run.make_runtime import make_runtime
+from cql.executor.run.resuming import Members, partitions_of, saved_partitions
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
 from cql.executor.run.timers import Clock, Timers, reported_idle
 from cql.executor.run.values_source import morsels_of
-from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
 from cql.executor.state.checkpoint import Checkpoint
-from cql.executor.state.store import BUFFERS, Snapshot
+from cql.executor.state.store import Snapshot
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
-from cql.executor.texts.ahead import Ahead
-from cql.executor.texts.blocks import ComputedColumns
 from cql.executor.texts.in_blocks import in_blocks
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
-    ProjectExec,
     QuerySetPlan,
     goes_by_arrival,
-    sources,
     waits,
-    walk,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.plan_hash import plan_hash
@@ -109,8 +99,7 @@ class Execution:
         self._chosen = self.plans[0].runtime
         self._driver = self._chosen.name
         self._rows, self._morsel_us = sizes(self.plans, settings, self._driver)
-        self.feeds: list[Feed] = []
-        self._paced = False
+        self._inputs = Inputs()
         self.graph: Graph | None = None
         self._runtime: Runtime | None = None
         self._results: deque[tuple[int, pa.RecordBatch]] = deque()
@@ -126,7 +115,6 @@ class Execution:
         self.started: float | None = None
         self.prepared: float | None = None
         self.finished: float | None = None
-        self._readers: list[Reader] = []
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
         self._looks_up = False  # whether kernels have dictionary tables or ranks of texts
         self._clock = clock
@@ -136,11 +124,14 @@ class Execution:
         self.rereading = Rereading()
         self._limits: Limits | None = None
         self._resume = resume
-        self._sources: list[Source] = []
         self._sizes: dict[int, partition_sizing.Measured] = {}  # of partitions, by node number
         self._members: Members | None = None
         self._silent: set[int] = set()
         self._reported: set[str] = set()  # inputs that have had their notice
+
+    @property
+    def feeds(self) -> list[Feed]:
+        return self._inputs.feeds
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -180,11 +171,7 @@ class Execution:
 
     def _close(self) -> None:
         with contextlib.ExitStack() as closing:
-            for reader in self._readers:
-                closing.callback(reader.close)
-            for feed in self.feeds:
-                if feed.ahead is not None:
-                    closing.callback(feed.ahead.close)
+            closing.callback(self._inputs.close)
             if self._runtime is not None:
                 self._runtime.close()  # its threads end before their data is released
             self._release()
@@ -197,8 +184,7 @@ class Execution:
         for operator in self.graph.running() if self.graph else ():
             operator.release()
         self.graph = self._runtime = self._scheduler = self._limits = self.responses = None
-        self._members, self._sources, self._resume = None, [], None
-        self.feeds, self._readers = [], []
+        self._members, self._inputs, self._resume = None, Inputs(), None
         self.rereading.end()
         self.bad.end()
         self._results.clear()
@@ -249,7 +235,8 @@ class Execution:
         moved = in_blocks(self._roots)
         self._roots, self._replaced = list(moved.roots), moved.replaced
         text = encoding.analyse(self._roots)
-        found = self._sources = self._open_sources(text.encoded)
+        inputs = self._inputs
+        inputs.open(self._roots, text.encoded, self.workspace, self._rows, self._resume)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
         self.users = graph.users()
         ones = self.workspace.ones
@@ -261,16 +248,15 @@ class Execution:
         for operator, users in zip(graph.operators, self.users, strict=True):
             for query in users:
                 operator.give_late_rows(self.queries[query].on_late)
-        self.rereading = Rereading(self.feeds, found, self._clock)
-        early = self._read_early()
-        self._compute_ahead(early)
+        self.rereading = Rereading(self.feeds, inputs.sources, self._clock)
+        inputs.compute_ahead(self._chosen.text_threads)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._scheduler = InputScheduler(
             self.feeds,
             graph.entries,
             waits(*self._roots),
             most,
-            early,
+            inputs.read_early(),
             by_time=goes_by_arrival(*self._roots),
         )
         self._limits = Limits(graph, self.feeds, self._scheduler)
@@ -284,7 +270,7 @@ class Execution:
             graph,
             self._runtime,
             self.workspace,
-            found,
+            inputs.sources,
             self.feeds,
             self._scheduler,
             self._limits,
@@ -296,59 +282,6 @@ class Execution:
             self._restore_own(self._resume.members[_RUN])
         self._refresh()
         self.control.begin(self._runtime, self._scheduler)
-
-    def _open_sources(self, encoded: Collection[tuple[int, int]]) -> list[Source]:
-        """Opens the sources and adds a feed for each; returns the sources. ``encoded`` has the text
-        columns (input, column) to encode."""
-        nodes = sources(*self._roots)
-        found: list[Source] = []
-        for node in nodes:
-            with errors_at(node):
-                source = node.relation.source()
-                found.append(source)
-                if self._resume is None:
-                    self._readers.append(source.open(columns_read(node)))
-                else:
-                    place = self._resume.inputs[len(found) - 1]
-                    self._readers.append(open_again(node, source, place))
-                self._paced |= bool(getattr(source, "paced", False))
-        ones = self.workspace.ones
-        computing = [
-            n for r in self._roots for n in walk(r) if isinstance(n, ProjectExec) and n.in_blocks
-        ]
-        for k, (node, source, reader) in enumerate(zip(nodes, found, self._readers, strict=True)):
-            known = node.relation.statistics
-            with_nulls = {name.lower() for name, count in known.nulls.items() if count}
-            own = frozenset(c for s, c in encoded if s == k)
-            projects = [n for n in computing if n.input is node]
-            schema = projects[0].schema if projects else node.schema
-            feed = Feed(
-                node,
-                reader,
-                self.workspace.dictionary,
-                own,
-                Morsel.allocate(schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
-                ones,
-                nulls={i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls},
-                lag=int(getattr(source, "lag", 0)),
-                total_rows=known.rows,
-                computed=ComputedColumns(projects[0], own) if projects else None,
-            )
-            if self._resume is not None:
-                feed.take_nulls(self._resume.members[input_name(k)])
-            self.workspace.resize(0, feed.nbytes, BUFFERS)
-            if feed.values is not None:
-                what = f"the watermark of each {feed.values.column.name}"
-                feed.values.account = partial(self.workspace.resize, what=what)
-            self.feeds.append(feed)
-        return found
-
-    def _compute_ahead(self, early: Collection[int]) -> None:
-        """Lets threads compute the columns of several blocks of an input at once."""
-        threads = self._chosen.text_threads
-        for feed in (self.feeds[k] for k in early):
-            if threads > 1 and feed.computed is not None and feed.source.refresh is None:
-                feed.ahead = Ahead(feed.reader, feed.computed.columns, threads)
 
     def _build(self, nulls: list[set[int]]) -> Graph:
         """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the
@@ -405,51 +338,18 @@ class Execution:
         )
 
     def _make_runtime(self, graph: Graph) -> Runtime:
-        ones = int(self.workspace.ones.ctypes.data)
-        if self._driver == "depth_first":
-            return DepthFirst(
-                graph, self, ones=ones, gather=self._gathered(graph), timed=self.timed
-            )
-        if self._driver == "ordered":
-            return self._ordered(graph)
-        load_module("cql.executor.runtimes.queued")
-        from cql.executor.runtimes.queued import Queued
-
-        return Queued(
-            graph,
-            self,
-            graph.inputs,
+        return make_runtime(
             self._driver,
-            ones=ones,
-            morsel_rows=self._rows,
-            slice_us=int(self._settings["slice_us"]),
-            resize=self.workspace.resize,
-            timed=self.timed,
-        )
-
-    def _ordered(self, graph: Graph) -> Runtime:
-        load_module("cql.executor.runtimes.ordered")
-        from cql.executor.runtimes.ordered import Ordered
-
-        return Ordered(
             graph,
             self,
-            [f.schema for f in self.feeds],
-            ones=int(self.workspace.ones.ctypes.data),
+            self._settings,
+            self.workspace,
+            inputs=[f.schema for f in self.feeds],
+            carrying=[sink for sink, (_, egress) in self._egress.items() if egress.carried],
             morsel_rows=self._rows,
-            workers=self.control.workers,
-            policy=str(self._settings["scheduler"]),
-            locked=self._settings["reorder"] == "lock_based",
-            worklist=str(self._settings["worklist"]),
-            gather=self._gathered(graph),
-            live=self._is_live,
-            slice_us=int(self._settings["slice_us"]),
-            least=int(self._settings["lp_threshold"]),
-            capacity=int(self._settings["qst_capacity"]),
-            window_us=int(self._settings["ct_window_us"]),
-            slots=int(self._settings["reorder_buffer"]),
             morsel_us=self._morsel_us,
-            resize=self.workspace.resize,
+            workers=self.control.workers,
+            live=self._inputs.live,
             timed=self.timed,
             observer=self._observer,
         )
@@ -463,22 +363,6 @@ class Execution:
         """The runtime's measurements; None unless the run is ``timed``."""
         runtime = self._runtime
         return runtime.times() if runtime is not None else None
-
-    def _gathered(self, graph: Graph) -> dict[int, int]:
-        carrying = [sink for sink, (_, egress) in self._egress.items() if egress.carried]
-        return gathered(graph, carrying, self._settings, self._driver, live=self._is_live)
-
-    @property
-    def _is_live(self) -> bool:
-        """Whether a consumer waits for each result: an input is unbounded or follows a clock."""
-        return self._paced or not all(f.source.relation.bounded for f in self.feeds)
-
-    def _read_early(self) -> set[int]:
-        """Inputs whose next block may be read before the current one is used up: no consumer waits
-        for the rest of the current block, and reading changes no state of the input."""
-        if self._is_live:
-            return set()
-        return {k for k, f in enumerate(self.feeds) if not f.lag and f.values is None}
 
     def _admissions(self) -> Iterator[None]:
         """Admits morsels until every input has ended; yields after each morsel."""
@@ -535,7 +419,7 @@ class Execution:
         scheduler.among(alive)
         delivered = self._clock()
         while not self.control.must_stop:
-            if self._is_live and self._clock() - delivered >= _POLL:
+            if self._inputs.live and self._clock() - delivered >= _POLL:
                 runtime.drain()  # an input that is never silent may give no more results
                 delivered = self._clock()
                 yield
@@ -592,7 +476,7 @@ class Execution:
             feed = self.feeds[k]
             if not limits.have_ended:
                 yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
-            self._readers.remove(feed.reader)
+            self._inputs.readers.remove(feed.reader)
             with errors_at(feed.source):
                 feed.reader.close()
         scheduler.give_up(alive)
@@ -606,7 +490,7 @@ class Execution:
         self._runtime.quiesce()
         with errors_at(feed.source):
             feed.read_again(source.open(columns_read(feed.source)))
-        self._readers.append(feed.reader)
+        self._inputs.readers.append(feed.reader)
         scheduler.among({k})
         while not (feed.ended or self.control.must_stop):
             scheduler.go_on()  # a table is read to its end even if a LIMIT is exhausted
@@ -693,7 +577,7 @@ class Execution:
         self._silent.clear()
         if all(self.feeds[k].source.relation.bounded for k in alive):
             k = scheduler.next_turn()
-            if self._paced and not self._has_come(k, 0.0) and self._delivers():
+            if self._inputs.paced and not self._has_come(k, 0.0) and self._delivers():
                 return None
             return k if self._has_come(k, _POLL) else None
         # Idle inputs are asked first, before the watermark passes them.
