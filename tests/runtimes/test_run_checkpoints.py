@@ -132,6 +132,7 @@ DIVIDED = (
     "first row of each",
     "distinct",
     "except",
+    "rows with a partner",
     "relations joined",
     "left join of relations",
     "asof",
