@@ -45,36 +45,35 @@ LISTED = 15  # the row of the list that is written next; -1: none is left
 TOUCHED_MANY = 16  # left rows that the instant changes
 CHANGED_MANY = 17  # keys that the instant changes
 EVERYTHING = 18  # 1: any answer may change at the instant
-FAILED = 19  # 1: a SINGLE subquery has more than one row
 # What stays between two pieces.
-COUNT = 20  # rows of the subquery
-NULLS = 21  # rows of the subquery with a NULL in their key
-VALUE = 22  # the id of the value of a SINGLE; -1: none
-OLDEST = 23  # the list of all left rows; -1: it is empty
-NEWEST = 24
+COUNT = 19  # rows of the subquery
+NULLS = 20  # rows of the subquery with a NULL in their key
+VALUE = 21  # the id of the value of a SINGLE; -1: none
+OLDEST = 22  # the list of all left rows; -1: it is empty
+NEWEST = 23
 # Addresses, per row of the piece.
-OWNERS = 25  # row ids
-NUMBERS = 26  # int32: 0, 1, 2, …
-BORN_IN = 27  # stream positions
-TOUCHED = 28  # scratch: per left row that the instant changes, the first change of it
-CHANGED = 29  # scratch: per key that the instant changes, the first change of it
-ASKED_NULL = 30  # scratch, uint8: whether the key has a NULL
+OWNERS = 24  # row ids
+NUMBERS = 25  # int32: 0, 1, 2, …
+BORN_IN = 26  # stream positions
+TOUCHED = 27  # scratch: per left row that the instant changes, the first change of it
+CHANGED = 28  # scratch: per key that the instant changes, the first change of it
+ASKED_NULL = 29  # scratch, uint8: whether the key has a NULL
 # Addresses, per row id.
-STATES = 31  # FIELDS words
-BITS = 32
+STATES = 30  # FIELDS words
+BITS = 31
 # Addresses, per id of the index.
-OF_IDS = 33  # OF_ID words
-VALUES = 34  # of SINGLE
-VALUE_MASKS = 35
-INDEX = 36  # address of the descriptor of the index (``groups``)
+OF_IDS = 32  # OF_ID words
+VALUES = 33  # of SINGLE
+VALUE_MASKS = 34
+INDEX = 35  # address of the descriptor of the index (``groups``)
 # Addresses, per change of the output.
-OUT_OWNER = 37
-OUT_TIME = 38
-OUT_WEIGHT = 39
-OUT_ANSWER = 40
-OUT_VALID = 41
-OUT_CAUSE = 42  # the order of the changes of an instant; 0: not wanted
-COLUMNS = 43  # per column of the index, the addresses of data and mask of the piece's rows
+OUT_OWNER = 36
+OUT_TIME = 37
+OUT_WEIGHT = 38
+OUT_ANSWER = 39
+OUT_VALID = 40
+OUT_CAUSE = 41  # the order of the changes of an instant; 0: not wanted
+COLUMNS = 42  # per column of the index, the addresses of data and mask of the piece's rows
 WORDS = COLUMNS
 
 #: Words of a row: its copies now, and those that the output has, with which answer; its key; its
@@ -173,9 +172,10 @@ def _unlink(d: Any, rows: Any, asked: Any, row: int) -> None:
 # -- an instant ------------------------------------------------------------------------------------
 
 
-@njit("void(int64[::1], int64[:, ::1], int64[:, ::1])", nogil=True, cache=True)
-def _apply_instant(d: Any, rows: Any, asked: Any) -> None:
-    """Applies the changes of the next instant, and notes which answers may change."""
+@njit("boolean(int64[::1], int64[:, ::1], int64[:, ::1])", nogil=True, cache=True)
+def _apply_instant(d: Any, rows: Any, asked: Any) -> bool:
+    """Applies the changes of the next instant, and notes which answers may change. Returns False if
+    a SINGLE subquery has more than one row then."""
     n, first = d[CHANGES], d[NEXT_ROW]
     times, weights, sides = words(d[TIMES], n), words(d[WEIGHTS], n), words(d[SIDES], n)
     owners, ids = words(d[OWNERS], n), words(whole(d[INDEX])[groups.IDS], n)
@@ -215,7 +215,8 @@ def _apply_instant(d: Any, rows: Any, asked: Any) -> None:
     if kind == IN:
         d[EVERYTHING] = (d[COUNT] > 0) != some or (d[NULLS] > 0) != unknown
     elif kind == SINGLE:
-        d[FAILED] = d[COUNT] > 1
+        if d[COUNT] > 1:
+            return False
         if value >= 0 and asked[value, MANY] == 0:
             d[VALUE] = -1
         for j in range(first, i):
@@ -224,6 +225,7 @@ def _apply_instant(d: Any, rows: Any, asked: Any) -> None:
         d[EVERYTHING] = d[VALUE] != value
     d[NEXT_ROW], d[TOUCHED_MANY], d[CHANGED_MANY] = i, touched_many, changed_many
     d[STEP], d[AT], d[LISTED] = _WRITE_TOUCHED, 0, d[OLDEST]
+    return True
 
 
 @njit("int64(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
@@ -367,13 +369,8 @@ def subquery_join(desc: Any, morsel: Any) -> Any:
     rows, asked = lines(d[STATES], d[ROWS], FIELDS), lines(d[OF_IDS], d[IDS], OF_ID)
     d[MADE] = d[MORE] = 0
     while d[STEP] != _APPLY or d[NEXT_ROW] < d[CHANGES]:
-        if d[STEP] == _APPLY:
-            _apply_instant(d, rows, asked)
-        if d[FAILED] != 0:
-            if d[MADE] == 0:
-                return ERROR
-            d[MORE] = 1  # the changes of the instants before leave first
-            return DONE
+        if d[STEP] == _APPLY and not _apply_instant(d, rows, asked):
+            return ERROR
         if not _write_instant(d, rows, asked):
             d[MORE] = 1
             return DONE

@@ -31,7 +31,7 @@ _SLOTS = {
     "weights": kernel.WEIGHTS,
     "out": kernel.MADE,
     "more": kernel.MORE,
-    "detail": kernel.MADE,  # the function fails for no row
+    "detail": kernel.MADE,  # there is one way to fail
 }
 _KEPT = (kernel.COUNT, kernel.NULLS, kernel.VALUE, kernel.OLDEST, kernel.NEWEST)
 
