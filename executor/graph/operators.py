@@ -179,7 +179,7 @@ def _(node: SetOperationExec, site: Site) -> Operator:
 
 @operator_of.register
 def _(node: SubqueryJoinExec, site: Site) -> Operator:
-    return SubqueryJoinOperator(site.name, node, site.workspace)
+    return SubqueryJoinOperator(site.name, node, site.workspace, numbered=site.numbered)
 
 
 @operator_of.register

@@ -179,7 +179,9 @@ def calls_python(plan: Physical) -> bool:
 Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
 SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
 #: Operators over relations that partitions may share.
-SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
+SplitRelation: TypeAlias = (
+    RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec | SubqueryJoinExec
+)
 
 
 def runs_by_key(node: WidAggregateExec) -> bool:
@@ -227,6 +229,8 @@ def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
             return () if alone else tuple(range(node.keys))
         case SetOperationExec():
             return tuple(range(len(node.schema) - 2))
+        case SubqueryJoinExec():
+            return tuple(range(node.width, node.width + node.keys)) if node.by_key else ()
 
 
 def can_split(node: Physical) -> bool:

@@ -14,6 +14,7 @@ from cql.executor.operators.relations.group_index import (
     GroupIndex,
     columns_of,
     gather_index,
+    key_words,
     live_ids,
 )
 from cql.executor.state.repartition import Taken, Values, gather, taken_by_owner
@@ -66,12 +67,15 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
         (r.choice((None, 1, -2)), r.choice((None, *range(50))), r.choice((None, 0.5, -1.5)), k)
         for k in range(300)
     ]
-    words = np.zeros((len(keys), 5), np.int64)
-    for row, (number, text, fraction, last) in enumerate(keys):
-        flags = sum(1 << k for k, value in enumerate((number, text, fraction)) if value is None)
-        code = 0 if text is None else int(codes[0][text])
-        bits = 0 if fraction is None else int(np.float64(fraction).view(np.int64))
-        words[row] = number or 0, code, bits, last, flags
+    rows = {}
+    for c, column in enumerate(zip(*keys, strict=True)):
+        if c == 1:
+            column = tuple(None if text is None else codes[0][text] for text in column)
+        rows[f"c{c}"] = np.array([value or 0 for value in column])
+        rows[f"m{c}"] = np.array([value is not None for value in column], np.uint8)
+    words = key_words(rows, range(4), types, len(keys))
+    fractions, valid = columns_of(words, types)[2]
+    assert np.where(valid, fractions, 0).tolist() == rows["c2"].tolist()
 
     def owners(parts: int) -> HashOwners:
         spread = Spread(types, (1, 0, 2), parts, ranged=False)

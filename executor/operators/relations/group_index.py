@@ -20,13 +20,13 @@ _NAN = np.float64(np.nan).view(np.int64)
 
 
 def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n: int) -> Words:
-    """A line of words per row: one word per column (0 for NULL), then the columns' NULL flags.
-    Shape: (n, words of a key)."""
+    """A line of words per row, as ``kernels.relations.groups`` writes them: one word per column (0
+    for NULL), then the columns' NULL flags. Shape: (n, words of a key)."""
     words = np.zeros((n, key_width(len(columns))), np.int64)
     for k, (c, t) in enumerate(zip(columns, types, strict=True)):
         values, mask = rows[f"c{c}"], rows[f"m{c}"]
         if t.is_fraction:
-            bits = canonical(values)
+            bits = _in_order(canonical(values))
         else:
             bits = values.astype(np.int64)
         valid = mask != 0
@@ -39,6 +39,11 @@ def canonical(values: npt.NDArray[Any]) -> Words:
     """The bits of floats as int64. Equal floats (-0.0 and 0.0, all NaNs) get equal bits."""
     wide = values.astype(np.float64) + 0.0
     return np.where(np.isnan(wide), _NAN, wide.view(np.int64))
+
+
+def _in_order(bits: Words) -> Words:
+    """The bits of floats as words that sort as the floats do; of such words, the bits again."""
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def key_width(columns: int) -> int:
@@ -163,12 +168,12 @@ def live_ids(saved: Snapshot) -> Words:
 
 
 def columns_of(words: Words, types: Sequence[DataType]) -> KeyColumns:
-    """The columns that have the key words ``words``, which ``key_words`` made."""
+    """The columns that have the key words ``words`` (``key_words``)."""
     found, flags = [], words[:, len(types) :]
     for k, kind in enumerate(types):
         values = np.ascontiguousarray(words[:, k])
         valid = (flags[:, k // _FLAGS] >> (k % _FLAGS)) & 1 == 0
-        found.append((values.view(np.float64) if kind.is_fraction else values, valid))
+        found.append((_in_order(values).view(np.float64) if kind.is_fraction else values, valid))
     return found
 
 
