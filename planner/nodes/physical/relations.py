@@ -142,7 +142,7 @@ class ChangeAggregateExec(Changelog):
 
     @property
     def runs_python(self) -> bool:
-        # Python asks the value logs for the results.
+        # Python takes rows into the value logs, and computes results from these.
         return self.method != "weights" and any(call.beside is not None for call in self.calls)
 
     @property

@@ -17,6 +17,7 @@ import pytest
 
 import cql
 from cql.errors import BindError, CqlError, PlanError, RunError
+from cql.functions.declare import load
 from tests.support.fuzz.random_cases import (
     check,
 )
@@ -160,7 +161,7 @@ def test_every_way_to_register(tmp_path: Path) -> None:
         "    def update(state, n: int): return (state[0] + n,)\n"
         "    def final(state) -> int: return state[0]\n"
     )
-    made = cql.functions.declare.load(path).total
+    made = load(path).total
     for given in (path, [made], {"total": made}, {"total": made.definition}, [made.definition]):
         with cql.connect(spark=False, functions=given) as session:
             session.register_table("t", {"n": [1, 2]})
