@@ -14,7 +14,7 @@ from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
 from cql.executor.graph.operators import PASS_LATE_ROWS, Site, operator_of
-from cql.executor.graph.partition import Partitions
+from cql.executor.graph.partition import Partitions, SplitJoin, SplitRelation
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.replicas import ReplicatedOperator
@@ -48,7 +48,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.nodes.watermarks import progress_origin, value_origin
-from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
 #: The number of expression nodes above which a step gets its own kernel: compile time grows faster

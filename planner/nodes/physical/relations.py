@@ -113,6 +113,11 @@ class RelationExec(Changelog):
     def keeps_instants(self) -> bool:
         return False
 
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        rows = self.window.kind is WindowKind.ROWS
+        return tuple(self.window.partition_by) if rows else ()
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateExec(Changelog):
@@ -173,6 +178,10 @@ class ChangeAggregateExec(Changelog):
     def row_cost(self) -> float:
         return 45.0
 
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return () if self.runs_python else tuple(range(self.keys))
+
 
 @dataclass(frozen=True, slots=True)
 class SetOperationExec(Changelog):
@@ -200,6 +209,10 @@ class SetOperationExec(Changelog):
     @property
     def row_cost(self) -> float:
         return 100.0
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return tuple(range(len(self.schema) - 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +276,10 @@ class RowNumberExec(Changelog):
     @property
     def row_cost(self) -> float:
         return 50.0 if self.keeps_one_row else 250.0
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return self.partition if self.keeps_one_row else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,3 +404,7 @@ class RelationJoinExec(TwoInputs):
     @property
     def keeps_instants(self) -> bool:
         return True
+
+    @property
+    def can_split(self) -> bool:
+        return bool(self.keys)
