@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -37,6 +38,7 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -220,8 +222,8 @@ class _Builder:
             return [window for r in below for window in self.windows[self.nodes[r]]]
 
         made = operator_of(node, Site(self.name(node.word), self.workspace, windows, numbered))
-        if isinstance(made, RelationOperator):
-            self.windows.setdefault(self.nodes[node], []).append(made)
+        if isinstance(node, RelationExec):
+            self.windows.setdefault(self.nodes[node], []).append(cast("RelationOperator", made))
         return made
 
     def _over(
