@@ -31,7 +31,6 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.placement.choose_runtime import splits
-from cql.planner.placement.cost import can_split, requested
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Planned:
     @cached_property
     def splittable(self) -> list[ph.Physical]:
         """Operators that can run in partitions."""
-        return [n for n in self.nodes if can_split(n)]
+        return [n for n in self.nodes if n.can_split]
 
     @property
     def is_split(self) -> bool:
@@ -286,7 +285,7 @@ def _partitions(planned: Planned, value: Any) -> str | None:
         return None
     if away := _ordered(planned, value):
         return away
-    if any(requested(node) is None for node in planned.splittable):
+    if any(node.partitioning is None for node in planned.splittable):
         return None
     if planned.splittable:
         return "PARTITION BY says it"

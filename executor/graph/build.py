@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
@@ -14,7 +15,7 @@ from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
 from cql.executor.graph.operators import PASS_LATE_ROWS, Site, operator_of
-from cql.executor.graph.partition import Partitions
+from cql.executor.graph.partition import Partitions, SplitJoin, SplitRelation
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.replicas import ReplicatedOperator
@@ -37,6 +38,7 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -48,7 +50,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.nodes.watermarks import progress_origin, value_origin
-from cql.planner.placement.cost import SplitJoin, SplitRelation
 from cql.planner.placement.order_sensitivity import in_order
 
 #: The number of expression nodes above which a step gets its own kernel: compile time grows faster
@@ -221,8 +222,8 @@ class _Builder:
             return [window for r in below for window in self.windows[self.nodes[r]]]
 
         made = operator_of(node, Site(self.name(node.word), self.workspace, windows, numbered))
-        if isinstance(made, RelationOperator):
-            self.windows.setdefault(self.nodes[node], []).append(made)
+        if isinstance(node, RelationExec):
+            self.windows.setdefault(self.nodes[node], []).append(cast("RelationOperator", made))
         return made
 
     def _over(

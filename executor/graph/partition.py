@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from cql.base.model import Field, Schema
 from cql.base.types import DataType
@@ -32,23 +32,23 @@ from cql.executor.run.partition_sizing import Measured
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
     AsofJoinExec,
+    ChangeAggregateExec,
     FilterExec,
     OopJoinExec,
     Physical,
+    RelationExec,
     RelationJoinExec,
+    RowNumberExec,
+    SetOperationExec,
     WidAggregateExec,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.placement.choose_runtime import LOOKING
-from cql.planner.placement.cost import (
-    SplitJoin,
-    SplitRelation,
-    joins_by_key,
-    keys_of_relation,
-    requested,
-    runs_by_key,
-)
 from cql.planner.placement.partitioning import origins
+
+#: Joins, and operators over relations, that partitions may share.
+SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
+SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
 
 
 class Builder(Protocol):
@@ -125,7 +125,7 @@ class Partitions:
         """Whether groups are spread over partitions and a kernel alone can compute a row's
         partition. Raises NotSupportedError if an explicit PARTITION BY has keys that no kernel can
         compute."""
-        if not (self._parts_of(node) and runs_by_key(node)):
+        if not (self._parts_of(node) and node.can_split):
             return False
         by_kernel = can_split(node.input.schema, node.keys)
         if node.partitioning is not None and not by_kernel:
@@ -137,7 +137,7 @@ class Partitions:
         return by_kernel
 
     def splits_join(self, node: SplitJoin) -> bool:
-        return bool(self._parts_of(node)) and joins_by_key(node)
+        return bool(self._parts_of(node)) and node.can_split
 
     def stage(
         self,
@@ -184,7 +184,7 @@ class Partitions:
     def join(self, builder: Builder, node: SplitJoin) -> int:
         """Adds the partitioned join. With few partitions, each partition of an OOP join selects its
         own rows; otherwise split operators divide both inputs by key."""
-        children, parts, split = node.inputs, self._parts_of(node), requested(node)
+        children, parts, split = node.inputs, self._parts_of(node), node.partitioning
         hashed = split is None or (split.scheme == "HASH" and not split.keys)
         sliced = not isinstance(node, OopJoinExec) or node.sliced
         types = [node.left.schema[a].type for a, _ in node.keys]
@@ -229,7 +229,7 @@ class Partitions:
         return index
 
     def splits_relation(self, node: SplitRelation) -> bool:
-        return bool(keys_of_relation(node) and self._parts_of(node))
+        return bool(node.split_columns and self._parts_of(node))
 
     def relation(
         self, builder: Builder, node: SplitRelation, make: Callable[[bool], Operator]
@@ -237,7 +237,7 @@ class Partitions:
         """Adds a partitioned operator over a relation. ``make`` makes an instance; its argument
         says whether the output has order columns."""
         below, parts, ordered = node.input, self._parts_of(node), self.nodes[node] in self.in_order
-        keys = tuple(_column(below, c) for c in keys_of_relation(node))
+        keys = tuple(_column(below, c) for c in node.split_columns)
         (split,) = self._splits(builder, node, [(below, keys)], [k.type for k in keys], parts)
         order = ORDER if ordered else ()
         instances = [make(ordered) for _ in range(parts)]
@@ -253,7 +253,7 @@ class Partitions:
         """The number of partitions of an operator; 0 if the operator is not split."""
         if self.exactly is not None:
             return self.exactly.get(self.nodes[node], 0)
-        wanted = requested(node)
+        wanted = node.partitioning
         if self.parts is not None and wanted is not None:
             return wanted.parts
         if self.split is not None and self.nodes[node] not in self.split:
@@ -308,7 +308,7 @@ class Partitions:
 
 def _spread(node: Physical, types: Sequence[DataType], parts: int) -> Spread:
     """How the keys of a node, of these types, are spread."""
-    wanted = requested(node)
+    wanted = node.partitioning
     chosen = tuple(wanted.keys if wanted is not None else ()) or tuple(range(len(types)))
     ranged = wanted is not None and wanted.scheme == "RANGE"
     return Spread(tuple(types), chosen, parts, ranged)

@@ -19,7 +19,6 @@ from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.placement import partitioning
-from cql.planner.placement.cost import Split
 
 #: A node of a logical or physical plan; the functions of one tree take nodes of one kind only.
 Node: TypeAlias = Any
@@ -69,7 +68,7 @@ def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
 
     def line(node: Node) -> Line:
         shown = physical_line(node)
-        if not isinstance(node, Split):
+        if not isinstance(node, partitioning.Split):
             return shown
         return replace(shown, notes=(*shown.notes, partitioning.text(node, runtime.name) or ""))
 

@@ -14,7 +14,7 @@ from cql.planner.nodes.physical import (
     live,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
-from cql.planner.placement.cost import Cost, can_split, cost, requested
+from cql.planner.placement.cost import Cost, cost
 
 #: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
 #: input, where the amount of work is unknown.
@@ -55,7 +55,7 @@ def choose_runtime(
     partitions, split = int(settings["partitions"]), None
     many = f"{workers} worker{'' if workers == 1 else 's'}"
     nodes = NodeNumbers(*plans)
-    if not any(map(can_split, nodes)):
+    if not any(node.can_split for node in nodes):
         partitions = 0
     if partitions:
         many += f", {partitions} partition{'' if partitions == 1 else 's'}"
@@ -85,10 +85,10 @@ def choose_runtime(
 def splits(node: Physical, number: int, partitions: int, split: frozenset[int] | None) -> bool:
     """Whether an operator runs in ``partitions``: it has a PARTITION BY, or its ``number`` is one
     of ``split`` (None: it is one of all that can be split)."""
-    if not can_split(node):
+    if not node.can_split:
         return False
     chosen = bool(partitions) and (split is None or number in split)
-    return chosen or requested(node) is not None
+    return chosen or node.partitioning is not None
 
 
 def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> str:

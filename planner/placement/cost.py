@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias, assert_never
 from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
-from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical import (
     ArrivalExec,
     AsofJoinExec,
@@ -27,14 +26,9 @@ from cql.planner.nodes.physical import (
     OopJoinExec,
     Physical,
     ProjectExec,
-    RelationExec,
-    RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
     SourceExec,
     ValuesExec,
     WidAggregateExec,
-    WindowOperator,
     sources,
 )
 from cql.planner.nodes.physical import walk as walk_plan
@@ -175,73 +169,6 @@ def calls_python(plan: Physical) -> bool:
     return False
 
 
-#: Operators that partitions may share; those that PARTITION BY may name.
-Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
-SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
-#: Operators over relations that partitions may share.
-SplitRelation: TypeAlias = (
-    RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec | SubqueryJoinExec
-)
-
-
-def runs_by_key(node: WidAggregateExec) -> bool:
-    """Whether groups may be spread over partitions: the watermark alone decides when their windows
-    leave, not the rows in the windows."""
-    if not node.keys or node.by is not None or node.adaptive:
-        return False
-    if not all(call.function is None or call.function.parallel is not False for call in node.calls):
-        return False
-    windows = (WindowKind.SLIDING, WindowKind.EARLY, WindowKind.SESSION)
-    if node.window is not None and node.window.kind not in windows:
-        return False
-    kinds = (WindowOperator.WID, WindowOperator.PANES)
-    return type(node) is WidAggregateExec and node.operator in kinds
-
-
-def joins_by_key(node: SplitJoin) -> bool:
-    """Whether rows may be spread over partitions: no row of another key decides when a row leaves.
-    In an ASOF join with later rows, each row waits for those before it. An OOP join must emit no
-    rows without a partner."""
-    if isinstance(node, AsofJoinExec):
-        return node.backward and bool(node.keys)
-    if isinstance(node, RelationJoinExec):
-        return bool(node.keys)
-    return node.kind == "inner" and bool(node.keys)
-
-
-def requested(node: Physical) -> Partitioning | None:
-    """The PARTITION BY of an operator."""
-    return node.partitioning if isinstance(node, Split) else None
-
-
-def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
-    """The columns of the input by which partitions may share an operator over a relation: rows that
-    differ in them never meet. Empty if there are none."""
-    match node:
-        case RelationExec():
-            rows = node.window.kind is WindowKind.ROWS
-            return tuple(node.window.partition_by) if rows else ()
-        case RowNumberExec():
-            return node.partition if node.keeps_one_row else ()
-        case ChangeAggregateExec():
-            own = [call.function for call in node.calls if call.function is not None]
-            alone = any(function.parallel is False for function in own)
-            return () if alone else tuple(range(node.keys))
-        case SetOperationExec():
-            return tuple(range(len(node.schema) - 2))
-        case SubqueryJoinExec():
-            return tuple(range(node.width, node.width + node.keys)) if node.by_key else ()
-
-
-def can_split(node: Physical) -> bool:
-    """Whether partitions can share the operator."""
-    if isinstance(node, SplitRelation):
-        return bool(keys_of_relation(node))
-    if isinstance(node, SplitJoin):
-        return joins_by_key(node)
-    return isinstance(node, WidAggregateExec) and runs_by_key(node)
-
-
 class _Estimate:
     """Adds up nanoseconds, node by node."""
 
@@ -298,7 +225,7 @@ class _Estimate:
         share = Share.ALONE
         if node.runs_python:
             share = Share.PYTHON
-        elif can_split(node):
+        elif node.can_split:
             share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)
             self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=False))
         self._add(rows, each, share)
@@ -313,7 +240,7 @@ class _Estimate:
         return rows * _MET
 
     def _add_join(self, node: OopJoinExec | AsofJoinExec, rows: float, each: float) -> None:
-        if joins_by_key(node):
+        if node.can_split:
             more = rows * (_SPLIT + _JOIN_APART)
             self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=True))
             self._add(rows, each, Share.KEYS)
@@ -335,7 +262,7 @@ class _Estimate:
             steps.insert(0, below)
             below = below.input
         rows, before = self.rows_of(below), self.total
-        if runs_by_key(aggregate):
+        if aggregate.can_split:
             rows = self._aggregate(aggregate, self.rows_of(aggregate.input), before)
             return self._steps(above, rows, Share.KEYS)
         rows = self._aggregate(aggregate, self._steps(steps, rows, Share.ALONE))

@@ -4,7 +4,7 @@ columns of the keys, whose lowest and highest values divide a RANGE."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
@@ -23,7 +23,9 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import key_column
-from cql.planner.placement.cost import Split, joins_by_key, runs_by_key
+
+#: Operators that PARTITION BY may name.
+Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
 
 
 def of_join(node: Join, keys: Sequence[tuple[Expr, Expr]]) -> Partitioning | None:
@@ -109,7 +111,7 @@ def _whole(node: Split) -> tuple[str, str] | None:
     """A phrase for an operator that cannot be split, and a remedy; None if it can be split."""
     whole = "leave the clause out: it only says how work is shared"
     if isinstance(node, OopJoinExec | AsofJoinExec):
-        if joins_by_key(node):
+        if node.can_split:
             return None
         if isinstance(node, AsofJoinExec):
             if node.keys:
@@ -117,7 +119,7 @@ def _whole(node: Split) -> tuple[str, str] | None:
         elif node.keys:
             return f"{_article(node.kind)} {node.kind} join", whole
         return "a join without keys", "ON a.k = b.k says what is equal in both inputs"
-    if runs_by_key(node):
+    if node.can_split:
         return None
     if not node.keys:
         return "an aggregate without keys beside the one that closes its groups", whole

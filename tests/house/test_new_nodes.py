@@ -30,7 +30,7 @@ from cql.planner.optimize import changelog
 from cql.planner.optimize.rules import optimize
 from cql.planner.placement import by_key, partitioning
 from cql.planner.placement.choose_runtime import choose_runtime
-from cql.planner.placement.cost import can_split, cost
+from cql.planner.placement.cost import cost
 from cql.planner.placement.order_sensitivity import in_order
 from tests.support.bind_fixtures import world
 
@@ -133,7 +133,7 @@ def test_a_new_physical_node_promises_nothing() -> None:
     assert in_order([root], nodes) == set(range(len(nodes)))
     assert partitioning.origins(root, column_at(root.schema, 1)) == []
     assert by_key.columns_of(root) == ()
-    assert not can_split(join)
+    assert not join.can_split
     assert cost([root], read_statistics=False).row > join.row_cost
     assert choose_runtime([root], SETTINGS, 1).name
     assert str(physical_line(join)) == "PlainJoin"

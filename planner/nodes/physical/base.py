@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
 from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical.columns import coded_columns, column_at
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted
@@ -174,6 +175,17 @@ class PhysicalNode(ABC):
     def rows_per_row(self) -> float:
         """Expected rows of the output for each row of the inputs."""
         return 1.0
+
+    @property
+    def can_split(self) -> bool:
+        """Whether partitions can share the operator: rows that differ in its keys never meet, and
+        do not decide when a row of another key leaves."""
+        return False
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """The PARTITION BY of the operator."""
+        return None
 
     @property
     def runs_python(self) -> bool:
@@ -349,6 +361,16 @@ class Changelog(OneInput):
     @property
     def keeps_instants(self) -> bool:
         return True
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        """The columns of the input by which partitions may share the operator. Empty if there are
+        none."""
+        return ()
+
+    @property
+    def can_split(self) -> bool:
+        return bool(self.split_columns)
 
 
 @dataclass(frozen=True, slots=True)

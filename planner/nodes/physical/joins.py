@@ -300,6 +300,10 @@ class OopJoinExec(TwoInputs):
     def word(self) -> str:
         return "join"
 
+    @property
+    def can_split(self) -> bool:
+        return self.kind == "inner" and bool(self.keys)  # no row leaves without a partner
+
 
 #: A join purges rows this many times within the width of its band, and so keeps at most 1/32 more
 #: rows than the band needs.
@@ -451,3 +455,7 @@ class AsofJoinExec(TwoInputs):
     @property
     def emits_late_rows(self) -> bool:
         return False
+
+    @property
+    def can_split(self) -> bool:
+        return self.backward and bool(self.keys)  # with later rows, rows wait for those before

@@ -113,6 +113,11 @@ class RelationExec(Changelog):
     def keeps_instants(self) -> bool:
         return False
 
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        rows = self.window.kind is WindowKind.ROWS
+        return tuple(self.window.partition_by) if rows else ()
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateExec(Changelog):
@@ -172,6 +177,12 @@ class ChangeAggregateExec(Changelog):
     def row_cost(self) -> float:
         return 45.0
 
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        own = [call.function for call in self.calls if call.function is not None]
+        alone = any(function.parallel is False for function in own)
+        return () if alone else tuple(range(self.keys))
+
 
 @dataclass(frozen=True, slots=True)
 class SetOperationExec(Changelog):
@@ -199,6 +210,10 @@ class SetOperationExec(Changelog):
     @property
     def row_cost(self) -> float:
         return 100.0
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return tuple(range(len(self.schema) - 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +277,10 @@ class RowNumberExec(Changelog):
     @property
     def row_cost(self) -> float:
         return 50.0 if self.keeps_one_row else 250.0
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return self.partition if self.keeps_one_row else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +362,10 @@ class SubqueryJoinExec(Changelog):
     def row_cost(self) -> float:
         return 15.0
 
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return tuple(range(self.width, self.width + self.keys)) if self.by_key else ()
+
 
 @dataclass(frozen=True, slots=True)
 class RelationJoinExec(TwoInputs):
@@ -395,3 +418,7 @@ class RelationJoinExec(TwoInputs):
     @property
     def keeps_instants(self) -> bool:
         return True
+
+    @property
+    def can_split(self) -> bool:
+        return bool(self.keys)

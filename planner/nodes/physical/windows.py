@@ -142,6 +142,19 @@ class WidAggregateExec(OneInput):
         read = (e for call in self.calls for e in call.read)
         return [coded_in((*self.keys, *read), self.input.schema)]
 
+    @property
+    def can_split(self) -> bool:
+        # The watermark alone decides when the windows of groups leave, not the rows in them.
+        if not self.keys or self.by is not None or self.adaptive:
+            return False
+        functions = [call.function for call in self.calls if call.function is not None]
+        if any(function.parallel is False for function in functions):
+            return False
+        windows = (WindowKind.SLIDING, WindowKind.EARLY, WindowKind.SESSION)
+        if self.window is not None and self.window.kind not in windows:
+            return False
+        return self.operator in (WindowOperator.WID, WindowOperator.PANES)
+
 
 @dataclass(frozen=True, slots=True)
 class SharedPanesExec(WidAggregateExec):
@@ -159,6 +172,10 @@ class SharedPanesExec(WidAggregateExec):
 
     @property
     def hides_order(self) -> bool:
+        return False
+
+    @property
+    def can_split(self) -> bool:
         return False
 
 
