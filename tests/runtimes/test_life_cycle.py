@@ -22,6 +22,7 @@ from cql.executor.kernels.morsel_layout import SERIAL
 from cql.executor.kernels.ordered import tables
 from cql.executor.operators.flow.replicas import PartitionedOperator
 from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.run import make_runtime
 from cql.executor.run.execution import Execution
 from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.ordered import Ordered
@@ -73,7 +74,7 @@ def session(seed: int) -> Iterator[Session]:
 @pytest.fixture
 def ungathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delivers small results one by one, so that a test can act between two of them."""
-    monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
+    monkeypatch.setattr(make_runtime, "gathered", lambda *_, **__: {})
 
 
 def depth_first(session: Session, text: str) -> pa.Table:
@@ -514,7 +515,7 @@ def test_blocks_are_read_ahead(
         failed |= feed.pending is None
 
     monkeypatch.setattr(InputScheduler, "read_ahead", noted)
-    monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
+    monkeypatch.setattr(make_runtime, "gathered", lambda *_, **__: {})
     for _ in range(20):
         session = Session(False)
         session.create_stream("s", source, ordered_by="ts", unit="seconds", bounded=True)

@@ -15,8 +15,7 @@ import cql
 from cql.errors import NotSupportedError, PlanError
 from cql.executor.operators.joins import oop_join
 from cql.executor.operators.joins.oop_join import OopJoinOperator
-from cql.executor.run import input_scheduler
-from cql.executor.run.execution import Execution
+from cql.executor.run import input_scheduler, make_runtime
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.random_cases import check
 from tests.support.fuzz.random_joins import SHAPES, join_case, rooms
@@ -107,7 +106,7 @@ def test_joint_punctuation_does_not_wait_for_the_band(
     leaves."""
     n = 400
     monkeypatch.setattr(input_scheduler, "SHORT", 8)
-    monkeypatch.setattr(Execution, "_gathered", lambda *_: {})
+    monkeypatch.setattr(make_runtime, "gathered", lambda *_, **__: {})
     for name in ("p", "q"):
         session.create_stream(name, rows(ts=list(range(n)), k=[s % 7 for s in range(n)]), "ts")
     query = (
@@ -139,7 +138,7 @@ def test_rows_that_are_left_alone_leave_a_few_at_a_time(
     n = 400
     monkeypatch.setattr(input_scheduler, "SHORT", 8)
     monkeypatch.setattr(oop_join, "_PADS", 8)
-    monkeypatch.setattr(Execution, "_gathered", lambda *_: {})
+    monkeypatch.setattr(make_runtime, "gathered", lambda *_, **__: {})
     session.create_stream("p", rows(ts=[0] * n + [200] * n, k=[1] * 2 * n), "ts")
     session.create_stream("q", rows(ts=list(range(2 * n)), k=[2] * 2 * n), "ts")
     session.set("join_flush", flush)
