@@ -309,11 +309,11 @@ class _Estimate:
                 return self._other(node, 0.1)
             case LateRowsExec():
                 return self._other(node, 2.0)
-            case SlackExec() | LookupExec():
+            case SlackExec():
                 return self._other(node, 4.0)
             case UnnestExec():
                 return self._other(node, 6.0) * _ELEMENTS
-            case TableJoinExec() | SubqueryJoinExec() | StreamExec():
+            case TableJoinExec() | LookupExec() | StreamExec():
                 return self._other(node, 15.0)
             case MergeUnionExec():
                 return self._other(node, 20.0)
@@ -331,7 +331,7 @@ class _Estimate:
                 return self._other(node, 250.0)
             case KeyWindowsExec():
                 return self._other(node, 60.0) * node.windows.rows / node.windows.slide
-            case SetOperationExec():
+            case SetOperationExec() | SubqueryJoinExec():
                 return self._other(node, 100.0)
             case SortExec():
                 return self._other(node, 180.0)
