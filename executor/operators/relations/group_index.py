@@ -102,12 +102,6 @@ class GroupIndex:
         kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
         return ids, fresh
 
-    def found(self, words: Words) -> Words:
-        """The id of each line; -1 if the index does not hold the line."""
-        ids = np.empty(words.shape[0], np.int64)
-        kernel.look_up_groups(words, self._table, self._keys, ids)
-        return ids
-
     def once(self, ids: Words) -> Words:
         """The distinct ids."""
         if self._seen.size < self.capacity:

@@ -110,7 +110,7 @@ class LookupExec(PhysicalNode):
 
     @property
     def row_cost(self) -> float:
-        return 4.0
+        return 15.0
 
     @property
     def own_columns(self) -> frozenset[int] | None:

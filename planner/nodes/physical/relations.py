@@ -360,7 +360,7 @@ class SubqueryJoinExec(Changelog):
 
     @property
     def row_cost(self) -> float:
-        return 15.0
+        return 100.0
 
     @property
     def split_columns(self) -> tuple[int, ...]:
