@@ -342,7 +342,7 @@ class _Builder:
                     name, node, self.workspace, windows, numbered=numbered
                 )
             case SubqueryJoinExec():
-                return SubqueryJoinOperator(name, node, self.workspace)
+                return SubqueryJoinOperator(name, node, self.workspace, numbered=numbered)
             case RowNumberExec() if node.keeps_one_row:
                 return KeyedRowsOperator(name, node, self.workspace, numbered=numbered)
             case RowNumberExec() | TopExec():

@@ -196,7 +196,9 @@ def calls_python(plan: Physical) -> bool:
 Split: TypeAlias = WidAggregateExec | OopJoinExec | AsofJoinExec
 SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
 #: Operators over relations that partitions may share.
-SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
+SplitRelation: TypeAlias = (
+    RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec | SubqueryJoinExec
+)
 
 
 def runs_by_key(node: WidAggregateExec) -> bool:
@@ -244,6 +246,8 @@ def keys_of_relation(node: SplitRelation) -> tuple[int, ...]:
             return () if alone else tuple(range(node.keys))
         case SetOperationExec():
             return tuple(range(len(node.schema) - 2))
+        case SubqueryJoinExec():
+            return tuple(range(node.width, node.width + node.keys)) if node.by_key else ()
 
 
 def can_split(node: Physical) -> bool:
@@ -307,11 +311,11 @@ class _Estimate:
                 return self._other(node, 0.1)
             case LateRowsExec():
                 return self._other(node, 2.0)
-            case SlackExec() | LookupExec():
+            case SlackExec():
                 return self._other(node, 4.0)
             case UnnestExec():
                 return self._other(node, 6.0) * _ELEMENTS
-            case TableJoinExec() | SubqueryJoinExec() | StreamExec():
+            case TableJoinExec() | LookupExec() | StreamExec():
                 return self._other(node, 15.0)
             case MergeUnionExec():
                 return self._other(node, 20.0)
@@ -333,7 +337,7 @@ class _Estimate:
                 return self._other(node, 250.0)
             case KeyWindowsExec():
                 return self._other(node, 60.0) * node.windows.rows / node.windows.slide
-            case SetOperationExec():
+            case SetOperationExec() | SubqueryJoinExec():
                 return self._other(node, 100.0)
             case SortExec():
                 return self._other(node, 180.0)

@@ -99,6 +99,16 @@ QUERIES = {
         "SELECT ISTREAM(k, v) FROM a [RANGE 5] WHERE k IN (SELECT k FROM b [RANGE 3] WHERE v > 50)",
         None,
     ),
+    "exists": (
+        "SELECT ISTREAM(k, v) FROM a [RANGE 5] AS a WHERE EXISTS"
+        " (SELECT 1 FROM b [RANGE 3] AS b WHERE b.k = a.k AND b.s = a.s)",
+        1,
+    ),
+    "in, without NULLs": (
+        "SELECT DSTREAM(k, v, s) FROM a [RANGE 20]"
+        " WHERE s NOT IN (SELECT s FROM b [RANGE 2] WHERE s IS NOT NULL AND v > 50)",
+        None,
+    ),
     "two operators meet": (
         "SELECT k, count(*) AS c, we FROM (SELECT k, window_end AS we FROM"
         " (SELECT k, count(*) AS c, window_end FROM a [RANGE 20 SLIDE 10] GROUP BY k) UNION ALL"

@@ -133,6 +133,7 @@ DIVIDED = (
     "first row of each",
     "distinct",
     "except",
+    "rows with a partner",
     "relations joined",
     "left join of relations",
     "asof",

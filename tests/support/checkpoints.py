@@ -86,6 +86,15 @@ QUERIES = growing_streams.QUERIES | {
     "names in a relation": """
         SELECT ISTREAM name FROM a [RANGE 10 WA ts]
         WHERE k IN (SELECT k FROM b [RANGE 5 WA ts])""",
+    "rows with a partner": """
+        SELECT ISTREAM name, v FROM a [RANGE 10 WA ts] AS a
+        WHERE NOT EXISTS (SELECT 1 FROM b [RANGE 3 WA ts] AS b WHERE b.k = a.k AND b.v > 50)""",
+    "names of one relation in another": """
+        SELECT ISTREAM k, name IN (SELECT name FROM b [RANGE 30 WA ts]) AS there
+        FROM a [RANGE 10 WA ts]""",
+    "highest name": """
+        SELECT ISTREAM k, name, (SELECT max(name) FROM b [RANGE 3 WA ts]) AS most
+        FROM a [RANGE 4 WA ts]""",
     "except": """
         SELECT ISTREAM k, v FROM a [RANGE 20 WA ts] EXCEPT SELECT k, v FROM b [RANGE 20 WA ts]""",
     "rows that slide": "SELECT k, count(*) AS n, min(name) AS first FROM a"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cql.base.types import BIGINT, DOUBLE, INT, STRING
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, FLOAT, INT, SMALLINT, STRING
+from cql.executor.kernels.relations import groups
+from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.operators.flow.ownership import HashOwners, Spread
 from cql.executor.operators.relations.group_index import (
     GroupIndex,
     columns_of,
     gather_index,
+    key_words,
     live_ids,
 )
+from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.state.repartition import Taken, Values, gather, taken_by_owner
 from cql.executor.strings.dictionary import Dictionary
+from tests.support.operator_tools import workspace_of
 
 
 def test_places_are_selected_renumbered_and_appended() -> None:
@@ -37,6 +44,28 @@ def test_places_are_selected_renumbered_and_appended() -> None:
     assert made["value"].tolist() == [10, 12, 21, 0]
     assert made["slot"].tolist() == [1, 0, -1, 2, -1, -1]
     assert made["slot"].dtype == np.int32
+
+
+def test_native_code_writes_the_words_of_keys() -> None:
+    kinds = (DOUBLE, FLOAT, SMALLINT, BOOLEAN)
+    fields = [Field(f"c{c}", kind, nullable=c % 2 == 0) for c, kind in enumerate(kinds)]
+    values: list[list[Any]] = [
+        [-1.5, -0.0, 0.0, float("nan"), float("-inf"), 2.5],
+        [2.5, -1e30, -0.0, float("nan"), 0.0, -3.5],
+        [-1, 1, 0, 5, -32768, 32767],
+        [True, False, True, False, True, True],
+    ]
+    rows, table = {}, []
+    for c, (field, column) in enumerate(zip(fields, values, strict=True)):
+        data = rows[f"c{c}"] = np.array(column, stored_dtype(field.type.storage))
+        mask = rows[f"m{c}"] = np.array([k != 2 or c % 2 for k in range(6)], np.uint8)
+        table += [data.ctypes.data, mask.ctypes.data]
+    inputs = [(Schema(tuple(fields)), range(4))]
+    finder = KeyFinder("o", inputs, workspace_of(16), 16, finds_nulls=True)
+    numbers, d = np.arange(6, dtype=np.int32), finder.descriptors[0]
+    groups.find_ids(d, np.array(table), 0, numbers, 0, 6)
+    found = finder.index.arrays[1][finder.store.arrays["ids"][:6]]
+    assert found.tolist() == key_words(rows, range(4), kinds, 6).tolist()
 
 
 def test_no_place_is_taken() -> None:
@@ -66,12 +95,15 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
         (r.choice((None, 1, -2)), r.choice((None, *range(50))), r.choice((None, 0.5, -1.5)), k)
         for k in range(300)
     ]
-    words = np.zeros((len(keys), 5), np.int64)
-    for row, (number, text, fraction, last) in enumerate(keys):
-        flags = sum(1 << k for k, value in enumerate((number, text, fraction)) if value is None)
-        code = 0 if text is None else int(codes[0][text])
-        bits = 0 if fraction is None else int(np.float64(fraction).view(np.int64))
-        words[row] = number or 0, code, bits, last, flags
+    rows = {}
+    for c, column in enumerate(zip(*keys, strict=True)):
+        if c == 1:
+            column = tuple(None if text is None else codes[0][text] for text in column)
+        rows[f"c{c}"] = np.array([value or 0 for value in column])
+        rows[f"m{c}"] = np.array([value is not None for value in column], np.uint8)
+    words = key_words(rows, range(4), types, len(keys))
+    fractions, valid = columns_of(words, types)[2]
+    assert np.where(valid, fractions, 0).tolist() == rows["c2"].tolist()
 
     def owners(parts: int) -> HashOwners:
         spread = Spread(types, (1, 0, 2), parts, ranged=False)
@@ -81,8 +113,8 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
     saved = []
     for part in range(before):
         index = GroupIndex(types)
-        index.ids(words[own == part])
-        index.give_back(index.found(words[(own == part) & (words[:, 3] % 5 == 0)]))
+        ids, _ = index.ids(words[own == part])
+        index.give_back(ids[words[own == part, 3] % 5 == 0])
         saved.append(index.snapshot())
     takes = [Taken() for _ in range(after)]
     for k, one in enumerate(saved):
@@ -96,6 +128,6 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
         index.restore(gather_index(saved, taken, "group", max(64, taken.count("group"))))
         mine = words[(wanted == part) & (words[:, 3] % 5 != 0)]
         assert index.live.size == len(mine)
-        assert (index.found(mine) >= 0).all()
+        assert not index.ids(mine)[1].any()
         kept |= {int(line[3]) for line in mine}
     assert len(kept) == 240

@@ -214,7 +214,7 @@ def next_piece(d: Any, left: Any, right: Any, room: int) -> tuple[int, int, int]
     if groups.free_ids(right) < stop - j:
         return end, stop, stop - j
     groups.find_ids(right, right, right[AT], as_i32(right[LINE], right[ROOM]), j, stop)
-    groups.look_up_ids(right, left, as_i32(left[LINE], left[ROOM]), i, end)
+    groups.look_up_ids(right, left, left, left[AT], as_i32(left[LINE], left[ROOM]), i, end)
     return end, stop, 0
 
 

@@ -161,7 +161,7 @@ def _merge(d: Any, left: Any, right: Any) -> int:
         if groups.free_ids(left) < end - i:
             return int(end - i)
         groups.find_ids(left, left, left[AT], lefts, i, end)
-        groups.look_up_ids(left, right, rights, j, stop)
+        groups.look_up_ids(left, right, right, right[AT], rights, j, stop)
         own, ids = words(left[groups.IDS], end - i), words(right[groups.IDS], stop - j)
         fresh = as_u8(left[groups.FRESH], end - i)
         while i < end or j < stop:
@@ -190,7 +190,7 @@ def _known_until(d: Any, left: Any, right: Any, ahead: bool) -> int:
         end = min(known, first + right[groups.PIECE])
         while first < end < known and times[end - 1] == times[end]:
             end -= 1  # of rows of one time the last one counts
-        groups.look_up_ids(left, right, line, first, end)
+        groups.look_up_ids(left, right, right, right[AT], line, first, end)
         ids = words(right[groups.IDS], end - first)
         for j in range(first, end):
             _answer(left, right, line[j], ids[j - first], times[j] - shift)

@@ -1,14 +1,14 @@
 """The native function of operators over a changing relation that keep a state per group:
-aggregates, DISTINCT, EXCEPT, INTERSECT, ROW_NUMBER(), LIMIT and RSTREAM.
+aggregates, DISTINCT, EXCEPT, INTERSECT, ROW_NUMBER(), LIMIT, RSTREAM and subqueries.
 
 What becomes of a group is up to another function, with a descriptor of its own, OWN_WORDS: the one
 generated for the aggregates of a query (``operators.relations.change_aggregate_code``),
-``multiplicities``, ``ranking`` or ``whole_relation``. This driver gives it the rows of instants
-that are over, a piece of whole instants at a time: their groups, their columns. It sends the
-changes that the function has made, frees the groups without rows, and closes those of windows that
-have ended. A function that has more changes of the piece sets a word, and is called again. Before
-the call of a function that reads value logs (``value_logs``), the operator takes the rows of the
-piece into these.
+``multiplicities``, ``ranking``, ``whole_relation`` or ``subquery_join``. This driver gives it the
+rows of instants that are over, a piece of whole instants at a time: their groups, their columns. It
+sends the changes that the function has made, frees the groups without rows, and closes those of
+windows that have ended. A function that has more changes of the piece sets a word, and is called
+again. Before the call of a function that reads value logs (``value_logs``), the operator takes the
+rows of the piece into these.
 
 An aggregate without keys has a SINGLE group, which is never freed. Its row exists from the first
 instant of the input on, whatever rows a filter has removed: a change of weight 0 at that instant
@@ -115,7 +115,7 @@ FAILED = FUNCTION + 17
 # Addresses.
 READ = FUNCTION + 18  # per column that the function reads, three words
 COPY = FUNCTION + 19  # per column of the input, the addresses of a copy of the piece's rows
-KEY_COLUMNS = FUNCTION + 20  # per key, the addresses of data and mask per group
+KEY_COLUMNS = FUNCTION + 20  # per key, the addresses of data and mask (0: no NULLs) per group
 RESULTS = FUNCTION + 21  # per call, the addresses of its results per change, and two sizes
 OWNERS_OUT = FUNCTION + 22  # int64 per change
 TIMES_OUT = FUNCTION + 23
@@ -146,12 +146,13 @@ WAITS = FUNCTION + 45  # whether the watermark waits for the row, since the inpu
 STARTS = FUNCTION + 46  # address: per window below, the address of its first instant
 WINDOWS = FUNCTION + 47
 NOTHING = FUNCTION + 48  # address of a word 0: every column of the change of weight 0
-DUE = FUNCTION + 49  # whether the function has to be called for the piece
-VALUES = FUNCTION + 50  # whether the value logs have the piece: NO_LOGS, MISSING or TAKEN
-AT_ONCE = FUNCTION + 51  # rows of a piece that may be in the value logs at once; INFINITY: any
-LOGS = FUNCTION + 52  # value logs
-LOG = FUNCTION + 53  # address of their words (``value_logs``)
-END = FUNCTION + 54
+CAUSES_OUT = FUNCTION + 49  # int64 per change: its place in its instant; 0: ``_put_order`` finds it
+DUE = FUNCTION + 50  # whether the function has to be called for the piece
+VALUES = FUNCTION + 51  # whether the value logs have the piece: NO_LOGS, MISSING or TAKEN
+AT_ONCE = FUNCTION + 52  # rows of a piece that may be in the value logs at once; INFINITY: any
+LOGS = FUNCTION + 53  # value logs
+LOG = FUNCTION + 54  # address of their words (``value_logs``)
+END = FUNCTION + 55
 
 NO_LOGS, MISSING, TAKEN = range(3)
 
@@ -188,7 +189,7 @@ def _keep_keys(d: Any, table: Any, at: int) -> None:
         column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * key, COLUMN_WORDS)
         move_values(size_of(d, key), table[at + COLUMN_WORDS * key + DATA], column[DATA], chosen,
                     places, many)  # fmt: skip
-        if d[column_at(d, key) + MASK] != 0:
+        if column[MASK] != 0:
             mask = table[at + COLUMN_WORDS * key + MASK]
             move_values(1, mask, column[MASK], chosen, places, many)
     if d[ENDS] >= 0:
@@ -268,14 +269,18 @@ def _prepare(d: Any, u: Any, table: Any, at: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _put_order(d: Any, o: Any, n: int) -> None:
-    """Writes the order columns of the next ``n`` changes: the instant, and the stream position of
-    the group's first row at that instant. The groups of an instant change in the order of these
-    rows."""
+    """Writes the order columns of the next ``n`` changes: the instant, and the place in it that the
+    function says or, if it says none, the stream position of the group's first row at that instant.
+    Without such places, the groups of an instant change in the order of these rows."""
     first, rows = d[SENT_SO_FAR], d[PIECE]
     owners, times = words(d[OWNERS_OUT] + 8 * first, n), words(d[TIMES_OUT] + 8 * first, n)
     ids, born = words(d[groups.IDS], rows), words(d[BORN_IN], rows)
     instants = words(words(d[OWN_WORDS], d[TIMES_AT] + 1)[d[TIMES_AT]], rows)
     at = HEADER + 2 * (d[OUT_TIME] + 1 + int(d[WEIGHTS_OUT] != 0))
+    if d[CAUSES_OUT] != 0:
+        copy_bytes(d[TIMES_OUT] + 8 * first, o[at], 8 * n)
+        copy_bytes(d[CAUSES_OUT] + 8 * first, o[at + 2], 8 * n)
+        return
     order, positions, row = words(o[at], n), words(o[at + 2], n), d[ORDERED_TO]
     for k in range(n):
         while ids[row] != owners[k] or instants[row] != times[k]:
@@ -296,7 +301,7 @@ def _send(d: Any, o: Any) -> None:
     for key in range(d[KEYS]):
         column = words(d[KEY_COLUMNS] + 8 * COLUMN_WORDS * key, COLUMN_WORDS)
         move_values(size_of(d, key), column[DATA], o[HEADER + 2 * key], chosen, places, n)
-        if d[column_at(d, key) + MASK] != 0:
+        if column[MASK] != 0:
             move_values(1, column[MASK], o[HEADER + 2 * key + 1], chosen, places, n)
     for call in range(d[CALLS]):
         one = words(d[RESULTS] + 8 * RESULT_WORDS * call, RESULT_WORDS)

@@ -16,9 +16,8 @@ from cql.executor.kernels.lib.key_index import (
     free_groups,
     look_up_groups,
 )
-from cql.executor.kernels.lib.memory import as_u8, lines, words
+from cql.executor.kernels.lib.memory import as_u8, copy_bytes, lines, words
 from cql.executor.kernels.order.sort_keys import (
-    AT,
     COLUMN_WORDS,
     DATA,
     INTEGER,
@@ -106,19 +105,45 @@ def find_ids(d: Any, table: Any, at: int, numbers: Any, first: int, end: int) ->
     )
 
 
-@njit("void(int64[::1], int64[::1], int32[::1], int64, int64)", nogil=True, cache=True)
-def look_up_ids(d: Any, rows: Any, numbers: Any, first: int, end: int) -> None:
-    """Writes to the IDS of ``rows``, the descriptor of another slab, the groups among those of
-    ``d`` of its rows in slots ``numbers[first:end]``; -1 for a row whose group ``d`` does not
-    have."""
+@njit(
+    "void(int64[::1], int64[::1], int64[::1], int64, int32[::1], int64, int64)",
+    nogil=True,
+    cache=True,
+)
+def look_up_ids(
+    d: Any, reader: Any, table: Any, at: int, numbers: Any, first: int, end: int
+) -> None:
+    """Writes to the IDS of ``reader`` the groups among those of ``d`` of the rows
+    ``numbers[first:end]``, whose columns have their addresses in ``table`` from word ``at`` on; -1
+    for a row whose group ``d`` does not have. The descriptor ``reader`` has their key columns."""
     n, width = end - first, width_of(d)
-    gather_keys(rows, rows, rows[AT], numbers, first, end)
+    gather_keys(reader, table, at, numbers, first, end)
     look_up_groups(
-        lines(rows[WANTED], n, width),
+        lines(reader[WANTED], n, width),
         words(d[TABLE], d[BUCKETS]),
         lines(d[KEY_WORDS], d[CAPACITY], width),
-        words(rows[IDS], n),
+        words(reader[IDS], n),
     )
+
+
+@njit("void(int64[::1], uint8[::1], int64)", nogil=True, cache=True)
+def mark_nulls(d: Any, null: Any, n: int) -> None:
+    """Writes whether the key of each of the ``n`` rows that were looked up last has a NULL."""
+    keys, width = d[KEYS], width_of(d)
+    wanted = lines(d[WANTED], n, width)
+    for k in range(n):
+        flags = 0
+        for w in range(keys, width):
+            flags |= wanted[k, w]
+        null[k] = flags != 0
+
+
+@njit(inline="always")
+def keep_value(table: Any, at: int, row: int, size: int, values: int, masks: int, i: int) -> None:
+    """Copies the value of a row, in the column whose addresses ``table`` has from word ``at`` on,
+    to value ``i`` of ``values``, and whether it is valid to ``masks``. ``size``: its bytes."""
+    copy_bytes(table[at + DATA] + size * row, values + size * i, size)
+    copy_bytes(table[at + MASK] + row, masks + i, 1)
 
 
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)

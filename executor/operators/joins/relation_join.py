@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from cql.base.model import Schema
 from cql.executor.kernels.joins import pair_rows
 from cql.executor.kernels.joins import relation_join as kernel
 from cql.executor.kernels.joins import relation_pairs as pairs
 from cql.executor.kernels.joins import relation_sides as sides
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import row_slab
-from cql.executor.kernels.relations import frontier, groups
+from cql.executor.kernels.relations import frontier
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.order.row_slab import SLOT, output_words
-from cql.executor.operators.order.sort_keys import order_words
-from cql.executor.operators.relations.group_index import (
-    GroupIndex,
-    columns_of,
-    gather_index,
-    live_ids,
-)
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
+from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.stage.operator import bind_constants, map_constants
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import (
     Owners,
-    Taken,
     Values,
     each,
-    gather,
     shared_words,
-    taken_by_owner,
 )
-from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
-from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import SortKey
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import Physical, RelationJoinExec
 from cql.planner.nodes.physical import sources as sources_of
 
 _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": pairs.WITHOUT, "full": pairs.WITHOUT, "mark": pairs.ANSWER}
 _OF_RIGHT = {"right": pairs.WITHOUT, "full": pairs.WITHOUT}
-_KEYS = 64
 #: Spaces (``state.repartition``): the keys, and by side its distinct rows.
 _KEY, _ROWS = "key", ("left row", "right row")
 _COUNTERS = (kernel.ROWS_IN, kernel.ROWS_OUT, sides.NULL_KEYS)
@@ -116,90 +102,22 @@ class _Side(GroupedOperator):
         return int(self.descriptor[frontier.TAIL] - self.descriptor[frontier.HEAD])
 
 
-class _Keys:
-    """The index of the keys of both sides; per side a descriptor that finds the keys of its rows
-    (``kernels.relations.groups``)."""
+class _Keys(KeyFinder):
+    """The index of the keys of both sides, with the lists of their rows."""
 
     def __init__(self, owner: str, node: RelationJoinExec, workspace: Workspace) -> None:
-        self._owner, self._workspace = owner, workspace
-        inputs = [node.left.schema, node.right.schema]
-        columns = [[key[side] for key in node.keys] for side in (0, 1)]
-        self.index = GroupIndex([inputs[0][c].type for c in columns[0]])
-        self.descriptors = [
-            order_words(schema, _sort_keys(schema, by), groups.END, ranked=False)
-            for schema, by in zip(inputs, columns, strict=True)
+        inputs = [
+            (child.schema, [key[side] for key in node.keys])
+            for side, child in enumerate((node.left, node.right))
         ]
-        self.store = StateStore(owner, workspace)
-        rows = piece_rows(workspace)
-        for name, size, dtype in (
-            ("wanted", rows * self.index.width, np.int64),
-            ("ids", rows, np.int64),
-            ("fresh", rows, np.uint8),
-        ):
-            self.store.resize(name, size, dtype, Role.SCRATCH)
-        workspace.resize(0, self.index.nbytes, owner)
-        self.make_room(_KEYS)
+        super().__init__(owner, inputs, workspace, piece_rows(workspace), finds_nulls=False)
+
+    def grow(self, size: int) -> None:
+        self.store.resize("heads", size * sides.OF_KEY, np.int64)
 
     @property
-    def nbytes(self) -> int:
-        return self.index.nbytes + self.store.nbytes
-
-    def make_room(self, wanted: int) -> None:
-        """Makes room for ``wanted`` more keys."""
-        before = self.index.nbytes
-        self.index.make_room(wanted)
-        self._workspace.resize(before, self.index.nbytes, self._owner)
-        self.store.resize("heads", self.index.capacity * sides.OF_KEY, np.int64)
-        self.bind()
-
-    def bind(self) -> None:
-        """Writes the addresses of the index into the descriptors."""
-        table, keys, free, control = self.index.arrays
-        state = self.store.arrays
-        for d in self.descriptors:
-            d[groups.BUCKETS], d[groups.CAPACITY] = table.size, self.index.capacity
-            for word, array in (
-                (groups.TABLE, table),
-                (groups.KEY_WORDS, keys),
-                (groups.FREE_IDS, free),
-                (groups.CONTROL, control),
-                (groups.WANTED, state["wanted"]),
-                (groups.IDS, state["ids"]),
-                (groups.FRESH, state["fresh"]),
-            ):
-                d[word] = array.ctypes.data
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.index.map_codes(change)
-        self.bind()
-
-    def snapshot(self) -> Snapshot:
-        made = self.store.snapshot(np.zeros(0, np.int64))
-        return replace(made, parts={"index": self.index.snapshot()})
-
-    def restore(self, saved: Snapshot) -> None:
-        before = self.index.nbytes
-        self.index.restore(saved.parts["index"])
-        self._workspace.resize(before, self.index.nbytes, self._owner)
-        self.store.restore(saved, np.zeros(0, np.int64))
-        self.bind()
-
-    def take(self, saved: Sequence[Snapshot], owners: Owners) -> list[Taken]:
-        """The keys that each of the partitions of ``owners`` takes."""
-        takes = [Taken() for _ in range(owners.parts)]
-        for k, index in enumerate(each(saved, "index")):
-            ids, words = live_ids(index), index.arrays["keys"]
-            own = owners.of(columns_of(words[ids], self.index.types), len(ids))
-            taken_by_owner(k, _KEY, ids, own, len(words), takes)
-        return takes
-
-    def part(self, saved: Sequence[Snapshot], taken: Taken) -> Snapshot:
-        """The snapshot of a new partition, which has ``taken`` keys, and rows of both sides."""
-        capacity = max(_KEYS, taken.count(_KEY))
-        layout = {"heads": Values(_KEY, sides.OF_KEY, dict(enumerate(_ROWS)), empty=-1)}
-        heads = gather(layout, [one.arrays for one in saved], taken, {_KEY: capacity})
-        index = gather_index(each(saved, "index"), taken, _KEY, capacity)
-        return Snapshot(heads, saved[0].words, {"index": index})
+    def layout(self) -> Mapping[str, Values]:
+        return {"heads": Values(_KEY, sides.OF_KEY, dict(enumerate(_ROWS)), empty=-1)}
 
 
 class RelationJoinOperator(Operator):
@@ -308,7 +226,7 @@ class RelationJoinOperator(Operator):
 
     def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
         names, keys = ("left", "right"), each(saved, "keys")
-        takes = self._keys.take(keys, owners)
+        takes = self._keys.take(keys, owners, _KEY)
         found = []
         for port, (side, name) in enumerate(zip(self.sides, names, strict=True)):
             columns = [key[port] for key in self.node.keys]
@@ -324,7 +242,7 @@ class RelationJoinOperator(Operator):
                 for name, (side, taking, of_side) in zip(names, found, strict=True)
             }
             parts |= {
-                "keys": self._keys.part(keys, taken),
+                "keys": self._keys.part(keys, taken, _KEY),
                 "condition": saved[0].parts["condition"],
             }
             words = shared_words(saved, number, _COUNTERS)
@@ -365,7 +283,7 @@ class RelationJoinOperator(Operator):
             "rows_out": int(d[kernel.ROWS_OUT]),
             "held_left": left.rows,
             "held_right": right.rows,
-            "groups": self._keys.index.capacity - self._keys.index.free,
+            "groups": self._keys.used,
             "waiting": left.waiting + right.waiting,
             "null_keys": int(d[sides.NULL_KEYS]),
         }
@@ -374,9 +292,3 @@ class RelationJoinOperator(Operator):
         """For each port, the number of its rows that arrived below the watermark because the port
         had been idle."""
         return [(side.names, int(side.descriptor[sides.TOO_LATE])) for side in self.sides]
-
-
-def _sort_keys(schema: Schema, columns: Sequence[int]) -> list[SortKey]:
-    """The key columns as sort keys; rows with a NULL among them are never looked up."""
-    fields = [(c, schema[c]) for c in columns]
-    return [SortKey(Column(c, f.name, f.type, f.nullable), False, True) for c, f in fields]

@@ -1,185 +1,117 @@
-"""EXISTS, IN and scalar subqueries over tables, evaluated for each row of a stream.
-
-Rows, late rows included, pass by reference; the answer is an additional column. No row waits: the
-subquery is read to its end before the first row comes (``SourceExec.ahead``).
-"""
+"""EXISTS, IN and scalar subqueries over tables, evaluated for each row of a stream
+(``kernels.joins.subquery_lookup``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cql.base.model import Schema
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.kernels.morsel_layout import (
-    DETAIL,
-    DETAIL_ROW,
-    DONE,
-    END_OF_INPUT,
-    EPOCH,
-    ERROR,
-    HEADER,
-    LATE_ROW_ADDRESS,
-    LATE_ROWS,
-    PORT,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
-    data_word,
-    mask_word,
-)
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.relations.group_index import key_words
-from cql.executor.operators.relations.row_batch import take
-from cql.executor.operators.relations.set_operations import RowIndex
-from cql.executor.operators.stage.operator import PythonOperator
+from cql.executor.kernels.joins import subquery_lookup as kernel
+from cql.executor.kernels.morsel_layout import DETAIL_ROW
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
+from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.relations.grouped import piece_rows
+from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.declared import Declared
-from cql.executor.state.store import Snapshot, State
+from cql.executor.state.store import Role, Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import LookupExec
 
-_PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, LATE_ROWS, LATE_ROW_ADDRESS, PUNCTUATIONS]
-QUERY = 1  # the port of the subquery; the stream has port 0
+_KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SCALAR}
+_ARRAYS = {
+    "counts": kernel.COUNTS,
+    "values": kernel.VALUES,
+    "value_masks": kernel.VALUE_MASKS,
+    "seen": kernel.SEEN,
+    "numbers": kernel.NUMBERS,
+    "once": kernel.ONCE,
+    "has_null": kernel.HAS_NULL,
+}
+#: Addresses in the descriptor, and sizes of this process.
+_BOUND = (kernel.IDS, kernel.STREAM, kernel.SUBQUERY, *_ARRAYS.values())
 
-Mask = npt.NDArray[np.bool_]
-Values = npt.NDArray[Any]
+
+class _Rows(KeyFinder):
+    """The index of the distinct rows of the subquery."""
+
+    def __init__(self, owner: str, node: LookupExec, workspace: Workspace) -> None:
+        columns = range(node.width, node.width + node.requested)
+        inputs = [(node.input.schema, columns), (node.query.schema, columns)]
+        value: DataType | None = node.answer.type if node.kind == "scalar" else None
+        rows = piece_rows(workspace)
+        super().__init__(owner, inputs, workspace, rows, finds_nulls=True, value=value)
+        for name, dtype in (("numbers", np.int32), ("once", np.int64), ("has_null", np.uint8)):
+            self.store.resize(name, rows, dtype, Role.SCRATCH)
+
+    def grow(self, size: int) -> None:
+        super().grow(size)
+        self.store.resize("counts", size, np.int64)
+        self.store.resize("seen", size, np.uint8, Role.SCRATCH)
 
 
-class LookupOperator(Declared, PythonOperator):
+class LookupOperator(Operator):
     """State: the distinct rows of the subquery, with their multiplicities."""
 
-    saved_numbers: ClassVar[tuple[str, ...]] = ("rows", "_complete", "_any", "_nulls")
-    saved_arrays: ClassVar[tuple[str, ...]] = ("_there",)
-    saved_parts: ClassVar[tuple[str, ...]] = ("_requested",)
-
     def __init__(self, name: str, node: LookupExec, workspace: Workspace) -> None:
-        super().__init__(name)
+        self.name = name
         self.node = node
-        self.workspace = workspace
-        self.rows = 0
-        self._input = node.input.schema
-        requested = self._input.fields[node.width : node.width + node.requested]
-        self._requested = RowIndex(Schema(requested), "count")
-        # per id, once the subquery is complete: whether its row counts (with NULL: scalar only)
-        self._there: Mask = np.zeros(0, bool)
-        self._complete = False
-        self._any = self._nulls = False  # whether the subquery has rows, and rows with NULL
+        self._rows = _Rows(name, node, workspace)
+        self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
+        d = self.descriptor
+        d[[kernel.KIND, kernel.WIDTH]] = _KINDS[node.kind], node.width
+        d[[kernel.NULLABLE, kernel.VALUE]] = node.answer.nullable, -1
+        d[kernel.VALUE_BYTES] = value_bytes(node.answer.type)
+        self.address = int(kernel.subquery_lookup.address)
+        self._bind()
 
-    def restore(self, saved: Snapshot) -> None:
-        before = self.state_bytes
-        super().restore(saved)
-        self.workspace.resize(before, self.state_bytes, self.name)
+    def _bind(self) -> None:
+        """Writes the addresses of the state into the descriptor."""
+        d, arrays = self.descriptor, self._rows.store.arrays
+        d[[kernel.STREAM, kernel.SUBQUERY]] = [r.ctypes.data for r in self._rows.descriptors]
+        d[kernel.IDS] = self._rows.index.capacity
+        for name, word in _ARRAYS.items():
+            d[word] = arrays[name].ctypes.data if name in arrays else 0
+
+    # -- for runtimes ------------------------------------------------------------------------------
 
     @property
     def passes_rows(self) -> bool:
         return True
 
     @property
-    def state_bytes(self) -> int:
-        return self._requested.nbytes
+    def gives_one_at_most(self) -> bool:
+        return True
 
-    def counters(self) -> dict[str, int]:
-        groups = int(self._requested.index.live.size)
-        return {"rows_in": self.rows, "rows_out": self.rows, "groups": groups}
+    def provide(self, morsel: Morsel) -> None:
+        self._rows.make_room(int(morsel.words[DETAIL_ROW]))
+        self._bind()
 
     def error(self, morsel: Morsel) -> ErrorSite:
         return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        return self._rows.nbytes
+
+    def snapshot(self) -> Snapshot:
+        words = plain_words(self.descriptor, _BOUND)
+        return Snapshot({}, words, {"rows": self._rows.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
+        self._rows.restore(saved.parts["rows"])
+        self._bind()
+
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._requested.map_codes(change)
+        self._rows.map_codes(change)
+        self._bind()
 
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        if morsel.words[PORT] == QUERY:
-            out.words[[ROWS, LATE_ROWS, PUNCTUATIONS]] = 0
-            out.words[SERIAL] = morsel.words[SERIAL]
-            self._learn(morsel)
-            ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]
-            return self._end(morsel) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
-        self._pass(morsel, out)
-        n = int(morsel.words[ROWS])
-        self.rows += n
-        answer, valid = self._answer(morsel, n)
-        data, mask = out.data[self.node.width], out.masks[self.node.width]
-        assert data is not None
-        data[:n] = answer
-        if mask is not None:
-            mask[:n] = valid
-        return DONE
+    # -- reports -----------------------------------------------------------------------------------
 
-    def _pass(self, morsel: Morsel, out: Morsel) -> None:
-        columns = slice(HEADER, HEADER + 2 * self.node.width)
-        out.words[_PASSED] = morsel.words[_PASSED]
-        out.words[columns] = morsel.words[columns]
-        size = PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])
-        out.punctuations[:size] = morsel.punctuations[:size]
-
-    # -- the subquery ----------------------------------------------------------------------------
-
-    def _learn(self, morsel: Morsel) -> None:
-        n = int(morsel.words[ROWS])
-        if not n:
-            return
-        before = self._requested.nbytes
-        ids, fresh = self._requested.ids(self._keys(morsel, n), n)
-        count = self._requested.counts["count"]
-        count[ids[fresh]] = 0
-        weights = int(morsel.words[data_word(len(self._input) - 1)])
-        np.add.at(count, ids, view_address(weights, np.dtype(np.int64), n))
-        self.workspace.resize(before, self._requested.nbytes, self.name)
-
-    def _end(self, morsel: Morsel) -> int:
-        """Called at the end of the subquery. Returns ERROR if a scalar subquery has two rows."""
-        count = self._requested.counts["count"].copy()
-        free = np.ones(count.size, bool)
-        free[self._requested.index.live] = False
-        count[free] = 0
-        null = np.zeros(count.size, bool)
-        for c in range(len(self._requested.types)):
-            null |= self._requested.rows[f"m{c}"][: count.size] == 0
-        there = count > 0
-        self._any, self._nulls = bool(there.any()), bool((there & null).any())
-        self._complete = True
-        self._there = there if self.node.kind == "scalar" else there & ~null
-        if self.node.kind == "scalar" and count[there].sum() > 1:
-            morsel.words[DETAIL], morsel.words[DETAIL_ROW] = 0, 0
-            return ERROR
-        return DONE
-
-    def _answer(self, morsel: Morsel, n: int) -> tuple[Values, Values]:
-        """For each row: the answer, and whether the answer is known (not NULL)."""
-        there = self._there
-        assert self._complete
-        if self.node.kind == "scalar":
-            which = np.flatnonzero(there)
-            if not which.size:
-                return np.zeros(n, np.uint8), np.zeros(n, np.uint8)
-            rows = take(self._requested.rows, np.repeat(which, n))
-            return rows["c0"], rows["m0"]
-        keys = self._keys(morsel, n)
-        words = key_words(keys, range(self.node.keys), self._requested.types, n)
-        ids = self._requested.index.found(words)
-        found = np.zeros(n, bool)
-        found[ids >= 0] = there[ids[ids >= 0]]
-        if self.node.kind == "exists":
-            return found, np.ones(n, np.uint8)
-        null = np.zeros(n, bool)
-        for c in range(self.node.keys):
-            null |= keys[f"m{c}"] == 0
-        found &= ~null
-        return found, found | ~np.where(null, self._any, self._nulls)
-
-    def _keys(self, morsel: Morsel, n: int) -> State:
-        keys: State = {}
-        for c, field in enumerate(self._requested.schema):
-            column, dtype = self.node.width + c, stored_dtype(field.type.storage)
-            keys[f"c{c}"] = view_address(int(morsel.words[data_word(column)]), dtype, n)
-            mask = int(morsel.words[mask_word(column)])
-            keys[f"m{c}"] = view_address(mask, np.dtype(np.uint8), n)
-        return keys
+    def counters(self) -> dict[str, int]:
+        rows = int(self.descriptor[kernel.ROWS_SEEN])
+        return {"rows_in": rows, "rows_out": rows, "groups": self._rows.used}

@@ -20,13 +20,13 @@ _NAN = np.float64(np.nan).view(np.int64)
 
 
 def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n: int) -> Words:
-    """A line of words per row: one word per column (0 for NULL), then the columns' NULL flags.
-    Shape: (n, words of a key)."""
+    """A line of words per row, as ``kernels.relations.groups`` writes them: one word per column (0
+    for NULL), then the columns' NULL flags. Shape: (n, words of a key)."""
     words = np.zeros((n, key_width(len(columns))), np.int64)
     for k, (c, t) in enumerate(zip(columns, types, strict=True)):
         values, mask = rows[f"c{c}"], rows[f"m{c}"]
         if t.is_fraction:
-            bits = canonical(values)
+            bits = _in_order(canonical(values))
         else:
             bits = values.astype(np.int64)
         valid = mask != 0
@@ -39,6 +39,11 @@ def canonical(values: npt.NDArray[Any]) -> Words:
     """The bits of floats as int64. Equal floats (-0.0 and 0.0, all NaNs) get equal bits."""
     wide = values.astype(np.float64) + 0.0
     return np.where(np.isnan(wide), _NAN, wide.view(np.int64))
+
+
+def _in_order(bits: Words) -> Words:
+    """The bits of floats as words that sort as the floats do; of such words, the bits again."""
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def key_width(columns: int) -> int:
@@ -57,7 +62,6 @@ class GroupIndex:
         self._free: Words = np.zeros(0, np.int64)
         self._control: Words = np.zeros(1, np.int64)
         self._table: Words = np.zeros(16, np.int64)
-        self._seen = np.zeros(0, np.uint8)  # scratch
 
     @property
     def capacity(self) -> int:
@@ -80,7 +84,7 @@ class GroupIndex:
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes + self._free.nbytes + self._table.nbytes + self._seen.nbytes
+        return self._keys.nbytes + self._free.nbytes + self._table.nbytes
 
     @property
     def live(self) -> Words:
@@ -96,19 +100,6 @@ class GroupIndex:
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
         kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
         return ids, fresh
-
-    def found(self, words: Words) -> Words:
-        """The id of each line; -1 if the index does not hold the line."""
-        ids = np.empty(words.shape[0], np.int64)
-        kernel.look_up_groups(words, self._table, self._keys, ids)
-        return ids
-
-    def once(self, ids: Words) -> Words:
-        """The distinct ids."""
-        if self._seen.size < self.capacity:
-            self._seen = np.zeros(self.capacity, np.uint8)
-        found = np.empty(ids.size, np.int64)
-        return found[: kernel.each_once(ids, self._seen, found)]
 
     def give_back(self, ids: Words) -> None:
         kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
@@ -163,12 +154,12 @@ def live_ids(saved: Snapshot) -> Words:
 
 
 def columns_of(words: Words, types: Sequence[DataType]) -> KeyColumns:
-    """The columns that have the key words ``words``, which ``key_words`` made."""
+    """The columns that have the key words ``words`` (``key_words``)."""
     found, flags = [], words[:, len(types) :]
     for k, kind in enumerate(types):
         values = np.ascontiguousarray(words[:, k])
         valid = (flags[:, k // _FLAGS] >> (k % _FLAGS)) & 1 == 0
-        found.append((values.view(np.float64) if kind.is_fraction else values, valid))
+        found.append((_in_order(values).view(np.float64) if kind.is_fraction else values, valid))
     return found
 
 
@@ -183,12 +174,3 @@ def gather_index(saved: Sequence[Snapshot], taken: Taken, space: str, capacity: 
     words = saved[0].words.copy()
     words[kernel.FREE] = capacity - n
     return Snapshot({"keys": keys, "free": free}, words)
-
-
-def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
-    """``array`` with at least ``size`` values; new values are ``fill``."""
-    if array.shape[0] >= size:
-        return array
-    new = np.full(size, fill, array.dtype)
-    new[: array.size] = array
-    return new

@@ -206,6 +206,8 @@ class GroupChangesOperator(GroupedOperator):
     ) -> None:
         self._words, self._results = words, results
         self._keys = Schema(schema.fields[:keys])
+        both = [schema[c].nullable and output[c].nullable for c in range(keys)]
+        self._never_null = np.flatnonzero(~np.array(both, bool))
         self._copy: Words = np.zeros(2 * 2 * len(schema), np.int64)
         self._key_columns: Words = np.zeros(2 * keys, np.int64)
         self._given: Words = np.zeros(changes.RESULT_WORDS * len(results), np.int64)
@@ -253,7 +255,7 @@ class GroupChangesOperator(GroupedOperator):
             self.resize(name, rows, np.int64)
         self.resize("numbers", rows, np.int32)
         self.state["numbers"][:] = np.arange(rows)
-        room = self.workspace.morsel_rows if self._in_parts else 2 * rows
+        room = max(2, self.workspace.morsel_rows) if self._in_parts else 2 * rows
         for name in self._outputs:
             self.resize(name, room, np.int64)
         for k, (storage, _) in enumerate(self._results):
@@ -294,6 +296,7 @@ class GroupChangesOperator(GroupedOperator):
                 if f"{part} c{c}" in state:
                     data, mask = state[f"{part} c{c}"], state[f"{part} m{c}"]
                     words[2 * c : 2 * c + 2] = data.ctypes.data, mask.ctypes.data
+        self._key_columns[2 * self._never_null + 1] = 0
         for k, (_, nullable) in enumerate(self._results):
             if f"out_v{k}" in state:
                 values, valid = state[f"out_r{k}"], state[f"out_v{k}"]

@@ -3,169 +3,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
+from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import subquery_join as kernel
-from cql.executor.morsel.morsel import Morsel
+from cql.executor.morsel.morsel import Morsel, value_bytes
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.relations.changelog_operator import ChangelogOperator, Times
-from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
-from cql.executor.operators.relations.row_batch import joined, no_rows, take
-from cql.executor.operators.relations.set_operations import RowIndex, weights_of
+from cql.executor.operators.relations.frontier import FrontierOperator
+from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator, piece_rows
+from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import State
+from cql.executor.state.repartition import Owners, Taken, Values, each
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import SubqueryJoinExec
 
-_KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}
-_ROOM = 4096
+#: The space of what the rows ask for (``state.repartition``).
+_ASKED = "asked"
+_SLOTS = {
+    "n": kernel.CHANGES,
+    "times": kernel.TIMES,
+    "weights": kernel.WEIGHTS,
+    "out": kernel.MADE,
+    "more": kernel.MORE,
+    "detail": kernel.MADE,  # there is one way to fail
+}
+_KEPT = (kernel.COUNT, kernel.NULLS, kernel.VALUE, kernel.OLDEST, kernel.NEWEST)
 
 
-class SubqueryJoinOperator(ChangelogOperator):
-    """State: the rows of the left input with the answer last output for each, the multiplicity of
-    each key in the subquery, and (scalar) the subquery's value."""
+class _Asked(KeyFinder):
+    """The index of what the rows ask for: of keys or, for a scalar subquery, of its values."""
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("_control",)
-    saved_tables: ClassVar[tuple[str, ...]] = ("_counts",)
-    saved_parts: ClassVar[tuple[str, ...]] = (
-        *ChangelogOperator.saved_parts,
-        "_rows",
-        "_keys",
-        "_values",
-    )
+    def __init__(self, owner: str, schema: Schema, workspace: Workspace, *, single: bool) -> None:
+        inputs, rows = [(schema, range(len(schema)))], piece_rows(workspace)
+        value = schema[0].type if single else None
+        super().__init__(owner, inputs, workspace, rows, finds_nulls=True, value=value)
 
-    def __init__(self, name: str, node: SubqueryJoinExec, workspace: Workspace) -> None:
-        schema, output = node.input.schema, node.schema
-        super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
+    def grow(self, size: int) -> None:
+        super().grow(size)
+        self.store.resize("of_ids", size * kernel.OF_ID, np.int64)
+
+    @property
+    def layout(self) -> Mapping[str, Values]:
+        return {"of_ids": Values(_ASKED, kernel.OF_ID, {kernel.HEAD: GROUP})}
+
+
+class SubqueryJoinOperator(GroupChangesOperator):
+    """State: the rows that wait; each distinct row of the left input, with its copies, and with the
+    copies and the answer last output; the multiplicity of each key (or value) in the subquery.
+    ``numbered``: the output of this partition has order columns (``stage.spec.ORDER``): the
+    instant, and what caused the change."""
+
+    addresses: ClassVar = {**GroupChangesOperator.addresses, "out_cause": changes.CAUSES_OUT}
+    own_addresses: ClassVar = {
+        "ids": kernel.OWNERS,
+        "numbers": kernel.NUMBERS,
+        "born_in": kernel.BORN_IN,
+        "touched": kernel.TOUCHED,
+        "once": kernel.CHANGED,
+        "asked_null": kernel.ASKED_NULL,
+        "states": kernel.STATES,
+        "live": kernel.BITS,
+        "out_owner": kernel.OUT_OWNER,
+        "out_time": kernel.OUT_TIME,
+        "out_weight": kernel.OUT_WEIGHT,
+        "out_r0": kernel.OUT_ANSWER,
+        "out_v0": kernel.OUT_VALID,
+        "out_cause": kernel.OUT_CAUSE,
+    }
+
+    def __init__(
+        self, name: str, node: SubqueryJoinExec, workspace: Workspace, *, numbered: bool = False
+    ) -> None:
+        self.numbered = numbered
         self.node = node
-        self._width = len(output) - 3
-        self._kind = _KINDS[node.kind]
-        self._rows = RowIndex(
-            Schema(output.fields[: self._width]), "held", "shown", "answer", "key_of", "state",
-            "after", "before", "touched",
-        )  # fmt: skip
-        self._key_types = [schema[c].type for c in self._key_columns]
-        self._keys = GroupIndex(self._key_types)
-        self._counts = {name: np.zeros(0, np.int64) for name in ("count", "head", "was", "touched")}
-        self._values = RowIndex(Schema((output.fields[self._width],)), "held")
-        self._control = np.zeros(kernel.CONTROL, np.int64)
-        self._control[kernel.VALUE] = -1
+        schema, output = node.input.schema, node.schema
+        width, single = node.width, node.kind == "scalar"
+        columns = self._asked_columns = range(width, len(schema) - 3)
+        asked = Schema(tuple(schema[c] for c in columns))
+        self._asked = _Asked(name, asked, workspace, single=single)
+        words = np.zeros(kernel.COLUMNS + 2 * len(asked), np.int64)
+        words[kernel.KIND] = kernel.BY_KEY if node.by_key else kernel.IN
+        if single:
+            words[kernel.KIND] = kernel.SINGLE
+        words[kernel.CONSTANT] = node.constant
+        words[kernel.VALUE_BYTES] = value_bytes(output[width].type)
+        words[[kernel.VALUE, kernel.OLDEST, kernel.NEWEST]] = -1
+        places = [kernel.COLUMNS + 2 * k for k in range(len(asked))]
+        reads = [(c, at, at + 1) for c, at in zip(columns, places, strict=True)]
+        super().__init__(
+            name,
+            schema,
+            width,
+            output,
+            int(kernel.subquery_join.address),
+            words,
+            _SLOTS,
+            workspace,
+            [(len(schema) - 3, kernel.SIDES, -1), *reads],
+            [(output[width].type.storage, output[width].nullable)],
+            _KEPT,
+        )
+        self.scratch |= {"asked_null", "out_cause"}
+        self.open()
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def room_for_piece(self, rows: int) -> None:
+        self._asked.room_for_piece(rows)
+        self.resize("asked_null", rows, np.uint8)
+        if self.numbered:
+            self.resize("out_cause", max(2, self.workspace.morsel_rows), np.int64)
+        super().room_for_piece(rows)
+
+    def grow_groups(self, known: int, size: int) -> None:
+        super().grow_groups(known, size)
+        self.grow("live", "int64", known, size)
+        self.resize("states", size * kernel.FIELDS, np.int64)
+        self.state["states"][known * kernel.FIELDS :] = 0
+
+    def bind(self) -> None:
+        super().bind()
+        words, index, state = self._words, self._asked.index, self._asked.store.arrays
+        words[kernel.INDEX] = self._asked.descriptors[0].ctypes.data
+        words[[kernel.ROWS, kernel.IDS]] = self._index.capacity, index.capacity
+        words[kernel.ROOM] = len(self.state.get("out_owner", ()))
+        for word, name in (
+            (kernel.OF_IDS, "of_ids"),
+            (kernel.VALUES, "values"),
+            (kernel.VALUE_MASKS, "value_masks"),
+        ):
+            words[word] = state[name].ctypes.data if name in state else 0
+        self.point(changes.SECOND, index.arrays[3])
 
     @property
-    def _key_columns(self) -> range:
-        return range(self._width, self._width + self.node.keys)
-
-    @property
-    def held_bytes(self) -> int:
-        counts = sum(a.nbytes for a in self._counts.values())
-        return self._rows.nbytes + self._keys.nbytes + counts + self._values.nbytes
-
-    def counters(self) -> dict[str, int]:
-        held = int(self._rows.index.live.size)
-        return {**super().counters(), "held_rows": held, "groups": int(self._keys.live.size)}
+    def state_bytes(self) -> int:
+        return super().state_bytes + self._asked.nbytes
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self._asked.map_codes(change)
         super().map_codes(change)
-        self._rows.map_codes(change)
-        self._keys.map_codes(change)
-        self._values.map_codes(change)
 
-    def take_in(self, morsel: Morsel) -> int | None:
-        super().take_in(morsel)
-        if self._control[kernel.TWO]:
-            morsel.words[DETAIL], morsel.words[DETAIL_ROW] = 0, 0
-            return ERROR
-        return None
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        made = super().snapshot()
+        return replace(made, parts={**made.parts, "asked": self._asked.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        self._asked.restore(saved.parts["asked"])
+        super().restore(saved)
+
+    # -- other partitions ------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> dict[str, Values]:
+        refers = {kernel.KEY: _ASKED, kernel.AFTER: GROUP, kernel.BEFORE: GROUP}
+        return super().layout | {
+            "live": Values(GROUP),
+            "states": Values(GROUP, kernel.FIELDS, refers),
+        }
+
+    def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
+        saved, takes = self.take(saved, owners, self._asked_columns)
+        return [self.part(saved, taken, number) for number, taken in enumerate(takes)]
+
+    def take(
+        self, saved: Sequence[Snapshot], owners: Owners, keys: Sequence[int]
+    ) -> tuple[list[Snapshot], list[Taken]]:
+        """A partition takes the left rows of its keys."""
+        saved, takes = FrontierOperator.take(self, saved, owners, keys)
+        asked = self._asked.take(each(saved, "asked"), owners, _ASKED)
+        for taken, own in zip(takes, asked, strict=True):
+            taken.also(own, {_ASKED: _ASKED})
+            for k, one in enumerate(saved):
+                rows = one.arrays["states"].reshape(-1, kernel.FIELDS)
+                live = np.flatnonzero(one.arrays["live"])
+                mine = taken.numbers(k, _ASKED, rows[live, kernel.KEY]) >= 0
+                taken.take(k, GROUP, live[mine], len(rows))
+        return saved, takes
+
+    def part(self, saved: Sequence[Snapshot], taken: Taken, number: int) -> Snapshot:
+        made = super().part(saved, taken, number)
+        asked = self._asked.part(each(saved, "asked"), taken, _ASKED)
+        return replace(made, parts={**made.parts, "asked": asked})
+
+    # -- called by the runtime -------------------------------------------------------------------
+
+    def answer(self, request: int, wanted: int) -> None:
+        if request == changes.NEED_SECOND:
+            self._asked.make_room(wanted)
+            self.bind()
+        else:
+            super().answer(request, wanted)
 
     def error(self, morsel: Morsel) -> ErrorSite:
         return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
-    def advance(self, rows: State, times: Times) -> State:
-        n = times.size
-        if n == 0:
-            return no_rows(self.output)
-        sides = rows[f"c{len(self.schema) - 3}"]
-        left, right = np.flatnonzero(sides == 0), np.flatnonzero(sides)
-        row_ids, value_ids = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        row_ids[left], _ = self._rows.ids(take(rows, left), left.size)
-        if self._kind == kernel.SINGLE:
-            value = {f"{a}0": rows[f"{a}{self._width}"][right] for a in "cm"}
-            value_ids[right], _ = self._values.ids(value, right.size)
-        key_ids, nulls = self._key_ids(rows, n)
-        found = self._answer(rows, times, sides, row_ids, key_ids, nulls, value_ids)
-        self._forget(row_ids[left], key_ids, value_ids[right])
-        return found
-
-    def _key_ids(self, rows: State, n: int) -> tuple[Times, npt.NDArray[np.uint8]]:
-        """The id of each row's key, and whether a column of that key is NULL. Without key columns
-        (scalar subqueries have none) all rows share one key."""
-        ids, fresh = self._keys.ids(key_words(rows, self._key_columns, self._key_types, n))
-        size = self._keys.capacity
-        self._counts = {name: grown(a, size) for name, a in self._counts.items()}
-        new = ids[np.flatnonzero(fresh)]
-        self._counts["count"][new] = 0
-        self._counts["head"][new] = -1
-        self._counts["was"][new] = -1
-        nulls = np.zeros(n, np.uint8)
-        for c in self._key_columns:
-            nulls |= rows[f"m{c}"] == 0
-        return ids, nulls
-
-    def _answer(
-        self, rows: State, times: Times, sides: Times, row_ids: Times, key_ids: Times,
-        nulls: npt.NDArray[np.uint8], value_ids: Times,
-    ) -> State:  # fmt: skip
-        c, k, control = self._rows.counts, self._counts, self._control
-        weights = weights_of(rows, self.schema)
-        room = max(2 * times.size, 2 * c["held"].size, _ROOM)
-        held_values = self._values.counts["held"]
-        out = [np.empty(room, np.int64) for _ in range(4)]
-        parts = [no_rows(self.output)]
-        control[kernel.NEXT] = 0
-        while control[kernel.NEXT] < times.size and not control[kernel.TWO]:
-            made = kernel.answer_rows(
-                self._kind, self.node.constant, np.ascontiguousarray(times), weights, sides,
-                row_ids, key_ids, nulls, value_ids, c["held"], c["shown"], c["answer"],
-                c["key_of"], c["state"], c["after"], c["before"], k["count"], k["head"], k["was"],
-                k["touched"], c["touched"], held_values, control, *out,
-            )  # fmt: skip
-            parts.append(self._made(*(a[:made] for a in out)))
-        return joined(parts)
-
-    def _made(self, ids: Times, answers: Times, times: Times, weights: Times) -> State:
-        """The rows ``ids`` with their answers, as rows of the output schema."""
-        width = self._width
-        rows = self._rows.changes(ids, times, weights, self.output)
-        if self._kind == kernel.SINGLE:
-            which = np.maximum(answers - 1, 0)
-            values = take(self._values.rows, which) if self._values.rows["c0"].size else {}
-            value = values.get("c0", np.zeros(ids.size, rows[f"c{width}"].dtype))
-            valid = np.where(answers > 0, values.get("m0", np.zeros(ids.size, np.uint8)), 0)
-        else:
-            value, valid = answers == kernel.TRUE, answers != kernel.NULL
-        more = {
-            f"c{width}": value,
-            f"m{width}": valid,
-            f"c{width + 1}": times,
-            f"c{width + 2}": weights,
-        }
-        for name, column in more.items():
-            rows[name] = column.astype(rows[name].dtype)
-        ones = np.ones(ids.size, np.uint8)
-        rows[f"m{width + 1}"] = rows[f"m{width + 2}"] = ones
-        return rows
-
-    def _forget(self, row_ids: Times, key_ids: Times, value_ids: Times) -> None:
-        rows, keys = self._rows.index.once(row_ids), self._keys.once(key_ids)
-        self._rows.give_back(rows[self._rows.counts["state"][rows] == 0])
-        empty = (self._counts["count"][keys] == 0) & (self._counts["head"][keys] < 0)
-        self._keys.give_back(keys[empty])
-        if self._kind == kernel.SINGLE:
-            values = self._values.index.once(value_ids)
-            self._values.give_back(values[self._values.counts["held"][values] == 0])
+    def counters(self) -> dict[str, int]:
+        held = self._index.capacity - self._index.free
+        return {**super().counters(), "held_rows": held, "groups": self._asked.used}

@@ -42,10 +42,6 @@ class LookupExec(PhysicalNode):
     pos: Position | None = field(default=None, compare=False)
 
     @property
-    def runs_python(self) -> bool:
-        return True
-
-    @property
     def requested(self) -> int:
         """The number of key columns, or 1 for the value of a scalar subquery."""
         return self.keys or int(self.kind == "scalar")

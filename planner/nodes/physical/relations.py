@@ -264,8 +264,17 @@ class SubqueryJoinExec(Changelog):
     pos: Position | None = field(default=None, compare=False)
 
     @property
-    def runs_python(self) -> bool:
-        return True
+    def width(self) -> int:
+        """The number of columns of the left."""
+        return len(self.fields) - 1
+
+    @property
+    def by_key(self) -> bool:
+        """Whether only rows of the subquery with a row's own key decide on its answer: not if a
+        NULL in another key makes the answer unknown."""
+        keys = self.input.schema.fields[self.width : self.width + self.keys]
+        is_known = self.kind == "in" and not any(f.nullable for f in keys)
+        return self.kind == "exists" or is_known
 
     @property
     def is_raw(self) -> bool:

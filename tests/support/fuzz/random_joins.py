@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cache
 from unittest import mock
 
-from cql.executor.operators.joins import asof_join, oop_join, relation_join
-from cql.executor.operators.relations import grouped
+from cql.executor.operators.joins import asof_join, oop_join
+from cql.executor.operators.relations import grouped, key_finder
 from tests.support.fuzz.random_cases import IN_ORDER, Case, case_of
 from tests.support.fuzz.random_shapes import Shape, _numbered, _Writer
 
@@ -176,7 +176,7 @@ def rooms(number: int) -> Iterator[None]:
     rows, piece = (2, 3) if few else (1 << 10, 1 << 13)
     with (
         mock.patch.multiple(oop_join, _ROWS=rows, _NEAR=8 * rows, _PADS=number % 2),
-        mock.patch.object(relation_join, "_KEYS", rows),
+        mock.patch.object(key_finder, "_KEYS", rows),
         mock.patch.multiple(grouped, _GROUPS=rows, _PIECE=piece),
         mock.patch.object(asof_join, "_KEYS", rows),
     ):
