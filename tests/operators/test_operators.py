@@ -21,7 +21,7 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
 )
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.relations import row_batch
+from cql.executor.operators.joins import row_batch
 from cql.planner.nodes.physical import FilterExec, Physical, sources
 from tests.support.checked import Checked, ContractError, StreamCheck, check_graph
 from tests.support.growing_streams import QUERIES, SETTINGS, stream

@@ -24,8 +24,8 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins import lookup_join_kernel
+from cql.executor.operators.joins.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.relations.group_index import canonical
-from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot, State

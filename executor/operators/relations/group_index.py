@@ -62,7 +62,6 @@ class GroupIndex:
         self._free: Words = np.zeros(0, np.int64)
         self._control: Words = np.zeros(1, np.int64)
         self._table: Words = np.zeros(16, np.int64)
-        self._seen = np.zeros(0, np.uint8)  # scratch
 
     @property
     def capacity(self) -> int:
@@ -85,7 +84,7 @@ class GroupIndex:
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes + self._free.nbytes + self._table.nbytes + self._seen.nbytes
+        return self._keys.nbytes + self._free.nbytes + self._table.nbytes
 
     @property
     def live(self) -> Words:
@@ -101,13 +100,6 @@ class GroupIndex:
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
         kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
         return ids, fresh
-
-    def once(self, ids: Words) -> Words:
-        """The distinct ids."""
-        if self._seen.size < self.capacity:
-            self._seen = np.zeros(self.capacity, np.uint8)
-        found = np.empty(ids.size, np.int64)
-        return found[: kernel.each_once(ids, self._seen, found)]
 
     def give_back(self, ids: Words) -> None:
         kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
@@ -182,12 +174,3 @@ def gather_index(saved: Sequence[Snapshot], taken: Taken, space: str, capacity: 
     words = saved[0].words.copy()
     words[kernel.FREE] = capacity - n
     return Snapshot({"keys": keys, "free": free}, words)
-
-
-def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
-    """``array`` with at least ``size`` values; new values are ``fill``."""
-    if array.shape[0] >= size:
-        return array
-    new = np.full(size, fill, array.dtype)
-    new[: array.size] = array
-    return new

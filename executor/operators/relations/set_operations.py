@@ -6,14 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from cql.base.model import Schema
 from cql.executor.kernels.relations import multiplicities as kernel
 from cql.executor.morsel.morsel import value_bytes
-from cql.executor.operators.relations.changelog_operator import Times
 from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Values
-from cql.executor.state.store import State
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
 _KINDS = {
@@ -91,8 +88,3 @@ class WeightsOperator(GroupChangesOperator):
     def bind(self) -> None:
         super().bind()
         self._words[kernel.GROUPS] = self._index.capacity
-
-
-def weights_of(rows: State, schema: Schema) -> Times:
-    weights: Times = np.ascontiguousarray(rows[f"c{len(schema) - 1}"])
-    return weights

@@ -7,7 +7,6 @@ never Python objects, so that a checkpoint could save them.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -640,19 +639,3 @@ def constant_bits(literal: Literal | int, dictionary: Dictionary) -> int:
     if literal.type.is_fraction:
         return int(np.float64(value).view(np.int64))
     return int(value)
-
-
-class PythonOperator(Operator):
-    """An operator that runs in Python, under the same contract."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.address = 0
-        self.descriptor: Words = np.zeros(1, np.int64)
-
-    @abstractmethod
-    def call(self, morsel: Morsel, out: Morsel) -> int:
-        """Handles a morsel as a compiled operator's function does, and returns its status."""
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: the state holds no codes."""
