@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from collections import Counter
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -187,6 +189,9 @@ STREAMS = (
 )
 
 
+SUBQUERIES = tuple(
+    text for text in (*RELATIONS, *STREAMS) if re.search(r"(IN|EXISTS|[>=,]) \(SELECT", text)
+)
 NAMES = ("a", "b", "n", "m", "d")
 
 
@@ -204,6 +209,13 @@ def case_of(text: str, rng: random.Random) -> Case:
     shape = Shape(0, text, used, ())
     piecewise = draw_piecewise(rng, shape, streams)
     return Case(f"0:{text}", shape, streams, {}, True, settings, (), piecewise)
+
+
+def subquery_case(index: int, seed: int) -> Case:
+    """A query with a subquery; each seed takes another one."""
+    text = SUBQUERIES[(index + seed) % len(SUBQUERIES)]
+    made = case_of(text, random.Random(f"subquery {index}:{seed}"))
+    return replace(made, seed=f"subquery {index}:{seed}")
 
 
 def _is_input(words: list[str], i: int) -> bool:

@@ -59,7 +59,9 @@ class Ran:
         """This run as if it had begun with the rows that ``before`` gave."""
         rows = [[*a, *b] for a, b in zip(before.rows, self.rows, strict=True)]
         late = [[*a, *b] for a, b in zip(before.late_output, self.late_output, strict=True)]
-        notices = [*before.notices, *self.notices]
+        given = [*before.notices, *self.notices]
+        how = dict.fromkeys(n for n in given if n.startswith("this query runs "))
+        notices = [*how, *(n for n in given if n not in how)]  # each part says how it runs
         return Ran(rows, late, self.error, notices, self.ledgers, self.morsels, self.saved)
 
 
