@@ -182,9 +182,13 @@ def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> Non
 def test_partition_by(by: str, seed: int) -> None:
     choice = random.Random(f"{by} {seed}")
     text = "SELECT k, v, count(*) AS n, window_end FROM a [RANGE 20 SLIDE 20 WA ts] GROUP BY k, v"
-    with session_of_case("panes", morsel_rows=16, runtime="ordered", workers=2) as session:
-        plan = plan_of(session, f"{text} PARTITION BY {by} INTO 4")
-        stop_and_continue(plan, session.settings, choice, stops=2)
+    plans = []
+    for runtime in ("ordered", "depth_first"):
+        session = session_of_case("panes", morsel_rows=16, runtime=runtime, workers=2)
+        plans.append((plan_of(session, f"{text} PARTITION BY {by} INTO 4"), session.settings))
+    parted, alone = plans
+    stop_and_continue(*parted, choice, stops=2)
+    stop_and_continue(*parted, choice, others=[alone], partitions_differ=True)
 
 
 @pytest.mark.parametrize("by", ["HASH(a.k)", "RANGE(a.k)"])
