@@ -15,7 +15,7 @@ from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
 from cql.executor.graph.operators import PASS_LATE_ROWS, Site, operator_of
-from cql.executor.graph.partition import Partitions, SplitJoin, SplitRelation
+from cql.executor.graph.partition import Partitions, SplitJoin
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.flow.replicas import ReplicatedOperator
@@ -207,7 +207,7 @@ class _Builder:
             self.top_n_sorts[self.nodes[node.input]] = node
         if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
-        if isinstance(node, SplitRelation) and self.partitions.splits_relation(node):
+        if self.partitions.splits_relation(node):
             return self.partitions.relation(self, node, partial(self._operator, node))
         ports = [self.operator_below(child) for child in node.inputs]
         operator = self._operator(node)

@@ -32,23 +32,18 @@ from cql.executor.run.partition_sizing import Measured
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
     AsofJoinExec,
-    ChangeAggregateExec,
     FilterExec,
     OopJoinExec,
     Physical,
-    RelationExec,
     RelationJoinExec,
-    RowNumberExec,
-    SetOperationExec,
     WidAggregateExec,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.partitioning import origins
 
-#: Joins, and operators over relations, that partitions may share.
+#: Joins that partitions may share.
 SplitJoin: TypeAlias = OopJoinExec | AsofJoinExec | RelationJoinExec
-SplitRelation: TypeAlias = RelationExec | RowNumberExec | ChangeAggregateExec | SetOperationExec
 
 
 class Builder(Protocol):
@@ -228,15 +223,17 @@ class Partitions:
                 builder.connect(splits[port], index, port)
         return index
 
-    def splits_relation(self, node: SplitRelation) -> bool:
+    def splits_relation(self, node: Physical) -> bool:
         return bool(node.split_columns and self._parts_of(node))
 
-    def relation(
-        self, builder: Builder, node: SplitRelation, make: Callable[[bool], Operator]
-    ) -> int:
+    def relation(self, builder: Builder, node: Physical, make: Callable[[bool], Operator]) -> int:
         """Adds a partitioned operator over a relation. ``make`` makes an instance; its argument
         says whether the output has order columns."""
-        below, parts, ordered = node.input, self._parts_of(node), self.nodes[node] in self.in_order
+        (below,), parts, ordered = (
+            node.inputs,
+            self._parts_of(node),
+            self.nodes[node] in self.in_order,
+        )
         keys = tuple(_column(below, c) for c in node.split_columns)
         (split,) = self._splits(builder, node, [(below, keys)], [k.type for k in keys], parts)
         order = ORDER if ordered else ()
@@ -264,7 +261,7 @@ class Partitions:
     def _splits(
         self,
         builder: Builder,
-        node: SplitJoin | WidAggregateExec | SplitRelation,
+        node: Physical,
         sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
         types: Sequence[DataType],
         parts: int,

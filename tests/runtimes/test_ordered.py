@@ -146,7 +146,7 @@ def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed
     [
         ("growing keys", worker.NEEDS, 3),
         ("bad rows", worker.FAILED, 50),
-        ("modes of a relation", worker.PYTHON, 20),
+        ("modes of a relation", worker.NEEDS, 20),
     ],
 )
 def test_python_is_asked_in_mid_run(

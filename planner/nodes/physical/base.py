@@ -180,7 +180,13 @@ class PhysicalNode(ABC):
     def can_split(self) -> bool:
         """Whether partitions can share the operator: rows that differ in its keys never meet, and
         do not decide when a row of another key leaves."""
-        return False
+        return bool(self.split_columns)
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        """Of an operator over a relation: the columns of its input by which partitions may share
+        it. Empty if there are none."""
+        return ()
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -361,16 +367,6 @@ class Changelog(OneInput):
     @property
     def keeps_instants(self) -> bool:
         return True
-
-    @property
-    def split_columns(self) -> tuple[int, ...]:
-        """The columns of the input by which partitions may share the operator. Empty if there are
-        none."""
-        return ()
-
-    @property
-    def can_split(self) -> bool:
-        return bool(self.split_columns)
 
 
 @dataclass(frozen=True, slots=True)
