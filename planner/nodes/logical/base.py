@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
 from cql.errors import Position
+from cql.planner.nodes.abstract import Abstract
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.progress import UNKNOWN, ProgressInfo, Progressing
 from cql.planner.nodes.rewrite import replace
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cql.planner.nodes.logical import Logical
 
 
-class LogicalNode(ABC):
+class LogicalNode(Abstract):
     """A step of what a query means, as immutable data.
 
     A member without a default is abstract: no answer is true of every node. The members with a

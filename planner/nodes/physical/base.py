@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
+from cql.planner.nodes.abstract import Abstract
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical.columns import coded_columns, column_at
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical
 
 
-class PhysicalNode(ABC):
+class PhysicalNode(Abstract):
     """An operator of a physical plan, as immutable data.
 
     A node class states its properties itself; passes read them and do not ask for the class. A

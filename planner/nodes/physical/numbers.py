@@ -22,12 +22,12 @@ class NodeNumbers:
         #: The numbers by the ids of the nodes, which ``_nodes`` keeps in use.
         self._numbers: dict[int, int] = {}
         self._nodes: list[Physical] = []
-        waiting = [*reversed(roots)]
+        numbers, nodes, waiting = self._numbers, self._nodes, [*reversed(roots)]
         while waiting:
             node = waiting.pop()
-            if node not in self:
-                self._numbers[id(node)] = len(self._nodes)
-                self._nodes.append(node)
+            if id(node) not in numbers:
+                numbers[id(node)] = len(nodes)
+                nodes.append(node)
                 waiting += reversed(node.inputs)
 
     def __getitem__(self, node: Physical) -> int:
