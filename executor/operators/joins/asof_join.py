@@ -85,8 +85,7 @@ class _LatestRows(GroupedOperator):
         return super().layout | {"latest": Values(GROUP, refers={0: SLOT}, empty=-1)}
 
     def grow_groups(self, known: int, size: int) -> None:
-        self.resize("latest", size, np.int32)
-        self.state["latest"][known:] = -1
+        self.grow("latest", "int32", known, size, -1)
 
 
 class _LastRows(GroupedOperator):
@@ -138,9 +137,11 @@ class _WaitingRows(GroupedOperator):
         self.bind()
 
     def grow_groups(self, known: int, size: int) -> None:
-        for name in ("oldest", "newest", "count"):
-            self.resize(name, size, np.int32)
-        self.resize("answered", size, np.int64)
+        # A right row may find a new key of the same piece before the key's first left row does.
+        for name in ("oldest", "newest"):
+            self.grow(name, "int32", known, size, -1)
+        self.grow("count", "int32", known, size)
+        self.grow("answered", "int64", known, size, NEVER)
 
 
 class _Partners(_SoughtRows):

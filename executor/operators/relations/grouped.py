@@ -95,6 +95,11 @@ class GroupedOperator(FrontierOperator):
     def grow_groups(self, known: int, size: int) -> None:
         """Resizes the arrays of the groups from ``known`` to ``size`` groups."""
 
+    def grow(self, name: str, storage: str, known: int, size: int, value: int = 0) -> None:
+        """Resizes an array; those of its ``size`` entries that are not ``known`` are ``value``."""
+        self.resize(name, size, stored_dtype(storage))
+        self.state[name][known:] = value
+
     def bind(self) -> None:
         super().bind()
         table, keys, free, control = self._index.arrays
@@ -276,11 +281,6 @@ class GroupChangesOperator(GroupedOperator):
         for c, f in enumerate(self._keys):
             self.grow(f"key c{c}", f.type.storage, known, size)
             self.grow(f"key m{c}", "bool", known, size, 1)
-
-    def grow(self, name: str, storage: str, known: int, size: int, value: int = 0) -> None:
-        """Resizes an array; those of its ``size`` entries that are not ``known`` are ``value``."""
-        self.resize(name, size, stored_dtype(storage))
-        self.state[name][known:] = value
 
     def bind(self) -> None:
         super().bind()

@@ -9,11 +9,13 @@ from itertools import count
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError
+from cql.executor.morsel.buffers import BufferPool
 from cql.executor.operators.joins import asof_join
 from cql.executor.strings import compaction
 from tests.support.catalog_tools import blocks_of_eight
@@ -309,3 +311,23 @@ def test_a_stream_joined_with_itself_is_read_once(session: cql.Session, runtime:
     found = [tuple(row.values()) for row in query.to_arrow().to_pylist()]
     assert found == [(1, None), (2, None), (4, 1), (3, None), (5, 4)]
     assert [m["rows_in"] for m in query.metrics() if m["operator"] == "once"] == [5]
+
+
+def test_a_right_row_before_the_first_left_row_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both rows are looked up in one piece. Memory that is not cleared holds anything, such as the
+    time of the right row."""
+    held, empty = 0x01010101_01010101, BufferPool.empty
+
+    def unclear(pool: BufferPool, dtype: Any, n: int) -> Any:
+        made = empty(pool, dtype, n)
+        made.reshape(-1).view(np.uint8)[:] = 1
+        return made
+
+    monkeypatch.setattr(BufferPool, "empty", unclear)
+    with cql.connect(spark=False) as session:
+        left = pa.table({"t": [held + 5, held + 6, held + 7], "k": ["y", "x", "z"]})
+        right = pa.table({"t": [held, held + 8], "k": ["x", "x"], "w": [1, 2]})
+        for name, table in (("l", left), ("r", right)):
+            session.create_stream(name, table, "t", unit="seconds", slack=100)
+        text = "SELECT l.k, w FROM l LEFT ASOF JOIN r MATCH_CONDITION (l.t <= r.t) ON l.k = r.k"
+        assert results(session, text) == [("y", None), ("x", 2), ("z", None)]
