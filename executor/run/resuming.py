@@ -140,12 +140,13 @@ class Members:
 
     def _renumbered(self, saved: Checkpoint) -> Snapshot:
         """The runtime's snapshot for the operators of this run. A new split numbers rows on behind
-        those that wait in the operator whose input it splits."""
+        those that it would have split, and those that wait in the operator whose input it
+        splits."""
         emitted, before = saved.members["runtime"].words, list[int]()
         for number, origin in enumerate(self.origins(saved)):
             if origin is None:
-                reader = self.graph.operators[self.graph.edges[number][0].target]
-                before.append(reader.counters()["rows_in"])
+                readers = (number, self.graph.edges[number][0].target)
+                before.append(max(self.graph.operators[k].counters()["rows_in"] for k in readers))
             else:
                 before.append(int(emitted[origin]) if emitted.size else 0)
         return Snapshot({}, np.array(before, np.int64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 import sys
@@ -186,8 +187,10 @@ def stop_and_continue(
     in_turn = all(one["runtime"] == "depth_first" for _, one in ((plan, settings), *others))
     if partitions_differ:  # which operators there are depends on the partitions
         whole = run(*now)
+        known = (ledger["bad"] for one in (ran, whole) for ledger in one.ledgers)
+        traced = not any("'offset': None" in bad for bad in known)
         for one in (ran, whole):
-            one.ledgers = [_of_all_partitions(ledger) for ledger in one.ledgers]
+            one.ledgers = [_of_all_partitions(ledger, traced) for ledger in one.ledgers]
     counts = in_turn or not _limited(plan)
     notices = not partitions_differ
     found = list(_differences(ran, whole, counts=counts, in_turn=in_turn, notices=notices))
@@ -204,21 +207,29 @@ _OF_PARTITIONS = (
 _WITH_BAD_ROWS = ("rows_in", "rows_out", "pairs", "bad")
 
 
-def _of_all_partitions(ledger: dict[str, Any]) -> dict[str, Any]:
+def _of_all_partitions(ledger: dict[str, Any], traced: bool) -> dict[str, Any]:
     """A ledger without what depends on the number of partitions: the operators that split rows, the
-    numbers of operators, some counters, and at which operator a bad row failed."""
+    numbers of operators, some counters, and at which operator a bad row failed. ``traced``: all bad
+    rows are traced to their source."""
     found: dict[str, Any] = {}
     dropped = (*_OF_PARTITIONS, *(_WITH_BAD_ROWS if ledger["bad"] != "[]" else ()))
     for name, entry in ledger.items():
         kind = name.partition("#")[0].split(" ")[-1]
-        if isinstance(entry, str):
-            found[name] = re.sub(r"#\d+|'operator': \S+ ", "", entry)
+        if name == "bad":
+            found[name] = _in_any_order(entry, traced)
+        elif isinstance(entry, str):
+            found[name] = re.sub(r"#\d+", "", entry)
         elif not isinstance(entry, dict):
             found[name] = entry
         elif kind != "split":
             counts = {name: n for name, n in entry.items() if name not in dropped}
             found[f"{len(found)} {kind}"] = counts | {"operator": kind}
     return found
+
+
+def _in_any_order(bad: str, traced: bool) -> list[str]:
+    kept = ("offset", "reason") if traced else ("reason",)
+    return sorted(repr([row[name] for name in kept]) for row in ast.literal_eval(bad))
 
 
 def _differences(
@@ -249,9 +260,10 @@ def _limited(plan: Plan) -> bool:
 
 
 def _groups_texts(plan: Plan) -> bool:
-    """Whether an aggregate of windows has a key of texts."""
+    """Whether an aggregate of windows has texts in its keys or its state."""
     found = (node for node in _nodes(plan) if isinstance(node, WidAggregateExec))
-    return any(key.type.is_coded for node in found for key in node.keys)
+    exprs = (e for node in found for e in (*node.keys, *(a for c in node.calls for a in c.args)))
+    return any(expr.type.is_coded for expr in exprs)
 
 
 def _nodes(plan: Plan) -> Iterator[Physical]:
