@@ -146,7 +146,8 @@ class Operator(ABC):
         return None
 
     def call(self, morsel: Morsel, out: Morsel) -> int:
-        """Does the work of the function, if ``address`` is 0."""
+        """Does the work of the function, if ``address`` is 0. No operator of the library has that
+        address: it is for wrappers in Python that check an operator under a runtime."""
         raise AssertionError(f"{self.name} is called by its address")
 
     def provide(self, morsel: Morsel) -> None:

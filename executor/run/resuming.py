@@ -29,7 +29,7 @@ from cql.executor.run.partition_sizing import Measured
 from cql.executor.run.table_refresh import Rereading
 from cql.executor.runtimes.protocol import Runtime
 from cql.executor.state import checkpoint as state
-from cql.executor.state.checkpoint import Checkpoint, InputPlace
+from cql.executor.state.checkpoint import Checkpoint, InputPlace, Moved
 from cql.executor.state.store import Saves, Snapshot
 from cql.planner.nodes.physical import Physical, SourceExec
 
@@ -99,7 +99,8 @@ class Members:
     def resume(self, saved: Checkpoint) -> None:
         """Continues with a checkpoint, before the first morsel."""
         dictionary = self.workspace.dictionary
-        state.restore(saved, self._operators, dictionary, self._moved(saved))
+        work = moved(self.roots, self.graph.keys, saved.operators)
+        state.restore(saved, self._operators, dictionary, work)
         translate = state.translation(saved, dictionary)
         for k, (feed, place) in enumerate(zip(self.feeds, saved.inputs, strict=True)):
             own = saved.members[input_name(k)]
@@ -115,22 +116,19 @@ class Members:
         members = {**saved.members, "runtime": self._renumbered(saved)}
         for name, one in self._saving().items():
             one.restore(members[name])
-        self.bad.rename(self._names(saved))
+        self.bad.rename(self._names(saved, work))
 
     def origins(self, saved: Checkpoint) -> list[int | None]:
         """For each operator, its number in the run of a checkpoint; None if it is new."""
         numbers = {key: number for number, key in enumerate(saved.operators)}
         return [numbers.get(key) for key in self.graph.keys]
 
-    def _moved(self, saved: Checkpoint) -> state.Moved | None:
-        return moved(self.roots, self.graph.keys, saved.operators)
-
-    def _names(self, saved: Checkpoint) -> dict[str, str]:
+    def _names(self, saved: Checkpoint, work: Moved | None) -> dict[str, str]:
         """The names that the operators of a checkpoint have in this run."""
         before = {key: f"{key.split(' ')[-1]}#{k}" for k, key in enumerate(saved.operators)}
-        found, to = self._moved(saved), dict[str, str]()
+        to = dict[str, str]()
         for key, operator in self._operators.items():
-            others = found.to.get(key, ()) if found is not None else ()
+            others = work.to.get(key, ()) if work is not None else ()
             to |= {before[other]: operator.name for other in (key, *others) if other in before}
         return to
 

@@ -15,7 +15,6 @@ import pytest
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.errors import PlanError
-from cql.executor.kernels.lib.memory import call_address
 from cql.executor.kernels.morsel_layout import (
     DONE,
     END_OF_INPUT,
@@ -37,6 +36,7 @@ from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
 from cql.query.query import Query
 from cql.session.session import Session
+from tests.support.checked import call_native
 from tests.support.groupwise import WINDOW, results, table
 from tests.support.operator_tools import workspace_of
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
@@ -242,7 +242,7 @@ class Fed:
         found: list[Any] = []
         while True:
             out.words[[ROWS, PUNCTUATIONS, LATE_ROWS]] = 0
-            status = call_address(
+            status = call_native(
                 self.union.address, self.union.descriptor.ctypes.data, morsel.address
             )
             if status == NEED:

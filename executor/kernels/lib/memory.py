@@ -41,12 +41,6 @@ def call_function(typingctx: Any, address: Any, own: Any, arguments: Any, result
     return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
 
 
-@njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def call_address(address: int, descriptor: int, morsel: int) -> int:
-    """``call_operator`` from Python."""
-    return call_operator(address, descriptor, morsel)
-
-
 @intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Prefetches the cache line of an address for reading and writing."""

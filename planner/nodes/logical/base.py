@@ -144,6 +144,21 @@ class SameColumns(OneInput):
         return self.input.schema
 
 
+class PassesRows(SameColumns):
+    """A node that passes on rows of its input: the columns of the input come first, others may
+    follow (``schema`` says so), and a stream stays one."""
+
+    __slots__ = ()
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+
 @dataclass(frozen=True, slots=True)
 class TwoInputs(LogicalNode):
     """A node with the inputs ``left`` and ``right``."""

@@ -12,7 +12,13 @@ from cql.base.window import Window, WindowKind
 from cql.errors import Position
 from cql.planner.functions.folding import monotone
 from cql.planner.nodes.expr import Column, Expr, columns_of
-from cql.planner.nodes.logical.base import LogicalNode, OneInput, SameColumns, first_time
+from cql.planner.nodes.logical.base import (
+    LogicalNode,
+    OneInput,
+    PassesRows,
+    SameColumns,
+    first_time,
+)
 from cql.planner.nodes.logical.joins import Join
 from cql.planner.nodes.logical.parts import TIME, WINDOW_COLUMNS, AggregateCall, Partitioning
 from cql.planner.nodes.logical.progress import (
@@ -166,7 +172,7 @@ class Windowed(SameColumns):
 
 
 @dataclass(frozen=True, slots=True)
-class RelationToStream(OneInput):
+class RelationToStream(PassesRows):
     """ISTREAM, DSTREAM or RSTREAM (``kind``): the input's columns, then the instant."""
 
     kind: str
@@ -184,10 +190,6 @@ class RelationToStream(OneInput):
     @property
     def progressing(self) -> Progressing:
         return {len(self.input.schema): self.input.instants}
-
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
 
     @property
     def makes_relation(self) -> bool | None:

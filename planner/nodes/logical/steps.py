@@ -13,7 +13,11 @@ from cql.errors import Position
 from cql.planner.functions.folding import monotone
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column, Expr, columns_of
-from cql.planner.nodes.logical.base import LogicalNode, OneInput, SameColumns, first_time
+from cql.planner.nodes.logical.base import (
+    LogicalNode,
+    PassesRows,
+    first_time,
+)
 from cql.planner.nodes.logical.parts import SEQUENCE, WINDOW_COLUMNS, KeyWindows, SortKey
 from cql.planner.nodes.logical.progress import (
     ProgressInfo,
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(SameColumns):
+class Filter(PassesRows):
     condition: Expr
     pos: Position | None = field(default=None, compare=False)
 
@@ -39,20 +43,12 @@ class Filter(SameColumns):
         return (self.condition,)
 
     @property
-    def progressing(self) -> Progressing:
-        return self.input.progressing
-
-    @property
     def times(self) -> tuple[int, ...] | None:
         return self.input.times
 
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
 
 @dataclass(frozen=True, slots=True)
-class Project(OneInput):
+class Project(PassesRows):
     exprs: tuple[Expr, ...]
     names: tuple[str, ...]
     pos: Position | None = field(default=None, compare=False)
@@ -86,10 +82,6 @@ class Project(OneInput):
         shown = [e.index if isinstance(e, Column) else None for e in self.exprs]
         places = [shown.index(c) for c in below or () if c in shown]
         return tuple(places) if below is not None and len(places) == len(below) else None
-
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,7 @@ class Union(LogicalNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket(OneInput):
+class Bucket(PassesRows):
     """WID's Bucket (out-of-order paper §4.1): each row once per window that contains the row, with
     ``window_start``, ``window_end``, ``window_time`` appended (Flink's window table functions)."""
 
@@ -150,16 +142,12 @@ class Bucket(OneInput):
         return {**below, **of_window(below, self.window.wa, len(self.input.schema))}
 
     @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
-    @property
     def makes_relation(self) -> bool | None:
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Unnest(OneInput):
+class Unnest(PassesRows):
     """Each row of the input once per element of ``array``, in the order of the elements, with the
     element as its last column; ``outer``: a row without elements leaves once, with NULL."""
 
@@ -179,20 +167,12 @@ class Unnest(OneInput):
         return (self.array,)
 
     @property
-    def progressing(self) -> Progressing:
-        return self.input.progressing
-
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
-    @property
     def makes_relation(self) -> bool | None:
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Number(OneInput):
+class Number(PassesRows):
     """The input with the number of each row appended, which windows of ROWS with SLIDE count. With
     ``windows`` (per key), the output has each row once per window that contains the row; the rows
     of a window leave together, when its last row has arrived or the input has ended."""
@@ -218,16 +198,12 @@ class Number(OneInput):
         return {**self.input.progressing, **numbers}
 
     @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
-    @property
     def makes_relation(self) -> bool | None:
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark(SameColumns):
+class Watermark(PassesRows):
     """The input (a stream) with a watermark on ``column`` alone, deduced from the order of arrival.
     ``progress`` has the slack, and the advance above which a row needs confirmation."""
 
@@ -248,16 +224,12 @@ class Watermark(SameColumns):
         return first_time(self)
 
     @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
-    @property
     def makes_relation(self) -> bool | None:
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Sort(SameColumns):
+class Sort(PassesRows):
     """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column of the window within which rows
     are ordered; None orders the whole input (bounded input only). Without ``keys`` (LIMIT … PER
     WINDOW), rows keep their order of arrival. ``clause`` is the clause that requires the sort: an
@@ -280,17 +252,9 @@ class Sort(SameColumns):
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(key.expr for key in self.keys)
 
-    @property
-    def progressing(self) -> Progressing:
-        return self.input.progressing
-
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
 
 @dataclass(frozen=True, slots=True)
-class Limit(SameColumns):
+class Limit(PassesRows):
     """LIMIT and OFFSET without ORDER BY: skips ``offset`` rows and passes the next ``limit`` rows
     in their order of arrival; the input ends with the last passed row. ``limit`` None: passes all
     rows after ``offset``."""
@@ -304,20 +268,12 @@ class Limit(SameColumns):
         return ()
 
     @property
-    def progressing(self) -> Progressing:
-        return self.input.progressing
-
-    @property
     def is_bounded(self) -> bool:
         return self.limit is not None or self.input.is_bounded
 
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
-
 
 @dataclass(frozen=True, slots=True)
-class RowNumber(OneInput):
+class RowNumber(PassesRows):
     """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input with the number of each row,
     from 1, among the rows with equal ``partition`` columns. ``window`` is a progressing column of
     these: a partition is complete when the watermark has passed its value. None: the input is a
@@ -336,14 +292,6 @@ class RowNumber(OneInput):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(key.expr for key in self.keys)
-
-    @property
-    def progressing(self) -> Progressing:
-        return self.input.progressing
-
-    @property
-    def is_stream(self) -> bool:
-        return self.input.is_stream
 
     @property
     def makes_relation(self) -> bool | None:

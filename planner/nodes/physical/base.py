@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +11,7 @@ from cql.base.model import Schema
 from cql.planner.nodes.abstract import Abstract
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Partitioning
-from cql.planner.nodes.physical.columns import coded_columns, column_at
+from cql.planner.nodes.physical.columns import coded_columns, column_at, forwarded_columns
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted
 
@@ -286,6 +286,49 @@ class OneInput(PhysicalNode):
     @property
     def bounded(self) -> bool:
         return self.input.bounded
+
+
+class WidensRows(PhysicalNode):
+    """An operator whose rows are those of ``input``, each with the same columns of something else
+    behind it; the output has ``columns`` of both."""
+
+    __slots__ = ()
+    input: Physical
+    columns: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the input."""
+        return len(self.input.schema)
+
+    @property
+    def rows_wait(self) -> bool:
+        return False
+
+    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
+        """The input's ``columns`` that are in the output, by their indices there."""
+        return forwarded_columns(self.columns, columns)
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return tuple(self.forwarded(self.input.progressing))
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(self.forwarded(self.input.window_columns))
+
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        place = self.columns[column]
+        return ((0, place),) if place < self.width else None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        place = self.columns[column]
+        inside = place < self.width
+        return ((0, column_at(self.input.schema, place)),) if inside else ()
 
 
 class NoInput(PhysicalNode):

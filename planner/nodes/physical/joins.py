@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -11,11 +11,10 @@ from cql.base.types import BIGINT
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.logical import Partitioning
-from cql.planner.nodes.physical.base import PhysicalNode, TwoInputs
+from cql.planner.nodes.physical.base import PhysicalNode, TwoInputs, WidensRows
 from cql.planner.nodes.physical.columns import (
     coded_columns,
     column_at,
-    forwarded_columns,
     wanted_of,
 )
 from cql.planner.nodes.rewrite import replace
@@ -322,7 +321,7 @@ def _purges(band: BandExec) -> Boundaries:
 
 
 @dataclass(frozen=True, slots=True)
-class TableJoinExec(PhysicalNode):
+class TableJoinExec(WidensRows):
     """A stream (``input``) joined with a bounded ``table``, which is read before the stream: each
     row finds its partners on arrival. ``keys`` are columns of the stream and of the table; ``rest``
     reads the stream's columns, then the table's. The output has ``columns`` of these. ``kind``:
@@ -339,11 +338,6 @@ class TableJoinExec(PhysicalNode):
     pos: Position | None = field(default=None, compare=False)
 
     @property
-    def width(self) -> int:
-        """The number of columns of the stream."""
-        return len(self.input.schema)
-
-    @property
     def pair(self) -> Schema:
         """The columns of the stream, then of the table."""
         pads = self.kind == "left"
@@ -354,10 +348,6 @@ class TableJoinExec(PhysicalNode):
         pair = self.pair
         return Schema(tuple(pair[c] for c in self.columns))
 
-    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
-        """The stream's ``columns`` that are in the output, by their indices there."""
-        return forwarded_columns(self.columns, columns)
-
     @property
     def inputs(self) -> tuple[Physical, ...]:
         return (self.input, self.table)
@@ -367,20 +357,8 @@ class TableJoinExec(PhysicalNode):
         return replace(self, input=child, table=table)
 
     @property
-    def rows_wait(self) -> bool:
-        return False
-
-    @property
     def bounded(self) -> bool:
         return self.input.bounded and self.table.bounded
-
-    @property
-    def progressing(self) -> tuple[int, ...]:
-        return tuple(self.forwarded(self.input.progressing))
-
-    @property
-    def window_columns(self) -> tuple[int, ...]:
-        return tuple(self.forwarded(self.input.window_columns))
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [wanted_of(self.forwarded(range(self.width)), wanted), {}]
@@ -389,21 +367,8 @@ class TableJoinExec(PhysicalNode):
         forwarded = self.forwarded(range(self.width))
         return (None if wanted is None else forwarded.get(wanted), None)
 
-    @property
-    def in_windows(self) -> bool:
-        return self.input.in_windows
-
     def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
         return (consumer, None)  # the table is read to its end
-
-    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
-        place = self.columns[column]
-        return ((0, place),) if place < self.width else None
-
-    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
-        place = self.columns[column]
-        inside = place < self.width
-        return ((0, column_at(self.input.schema, place)),) if inside else ()
 
     def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
         tested = {c for c in columns_of(*self.rest) if c < self.width}

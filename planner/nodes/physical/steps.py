@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,11 +12,9 @@ from cql.base.window import Window, WindowKind
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Call, Column, Expr, Literal
 from cql.planner.nodes.logical import SEQUENCE
-from cql.planner.nodes.physical.base import OneInput, PassesRows
+from cql.planner.nodes.physical.base import OneInput, PassesRows, WidensRows
 from cql.planner.nodes.physical.columns import (
     coded_in,
-    column_at,
-    forwarded_columns,
     wanted_of,
     window_fields,
 )
@@ -334,7 +332,7 @@ class NumberExec(OneInput):
 
 
 @dataclass(frozen=True, slots=True)
-class UnnestExec(OneInput):
+class UnnestExec(WidensRows, OneInput):
     """Each row of the input once per element of its array (column ``array``), in the order of the
     elements. The element is behind the input's columns; the output has ``columns`` of these, under
     ``names``. ``kind``: inner, or left (a row without elements passes once)."""
@@ -344,11 +342,6 @@ class UnnestExec(OneInput):
     columns: tuple[int, ...]
     names: tuple[str, ...]
     why: str = ""
-
-    @property
-    def width(self) -> int:
-        """The number of columns of the input."""
-        return len(self.input.schema)
 
     @property
     def element(self) -> DataType:
@@ -362,18 +355,6 @@ class UnnestExec(OneInput):
         named = zip(self.columns, self.names, strict=True)
         return Schema(tuple(replace(all_[c], name=name) for c, name in named))
 
-    def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
-        """The input's ``columns`` that are in the output, by their indices there."""
-        return forwarded_columns(self.columns, columns)
-
-    @property
-    def progressing(self) -> tuple[int, ...]:
-        return tuple(self.forwarded(self.input.progressing))
-
-    @property
-    def window_columns(self) -> tuple[int, ...]:
-        return tuple(self.forwarded(self.input.window_columns))
-
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [wanted_of(self.forwarded(range(self.width)), wanted)]
 
@@ -383,21 +364,8 @@ class UnnestExec(OneInput):
     def needs_order(self, matters: bool) -> bool:
         return matters
 
-    @property
-    def in_windows(self) -> bool:
-        return self.input.in_windows
-
     def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
         return (consumer,)
-
-    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
-        place = self.columns[column]
-        return ((0, place),) if place < self.width else None
-
-    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
-        place = self.columns[column]
-        inside = place < self.width
-        return ((0, column_at(self.input.schema, place)),) if inside else ()
 
     def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
         return [frozenset({self.array, *(self.columns[c] for c in needed)} - {self.width})]

@@ -1,6 +1,7 @@
 """Aggregates of all values, and those of users, over relations with keys: pieces of any size,
 partitions, rows that fail, and the memory of values."""
 
+# ruff: noqa: N801, N805
 from __future__ import annotations
 
 import random
@@ -100,19 +101,20 @@ def test_pieces_of_any_size(
 
 
 def _failing(session: Session, where: int) -> None:
-    class picky:  # noqa: N801
-        def init():  # type: ignore[no-untyped-def, misc]
+    # A class of aggregates has the name of its SQL function; its methods take no self.
+    class picky:
+        def init():
             return (0,)
 
-        def update(state, v: int):  # type: ignore[no-untyped-def, misc] # noqa: N805
+        def update(state, v: int):
             if v == where:
                 raise ValueError(f"no {v}")
             return (state[0] + v,)
 
-        def merge(a, b):  # type: ignore[no-untyped-def, misc] # noqa: N805
+        def merge(a, b):
             return (a[0] + b[0],)
 
-        def final(state) -> int:  # type: ignore[no-untyped-def, misc] # noqa: N805
+        def final(state) -> int:
             return state[0]
 
     session.aggregate(picky)
