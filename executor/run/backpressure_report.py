@@ -26,10 +26,14 @@ class Held:
 class Holding:
     """Samples the watermarks of the inputs while a query runs."""
 
-    def __init__(self, feeds: Sequence[Feed], clock: Callable[[], float]) -> None:
-        self._feeds = feeds
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since = clock()
+        self.begin(())
+
+    def begin(self, feeds: Sequence[Feed]) -> None:
+        """Starts to sample the inputs ``feeds``, from nothing."""
+        self._feeds = feeds
+        self._since = self._clock()
         self._last: int | None = None
         self.seconds = 0.0
         self.held = [Held() for _ in feeds]

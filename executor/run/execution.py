@@ -18,20 +18,16 @@ from cql.base.reentrancy import stepped
 from cql.base.uninterruptible import load_module
 from cql.errors import CqlError, RunError
 from cql.executor.graph.build import build
-from cql.executor.graph.graph import Edge, Graph
+from cql.executor.graph.graph import Graph
 from cql.executor.jit.compiler_process import StoppedError
-from cql.executor.kernels.ingest import cutter
-from cql.executor.kernels.morsel_layout import INFINITY, ROWS, SERIAL
+from cql.executor.kernels.morsel_layout import ROWS, SERIAL
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.ledgers.response_times import Responses
 from cql.executor.morsel.egress import Egress
-from cql.executor.morsel.ingest import Feed, errors_at
+from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import sizes
-from cql.executor.morsel.source_punctuation import columns_read
-from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.protocols import Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
@@ -39,20 +35,18 @@ from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.run.inputs import Inputs
 from cql.executor.run.limits import Limits, fails_in_parts
 from cql.executor.run.make_runtime import make_runtime
+from cql.executor.run.reading import Reading
 from cql.executor.run.resuming import Members, partitions_of, saved_partitions
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
-from cql.executor.run.timers import Clock, Timers, reported_idle
-from cql.executor.run.values_source import morsels_of
-from cql.executor.runtimes.protocol import Failure, Runtime, at_work
+from cql.executor.run.timers import Clock, Timers
+from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.times import Times
 from cql.executor.state.checkpoint import Checkpoint
 from cql.executor.state.store import Snapshot
 from cql.executor.strings import encoding
-from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.in_blocks import in_blocks
-from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
@@ -66,9 +60,6 @@ from cql.planner.nodes.plan_hash import plan_hash
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
 
-#: The longest wait for an unbounded source, and so the longest delay of a stop request, and the
-#: longest time for which collected results of a live run stay inside between two blocks (seconds).
-_POLL = 0.05
 #: Members of a checkpoint that the execution itself saves.
 _RUN, _TIMERS, _PARTITIONS = "run", "timers", "partitions"
 #: Blocks of an input that are readable at once under the ordered runtime.
@@ -116,18 +107,16 @@ class Execution:
         self.prepared: float | None = None
         self.finished: float | None = None
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
-        self._looks_up = False  # whether kernels have dictionary tables or ranks of texts
         self._clock = clock
         self._observer = observer
-        self.timers = Timers((), clock)
-        self.holding = Holding((), clock)
+        self.timers = Timers(clock)
+        self.holding = Holding(clock)
         self.rereading = Rereading()
         self._limits: Limits | None = None
         self._resume = resume
         self._sizes: dict[int, partition_sizing.Measured] = {}  # of partitions, by node number
         self._members: Members | None = None
-        self._silent: set[int] = set()
-        self._reported: set[str] = set()  # inputs that have had their notice
+        self._reading: Reading | None = None
 
     @property
     def feeds(self) -> list[Feed]:
@@ -145,18 +134,19 @@ class Execution:
             raise RunError("this execution has run already")
         self.started, self._process = time.monotonic(), os.getpid()
         try:
-            self._prepare()
+            reading = self._prepare()
+            admissions = reading.admissions(self._saved(_RUN), self._saved(_TIMERS))
+            self._resume, runtime = None, reading.runtime
             self.prepared = time.monotonic()
             yield from self._take_results()
-            for _ in self._admissions():
-                self._note_responses()
+            for _ in admissions:
+                reading.note_responses()
                 yield from self._take_results()
                 self.control.attend()
-            if self._runtime is not None:
-                self._runtime.drain()
-                if self._limits:
-                    self._limits.judge(self._runtime.drain)
-            self._note_responses()
+            runtime.drain()
+            if reading.limits:
+                reading.limits.judge(runtime.drain)
+            reading.note_responses()
             yield from self._take_results()
         except StoppedError:
             return  # stopped while a kernel was compiled
@@ -184,7 +174,8 @@ class Execution:
         for operator in self.graph.running() if self.graph else ():
             operator.release()
         self.graph = self._runtime = self._scheduler = self._limits = self.responses = None
-        self._members, self._inputs, self._resume = None, Inputs(), None
+        self._members = self._reading = self._resume = None
+        self._inputs = Inputs()
         self.rereading.end()
         self.bad.end()
         self._results.clear()
@@ -219,7 +210,7 @@ class Execution:
                 )
         self.control.away(self._clock() - began)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Reading:
         self.workspace = Workspace(
             Dictionary(),
             str(self._settings["kernel_cache"]),
@@ -264,7 +255,6 @@ class Execution:
         if self.timed:
             self.responses = Responses(self.feeds, self._clock, waits=waits(*self._roots))
         self._runtime = self._make_runtime(graph)
-        self._looks_up = any(self._refreshing())
         self._members = Members(
             self._roots,
             graph,
@@ -277,11 +267,32 @@ class Execution:
             self.bad,
             self.rereading,
         )
+        self._reading = reading = Reading(
+            graph,
+            self._runtime,
+            self._scheduler,
+            inputs,
+            self._limits,
+            self._members,
+            self.rereading,
+            self.workspace,
+            self.control,
+            self.timers,
+            self.holding,
+            self.responses,
+            morsel_rows=self._rows,
+            keeps_order=self._driver == "ordered",
+            results=self._results,
+            save=self._checkpoint,
+            notify=lambda message: self.queries[0].on_notice(message),
+            clock=self._clock,
+        )
         if self._resume is not None:
             self._members.resume(self._resume)
             self._restore_own(self._resume.members[_RUN])
-        self._refresh()
+        reading.refresh()
         self.control.begin(self._runtime, self._scheduler)
+        return reading
 
     def _build(self, nulls: list[set[int]]) -> Graph:
         """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the
@@ -354,317 +365,10 @@ class Execution:
             observer=self._observer,
         )
 
-    def _note_responses(self) -> None:
-        if self.responses is not None and self._runtime is not None and self._scheduler is not None:
-            idle = {k for k in range(len(self.feeds)) if self.timers.is_idle(k)}
-            self.responses.note(self._scheduler, self._runtime, idle)
-
     def times(self) -> Times | None:
         """The runtime's measurements; None unless the run is ``timed``."""
         runtime = self._runtime
         return runtime.times() if runtime is not None else None
-
-    def _admissions(self) -> Iterator[None]:
-        """Admits morsels until every input has ended; yields after each morsel."""
-        assert self._runtime is not None
-        saved = None if self._resume is None else self._resume.members[_RUN]
-        for feed in self.feeds if saved is None else ():
-            if feed.lag:
-                with errors_at(feed.source):
-                    feed.load(None)
-        for ahead in self._ahead():
-            self._runtime.quiesce()
-            alive = {k for k, f in enumerate(self.feeds) if f.source.ahead == ahead}
-            if saved is not None:
-                phase = int(saved.words[0])
-                if ahead > phase:
-                    continue  # it was over at the checkpoint
-                if ahead == phase:
-                    alive = set(saved.arrays["alive"].tolist())
-                    yield from self._read(alive, ahead, again=True)
-                    continue
-            yield from self._constants(ahead)
-            yield from self._read(alive, ahead)
-
-    def _ahead(self) -> list[int]:
-        """The reading phases in order: inputs of subqueries are read before the inputs of the
-        queries around them."""
-        assert self.graph is not None
-        ahead = {f.source.ahead for f in self.feeds}
-        return sorted(ahead | {node.ahead for node, _ in self.graph.constants}, reverse=True)
-
-    def _constants(self, ahead: int) -> Iterator[None]:
-        assert self.graph is not None
-        assert self._runtime is not None
-        ones = int(self.workspace.ones.ctypes.data)
-        for node, edge in self.graph.constants:
-            if node.ahead != ahead:
-                continue
-            for morsel in morsels_of(node, self.workspace.dictionary, self._rows, ones):
-                self._refresh()
-                self._runtime.admit(morsel, edge)
-                yield from self._through()
-
-    def _read(self, alive: set[int], phase: int, *, again: bool = False) -> Iterator[None]:
-        """Admits the morsels of the inputs ``alive``, those of a reading phase, until these have
-        ended. Idle times start now, or continue if the run continues in this phase ``again``."""
-        runtime, scheduler = self._runtime, self._scheduler
-        assert runtime is not None
-        assert scheduler is not None
-        timers = self.timers = Timers(self.feeds, self._clock)
-        if again and self._resume is not None:
-            timers.restore(self._resume.members[_TIMERS])
-            self._resume = None
-        holding = self.holding = Holding(self.feeds, self._clock)
-        scheduler.among(alive)
-        delivered = self._clock()
-        while not self.control.must_stop:
-            if self._inputs.live and self._clock() - delivered >= _POLL:
-                runtime.drain()  # an input that is never silent may give no more results
-                delivered = self._clock()
-                yield
-            if self._limits:
-                self._limits.judge(runtime.quiesce)
-                if self._limits.reached:
-                    yield from self._leave(alive)
-            if not alive:
-                return
-            if self.control.wants_checkpoint(scheduler.serial):
-                runtime.drain()
-                yield  # the consumer takes all results of the admitted morsels
-                self.control.give(self._checkpoint(alive, phase))
-                continue
-            if is_due(self.workspace):
-                self._compact()
-            for table, source in self.rereading.due() if not scheduler.is_in_turn else ():
-                yield from self._read_again(table, source)
-                scheduler.among(alive)
-            holding.note({k for k in alive if not timers.is_idle(k)})
-            k = scheduler.current if scheduler.is_in_turn else self._next_feed(alive)
-            for silent in self._silent:
-                yield from self._in_silence(silent)
-            if k is None:
-                runtime.drain()  # delivers everything inside while the inputs are silent
-                yield
-                continue
-            feed = self.feeds[k]
-            if feed.ended and feed.pending is None and not scheduler.is_open(k):
-                alive.discard(k)
-                scheduler.among(alive)
-                self._report_notices(feed)
-                yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
-                continue
-            if not scheduler.is_open(k):
-                if timers.received(k):
-                    punctuation = reported_idle(
-                        feed, scheduler.serial, scheduler.sequence, idle=False
-                    )
-                    yield from self._admit(k, punctuation)
-                self._report_notices(feed)  # those of opening the source, before its first rows
-                yield from self._open(k)
-            yield from self._morsels()
-
-    def _leave(self, alive: set[int]) -> Iterator[None]:
-        """Ends the inputs that lead only to exhausted LIMITs."""
-        assert self._runtime is not None
-        assert self._scheduler is not None
-        scheduler, limits = self._scheduler, self._limits
-        assert limits is not None
-        self._runtime.quiesce()
-        for k in limits.leave(alive):
-            alive.discard(k)
-            feed = self.feeds[k]
-            if not limits.have_ended:
-                yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
-            self._inputs.readers.remove(feed.reader)
-            with errors_at(feed.source):
-                feed.reader.close()
-        scheduler.give_up(alive)
-        yield
-
-    def _read_again(self, k: int, source: Source) -> Iterator[None]:
-        """Refreshes a table, between two turns of the stream that it is joined with."""
-        assert self._runtime is not None
-        assert self._scheduler is not None
-        feed, scheduler = self.feeds[k], self._scheduler
-        self._runtime.quiesce()
-        with errors_at(feed.source):
-            feed.read_again(source.open(columns_read(feed.source)))
-        self._inputs.readers.append(feed.reader)
-        scheduler.among({k})
-        while not (feed.ended or self.control.must_stop):
-            scheduler.go_on()  # a table is read to its end even if a LIMIT is exhausted
-            if self._has_come(k, _POLL):
-                if feed.pending is not None:
-                    yield from self._open(k)
-                yield from self._morsels()
-        yield from self._admit(k, feed.end(scheduler.serial, scheduler.sequence))
-        self._runtime.quiesce()
-        self.rereading.switches.append((feed.source.name, scheduler.sequence))
-        yield
-
-    def _morsels(self) -> Iterator[None]:
-        """Admits the morsels of the open blocks until an input without an open block is due."""
-        assert self._runtime is not None
-        assert self._scheduler is not None
-        limits, control = self._limits, self.control
-        yield
-        while self._runtime.admit_next(self._scheduler):
-            if control.must_stop or (limits and limits.wait):
-                break
-            yield
-        self._note_responses()
-        self.control.reach()
-        k = self._scheduler.current
-        if k is not None and not self._scheduler.is_open(k):
-            self.timers.taken(k)
-            self._report_far(self.feeds[k])
-            self._report_notices(self.feeds[k])
-
-    def _admit(self, k: int, morsel: Morsel) -> Iterator[None]:
-        """Admits a morsel of input ``k`` without rows."""
-        assert self._runtime is not None
-        assert self._scheduler is not None
-        self.control.reach()
-        if self._driver != "ordered":
-            self._runtime.quiesce()  # queues keep no order among inputs
-        self._runtime.admit(morsel, self._entry(k))
-        yield from self._through()
-        self._scheduler.count_empty_morsel()
-
-    def _through(self, serial: int = INFINITY) -> Iterator[None]:
-        """Drives the admitted morsels up to serial number ``serial`` through all operators."""
-        assert self._runtime is not None
-        while self._runtime.go_on(serial):
-            yield
-        yield
-
-    def _in_silence(self, k: int) -> Iterator[None]:
-        """Handles input ``k``, which has no rows to give: idleness and heartbeat."""
-        feed, scheduler = self.feeds[k], self._scheduler
-        assert scheduler is not None
-        if self.timers.falls_idle(k):
-            punctuation = reported_idle(feed, scheduler.serial, scheduler.sequence, idle=True)
-            yield from self._admit(k, punctuation)
-        if self.timers.beat(k):
-            yield from self._admit(k, feed.punctuation_morsel(scheduler.serial, scheduler.sequence))
-
-    def _report_notices(self, feed: Feed) -> None:
-        """Shows the notices of the source about its data."""
-        notices: list[str] = getattr(feed.reader, "notices", [])
-        while notices:
-            self.queries[0].on_notice(notices.pop(0))
-
-    def _report_far(self, feed: Feed) -> None:
-        """Reports, once per input, rows that MAX ADVANCE kept from being late: they came behind an
-        unconfirmed row far ahead. Distances alone prove nothing: with one row a day, each row is
-        far ahead of the previous one."""
-        for attribute in feed.attributes if feed.source.name not in self._reported else ():
-            if attribute.kept[0]:
-                self._reported.add(feed.source.name)
-                most = duration(int(attribute.words[cutter.ADVANCE]), attribute.field.type)
-                self.queries[0].on_notice(
-                    f"{feed.source.name}.{attribute.name} jumped by more than {most}: its"
-                    " watermark waits until three further rows confirm it (MAX ADVANCE of CREATE"
-                    " STREAM)"
-                )
-
-    def _next_feed(self, alive: set[int]) -> int | None:
-        """The input that is furthest behind in event time; among unbounded inputs, one with rows
-        to read. None if none has rows yet. ``_silent`` collects the inputs without rows."""
-        scheduler = self._scheduler
-        assert scheduler is not None
-        self._silent.clear()
-        if all(self.feeds[k].source.relation.bounded for k in alive):
-            k = scheduler.next_turn()
-            if self._inputs.paced and not self._has_come(k, 0.0) and self._delivers():
-                return None
-            return k if self._has_come(k, _POLL) else None
-        # Idle inputs are asked first, before the watermark passes them.
-        order = sorted(scheduler.in_order(alive), key=lambda k: not self.timers.is_idle(k))
-        for timeout in (0.0, _POLL / len(order)):
-            if timeout and self._delivers():
-                return None
-            for k in order:
-                if self._has_come(k, timeout):
-                    return k
-        return None
-
-    def _delivers(self) -> bool:
-        """Delivers everything inside before the driver waits for an input; returns whether there
-        are results to read now."""
-        assert self._runtime is not None
-        self._runtime.drain()
-        return bool(self._results)
-
-    def _has_come(self, k: int, timeout: float) -> bool:
-        """Whether input ``k`` has rows to read or has ended; waits up to ``timeout`` seconds."""
-        feed = self.feeds[k]
-        assert self._scheduler is not None
-        with self._reading(k):
-            if self._limits:
-                self._limits.check(k)
-            if self._scheduler.is_open(k) or feed.load(timeout) or feed.ended:
-                return True
-        self._silent.add(k)
-        return False
-
-    @contextlib.contextmanager
-    def _reading(self, k: int) -> Iterator[None]:
-        """Orders errors: an error of the source comes after the failures of rows that the source
-        gave before. It is dropped if the query needs no more of the source."""
-        try:
-            with errors_at(self.feeds[k].source):
-                yield
-        except Exception:
-            if self._runtime is None or self._limits is None:
-                raise
-            self._runtime.quiesce()
-            self._limits.judge(self._runtime.quiesce)
-            if not self._limits.hides_rest_of(k):
-                raise
-
-    def _open(self, k: int) -> Iterator[None]:
-        """Opens the pending block of input ``k``. First, morsels that show the columns of the block
-        dropped for it go through all operators; if kernels or dictionary tables change, all
-        admitted morsels do."""
-        graph, runtime, scheduler, feed = self.graph, self._runtime, self._scheduler, self.feeds[k]
-        assert graph is not None
-        assert runtime is not None
-        assert scheduler is not None
-        contradicted = graph.contradicted([f.nulls for f in self.feeds])
-        if contradicted or self._looks_up or self._driver != "ordered":
-            yield from self._through()
-            runtime.quiesce()
-        else:
-            yield from self._through(scheduler.leaving(k))
-        if contradicted:
-            runtime.drain()
-            graph.reassume(contradicted)
-            runtime.rebind()
-        self._refresh()
-        if feed.pending is not None:
-            for bounds in graph.bounds:
-                bounds.learn(k, feed.pending.data, feed.pending.masks)
-        assert self._members is not None
-        self._members.unreadable(k, scheduler.open(k))
-
-    def _entry(self, k: int) -> Edge:
-        assert self.graph is not None
-        edge = self.graph.entries[k]
-        assert edge is not None
-        return edge
-
-    def _compact(self) -> None:
-        """Compacts the dictionary between two morsels, when only operator state and read blocks
-        refer to texts."""
-        assert self.graph is not None
-        assert self._runtime is not None
-        self._runtime.drain()
-        values = [feed.values for feed in self.feeds if feed.values is not None]
-        assert self._scheduler is not None
-        compact(self.workspace, list(self.graph.running()), [*values, self._scheduler])
-        self._refresh()
 
     # -- checkpoints -----------------------------------------------------------------------------
 
@@ -673,7 +377,9 @@ class Execution:
         assert self._members is not None
         assert self.graph is not None
         peaks = [self.workspace.peaks.get(op.name, 0) for op in self.graph.operators]
-        reported = [k for k, f in enumerate(self.feeds) if f.source.name in self._reported]
+        assert self._reading is not None
+        told = self._reading.reported
+        reported = [k for k, f in enumerate(self.feeds) if f.source.name in told]
         arrays = {"alive": sorted(alive), "rows out": self.rows_out, "peaks": peaks}
         own = {n: np.array(a, np.int64) for n, a in {**arrays, "reported": reported}.items()}
         others = {
@@ -686,10 +392,16 @@ class Execution:
     def _hashes(self) -> tuple[str, ...]:
         return tuple(plan_hash(plan.root) for plan in self.plans)
 
+    def _saved(self, member: str) -> Snapshot | None:
+        return None if self._resume is None else self._resume.members[member]
+
     def _restore_own(self, saved: Snapshot) -> None:
         assert self.graph is not None
         self.rows_out = saved.arrays["rows out"].tolist()
-        self._reported = {self.feeds[k].source.name for k in saved.arrays["reported"].tolist()}
+        assert self._reading is not None
+        self._reading.reported |= {
+            self.feeds[k].source.name for k in saved.arrays["reported"].tolist()
+        }
         peaks = self.workspace.peaks
         assert self._members is not None
         assert self._resume is not None
@@ -697,21 +409,6 @@ class Execution:
         for operator, origin in zip(self.graph.operators, origins, strict=True):
             peak = 0 if origin is None else int(saved.arrays["peaks"][origin])
             peaks[operator.name] = max(peaks.get(operator.name, 0), peak)
-
-    # -- texts -----------------------------------------------------------------------------------
-
-    def _refreshing(self) -> Iterator[Operator]:
-        """The operators that look up texts."""
-        assert self.graph is not None
-        for operator in self.graph.running():
-            if operator.needs_refresh:
-                yield operator
-
-    def _refresh(self) -> None:
-        """Extends the dictionary tables to the codes of the next block."""
-        for operator in self._refreshing() if self._looks_up else ():
-            with at_work(operator.name):
-                operator.refresh()
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 

@@ -30,12 +30,16 @@ class _State:
 
 
 class Timers:
-    """The timers of a query with inputs ``feeds``; bounded inputs have none."""
+    """The timers of a query; bounded inputs have none."""
 
-    def __init__(self, feeds: Sequence[Feed], clock: Clock) -> None:
-        self._feeds = feeds
+    def __init__(self, clock: Clock) -> None:
+        self._feeds: Sequence[Feed] = ()
         self._clock = clock
-        now = clock()
+        self._states: dict[int, _State] = {}
+
+    def begin(self, feeds: Sequence[Feed]) -> None:
+        """Starts the timers of the inputs ``feeds``: data of each have come now."""
+        self._feeds, now = feeds, self._clock()
         self._states = {
             k: _State(now, [NEVER] * len(feed.attributes))
             for k, feed in enumerate(feeds)
