@@ -292,7 +292,7 @@ def _method_of_states(
 def _can_retract(call: AggregateCall) -> bool:
     if call.function is not None:
         return call.function.retract is not None
-    return call.fn in ("count", "count_if")
+    return call.can_subtract
 
 
 def _needs_parts(call: AggregateCall, calls: Sequence[AggregateCall]) -> PlanError:

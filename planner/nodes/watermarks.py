@@ -40,6 +40,15 @@ def value_origin(expr: Expr) -> int | None:
             return None
 
 
+def one_to_one(expr: Expr) -> int | None:
+    """The column of which ``expr`` is a function with other values for other values, if any."""
+    if isinstance(expr, Call) and expr.fn in ("add", "sub", "date_sub", "date_add"):
+        moved, by = expr.args
+        exact = not (moved.type.is_fraction or expr.type.is_fraction)
+        return one_to_one(moved) if exact and isinstance(by, Literal) else None
+    return value_origin(expr)
+
+
 def _size(kind: DataType) -> int:
     """Width of an integer in bits."""
     return int(kind.storage.removeprefix("int"))

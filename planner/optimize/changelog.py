@@ -8,13 +8,14 @@ Query Language, 2006).
 
 from __future__ import annotations
 
-from cql.base.types import BIGINT, DataType
+from cql.base.types import BIGINT, INT, INTERVAL, DataType, Kind
 from cql.base.window import Window, WindowKind
-from cql.planner.nodes.expr import Column, Expr, conjuncts, substitute
+from cql.planner.bind.scope import column_of
+from cql.planner.functions.signature import strict
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, conjuncts, substitute
 from cql.planner.nodes.logical import (
     ASOF,
     KEY_WINDOW,
-    WINDOW_COLUMNS,
     Aggregate,
     Bucket,
     Filter,
@@ -158,13 +159,25 @@ def as_it_comes(node: Logical) -> Logical:
     """``node`` for EMIT CHANGES: a relation of the groups of its windows so far, instead of a
     stream of complete groups. Applies to the windows with bounds at the top of the plan; windows
     further down stay streams."""
+    return _as_it_comes(node, frozenset(range(len(node.schema))))
+
+
+def _as_it_comes(node: Logical, read: frozenset[int]) -> Logical:
+    """``read``: the columns of ``node`` that are read above."""
     match node:
-        case Filter() | Project() | Limit() if _early(node.input):
-            return replace(node, input=as_it_comes(node.input))
+        case Filter() if _early(node.input):
+            below = _as_it_comes(node.input, read | columns_of(node.condition))
+            return replace(node, input=below)
+        case Project() if _early(node.input):
+            below = _as_it_comes(node.input, columns_of(*(node.exprs[k] for k in read)))
+            return replace(node, input=below)
+        case Limit() if _early(node.input):
+            return replace(node, input=_as_it_comes(node.input, read))
         case Sort() if _early(node.input) and node.limit is None and not node.offset:
-            return replace(node, input=as_it_comes(node.input), window_end=None)
+            below = _as_it_comes(node.input, read | columns_of(*(key.expr for key in node.keys)))
+            return replace(node, input=below, window_end=None)
         case Aggregate() if _early(node):
-            return _so_far(node)
+            return _so_far(node, read)
     return as_relation(node)
 
 
@@ -193,24 +206,41 @@ def _early(node: Logical) -> bool:
     return False
 
 
-def _so_far(node: Aggregate) -> Logical:
+def _so_far(node: Aggregate, read: frozenset[int]) -> Logical:
     """Each row counts in all windows that hold it, from its time on; a late row counts from its row
     watermark on, so that no instant that is over changes. A group stays as it is after its window
-    has ended."""
+    has ended. The end of a window says where it begins, except for CUMULATE: it is the only key for
+    the window, and bounds that are ``read`` are computed from it."""
     assert node.window is not None
     bucket = Bucket(node.input, node.window, node.pos)
-    width, keys = len(node.input.schema), len(node.keys)
-    bounds = [
+    width, keys, calls = len(node.input.schema), len(node.keys), len(node.calls)
+    own = [
         Column(width + k, f.name, f.type, False) for k, f in enumerate(bucket.schema.fields[width:])
     ]
+    if node.window.kind is not WindowKind.CUMULATE:
+        own = own[1:2]
     rows = Windowed(bucket, Window(WindowKind.EARLY, node.window.wa, end=width + 1), node.pos)
-    names = (*node.names[:keys], *WINDOW_COLUMNS, *node.names[keys:])
-    made = Aggregate(rows, None, (*node.keys, *bounds), node.calls, names, node.pos)
-    calls = range(keys + len(bounds), len(made.schema))
-    places = [*range(keys), *calls, *range(keys, keys + len(bounds))]
-    fields = made.schema.fields
-    shown = tuple(Column(c, fields[c].name, fields[c].type, fields[c].nullable) for c in places)
+    names = (*node.names[:keys], *(c.name for c in own), *node.names[keys:])
+    made = Aggregate(rows, None, (*node.keys, *own), node.calls, names, node.pos)
+    columns = [column_of(made, k) for k in range(len(made.schema))]
+    bounds: list[Expr] = [*columns[keys : keys + len(own)]]
+    if len(own) == 1:
+        (end,) = bounds
+        assert node.window.range is not None
+        start, time = (_before(end, units) for units in (node.window.range, 1))
+        first = keys + calls
+        bounds = [start if first in read else end, end, time if first + 2 in read else end]
+    shown = (*columns[:keys], *columns[keys + len(own) :], *bounds)
     return Project(made, shown, node.schema.names)
+
+
+def _before(time: Expr, units: int) -> Expr:
+    """The time ``units`` of its type before ``time``."""
+    if time.type.is_timestamp:
+        return strict("sub", (time, Literal(units, INTERVAL)), time.type, None)
+    if time.type.kind is Kind.DATE:
+        return strict("date_sub", (time, Literal(units, INT)), time.type, None)
+    return strict("sub", (time, Literal(units, time.type)), time.type, None)
 
 
 def sees_relation(node: Logical) -> bool:

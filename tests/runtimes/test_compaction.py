@@ -18,7 +18,7 @@ from cql.executor.morsel import partitioned_watermark
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.run import execution
+from cql.executor.run import reading
 from cql.executor.strings import compaction
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.bind.context import Context
@@ -193,7 +193,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         compaction.compact(workspace, operators, values)
         seen.append((before, workspace.dictionary.content))
 
-    monkeypatch.setattr(execution, "compact", watched)
+    monkeypatch.setattr(reading, "compact", watched)
     return seen
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cql.catalog import blocks
-from cql.executor.run import execution
+from cql.executor.run import reading
 from cql.executor.strings import compaction
 from cql.executor.strings.dictionary import Dictionary
 from cql.session.session import Session
@@ -60,7 +60,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         compaction.compact(*args)
         seen.append(len(args[0].dictionary))
 
-    monkeypatch.setattr(execution, "compact", watched)
+    monkeypatch.setattr(reading, "compact", watched)
     return seen
 
 

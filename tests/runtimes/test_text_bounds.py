@@ -14,7 +14,7 @@ from cql.catalog import blocks
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.run import execution
+from cql.executor.run import reading
 from cql.executor.strings import compaction
 from cql.executor.strings.dictionary import Dictionary
 from cql.session.session import Session
@@ -88,8 +88,8 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = self.content = self.arrays = self.kept = self.compactions = 0
         self.beyond = -LEAST
-        monkeypatch.setattr(execution, "is_due", self._is_due)
-        monkeypatch.setattr(execution, "compact", self._compact)
+        monkeypatch.setattr(reading, "is_due", self._is_due)
+        monkeypatch.setattr(reading, "compact", self._compact)
 
     def _is_due(self, workspace: Workspace) -> bool:
         dictionary = workspace.dictionary

@@ -152,15 +152,20 @@ AT_ONCE = FUNCTION + 51  # rows of a piece that may be in the value logs at once
 LOGS = FUNCTION + 52  # value logs
 LOG = FUNCTION + 53  # address of their words (``value_logs``)
 CAUSES_OUT = FUNCTION + 54  # int64 per change: its place in its instant; 0: ``_put_order`` finds it
-END = FUNCTION + 55
+STAYS = FUNCTION + 55  # whether no group loses its rows before its window ends
+PER_ROW = FUNCTION + 56  # the most changes for a row of a piece; 0: unknown
+TIME_AT = FUNCTION + 57  # words of OWN_WORDS: the addresses of the changes' times and weights
+WEIGHT_AT = FUNCTION + 58
+IN_PLACE = FUNCTION + 59  # whether the function has written the changes to the output itself
+END = FUNCTION + 60
 
 NO_LOGS, MISSING, TAKEN = range(3)
 
 #: Words of READ: the column, the words of OWN_WORDS for its data and its mask (-1: unread).
 READ_WORDS = 3
 #: Words of RESULTS: address of the values, of whether they are valid, bytes of a value, whether the
-#: output has a mask.
-RESULT_WORDS = 4
+#: output has a mask, and the words of OWN_WORDS for the two addresses.
+RESULT_WORDS = 6
 #: The phase of a morsel whose rows are aggregated where they are.
 _DIRECT = 3
 
@@ -198,8 +203,26 @@ def _keep_keys(d: Any, table: Any, at: int) -> None:
             d[NEXT_END] = min(d[NEXT_END], integer_at(ends, size_of(d, d[ENDS]), ids[k]))
 
 
-@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
-def _call_function(d: Any, u: Any) -> int:
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def _aim(d: Any, o: Any) -> None:
+    """Lets the function write the changes of the piece to the output if all fit, else to arrays of
+    their own."""
+    if d[PER_ROW] == 0:
+        return
+    g, at = words(d[OWN_WORDS], 1), HEADER + 2 * d[OUT_TIME]
+    in_place = d[TIME_BYTES] == 8 and d[PER_ROW] * d[PIECE] <= o[CAPACITY]
+    g[d[TIME_AT]] = o[at] if in_place else d[TIMES_OUT]
+    g[d[WEIGHT_AT]] = o[at + 2] if in_place else d[WEIGHTS_OUT]
+    for call in range(d[CALLS]):
+        one = words(d[RESULTS] + 8 * RESULT_WORDS * call, RESULT_WORDS)
+        at = HEADER + 2 * (d[KEYS] + call)
+        g[one[4]] = o[at] if in_place else one[0]
+        g[one[5]] = o[at + 1] if in_place and one[3] != 0 else one[1]
+    d[IN_PLACE] = in_place
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _call_function(d: Any, u: Any, o: Any) -> int:
     """Lets the function make changes of the piece. Returns DONE, NEED or ERROR."""
     if d[VALUES] == MISSING:
         u[DETAIL], u[DETAIL_ROW] = NEED_VALUES, d[PIECE]
@@ -208,6 +231,7 @@ def _call_function(d: Any, u: Any) -> int:
     d[DUE] = d[MADE] = d[SENT_SO_FAR] = 0
     if d[VALUES] == TAKEN:
         d[VALUES] = MISSING
+    _aim(d, o)
     if call_operator(d[FUNCTION], d[OWN_WORDS], 0) != 0:
         d[FAILED] = 1
         u[DETAIL], u[DETAIL_ROW] = g[d[DETAIL_AT]], 0
@@ -273,7 +297,8 @@ def _put_order(d: Any, o: Any, n: int) -> None:
     function says or, if it says none, the stream position of the group's first row at that instant.
     Without such places, the groups of an instant change in the order of these rows."""
     first, rows = d[SENT_SO_FAR], d[PIECE]
-    owners, times = words(d[OWNERS_OUT] + 8 * first, n), words(d[TIMES_OUT] + 8 * first, n)
+    owners = words(d[OWNERS_OUT] + 8 * first, n)
+    times = words(o[HEADER + 2 * d[OUT_TIME]] if d[IN_PLACE] != 0 else d[TIMES_OUT] + 8 * first, n)
     ids, born = words(d[groups.IDS], rows), words(d[BORN_IN], rows)
     instants = words(words(d[OWN_WORDS], d[TIMES_AT] + 1)[d[TIMES_AT]], rows)
     at = HEADER + 2 * (d[OUT_TIME] + 1 + int(d[WEIGHTS_OUT] != 0))
@@ -287,6 +312,26 @@ def _put_order(d: Any, o: Any, n: int) -> None:
             row += 1
         order[k], positions[k] = times[k], born[row]
     d[ORDERED_TO] = row
+
+
+@njit("void(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def _copy_changes(d: Any, o: Any, first: int, n: int) -> None:
+    """Copies the results, times and weights of ``n`` changes from ``first`` on to the output."""
+    for call in range(d[CALLS]):
+        one = words(d[RESULTS] + 8 * RESULT_WORDS * call, RESULT_WORDS)
+        at = HEADER + 2 * (d[KEYS] + call)
+        copy_bytes(one[0] + one[2] * first, o[at], one[2] * n)
+        if one[3] != 0:
+            copy_bytes(one[1] + first, o[at + 1], n)
+    at = HEADER + 2 * d[OUT_TIME]
+    if d[TIME_BYTES] == 8:
+        copy_bytes(d[TIMES_OUT] + 8 * first, o[at], 8 * n)
+    else:
+        times = words(d[TIMES_OUT] + 8 * first, n)
+        for k in range(n):
+            put_integer(o[at], d[TIME_BYTES], k, times[k])
+    if d[WEIGHTS_OUT] != 0:
+        copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
 
 
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
@@ -303,21 +348,8 @@ def _send(d: Any, o: Any) -> None:
         move_values(size_of(d, key), column[DATA], o[HEADER + 2 * key], chosen, places, n)
         if column[MASK] != 0:
             move_values(1, column[MASK], o[HEADER + 2 * key + 1], chosen, places, n)
-    for call in range(d[CALLS]):
-        one = words(d[RESULTS] + 8 * RESULT_WORDS * call, RESULT_WORDS)
-        at = HEADER + 2 * (d[KEYS] + call)
-        copy_bytes(one[0] + one[2] * first, o[at], one[2] * n)
-        if one[3] != 0:
-            copy_bytes(one[1] + first, o[at + 1], n)
-    at = HEADER + 2 * d[OUT_TIME]
-    if d[TIME_BYTES] == 8:
-        copy_bytes(d[TIMES_OUT] + 8 * first, o[at], 8 * n)
-    else:
-        times = words(d[TIMES_OUT] + 8 * first, n)
-        for k in range(n):
-            put_integer(o[at], d[TIME_BYTES], k, times[k])
-    if d[WEIGHTS_OUT] != 0:
-        copy_bytes(d[WEIGHTS_OUT] + 8 * first, o[at + 2], 8 * n)
+    if d[IN_PLACE] == 0:
+        _copy_changes(d, o, first, n)
     if d[BORN] != 0:
         _put_order(d, o, n)
     o[ROWS] = n
@@ -351,7 +383,7 @@ def _forget(d: Any, gone: Any) -> None:
 @njit("void(int64[::1])", nogil=True, cache=True)
 def _forget_empty(d: Any) -> None:
     """Frees the groups that have no rows since the piece."""
-    if d[SINGLE] != 0:
+    if d[SINGLE] != 0 or d[STAYS] != 0:
         d[PIECE] = d[MADE] = d[SENT_SO_FAR] = 0
         return
     n, capacity = d[PIECE], d[groups.CAPACITY]
@@ -393,10 +425,11 @@ def _close(d: Any) -> None:
     _forget(d, once[:many])
 
 
-@njit("int64(int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
-def _whole_instants(d: Any, times: Any, first: int, end: int) -> int:
-    """The end of a piece of places from ``first`` on, at most ``end``, between two instants."""
-    room = min(d[groups.PIECE], d[AT_ONCE])
+@njit("int64(int64[::1], int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def _whole_instants(d: Any, times: Any, first: int, end: int, room: int) -> int:
+    """The end of a piece of places from ``first`` on, at most ``end``, between two instants. It has
+    at most ``room`` rows if an instant has not more."""
+    room = min(room, d[groups.PIECE], d[AT_ONCE])
     if end - first <= room:
         return end
     at = first + room
@@ -418,8 +451,8 @@ def _has_room(d: Any, u: Any, rows: int) -> bool:
     return False
 
 
-@njit("int64(int64[::1], int64[::1])", nogil=True, cache=True)
-def _next_waiting(d: Any, u: Any) -> int:
+@njit("int64(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _next_waiting(d: Any, u: Any, room: int) -> int:
     """Prepares the next piece of the rows that have waited. Returns OUTPUT_FULL if there is one,
     DONE if no instant is over, or NEED."""
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
@@ -428,7 +461,7 @@ def _next_waiting(d: Any, u: Any) -> int:
         end += 1
     if first == end:
         return DONE
-    end = _whole_instants(d, times, first, end)
+    end = _whole_instants(d, times, first, end, room)
     if not _has_room(d, u, end - first):
         return NEED
     n = d[PIECE] = end - first
@@ -450,15 +483,15 @@ def _next_waiting(d: Any, u: Any) -> int:
     return OUTPUT_FULL
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def _next_direct(d: Any, u: Any, here: Any) -> int:
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _next_direct(d: Any, u: Any, here: Any, room: int) -> int:
     """Like ``_next_waiting``, of the rows of a morsel from CURSOR to SUB. ``here`` is scratch for
     the addresses of their columns."""
     first, end = u[CURSOR], u[SUB]
     if first == end:
         return DONE
     times = words(u[HEADER + 2 * d[INSTANT]], u[ROWS])
-    end = _whole_instants(d, times, first, end)
+    end = _whole_instants(d, times, first, end, room)
     if not _has_room(d, u, end - first):
         return NEED
     d[PIECE] = end - first
@@ -515,9 +548,10 @@ def _next_due(d: Any, u: Any) -> int:
     return INFINITY
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
-def _next_piece(d: Any, u: Any, here: Any) -> int:
-    """Prepares the next piece of the rows whose instants are over. Returns OUTPUT_FULL if there is
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _next_piece(d: Any, u: Any, here: Any, room: int) -> int:
+    """Prepares the next piece of the rows whose instants are over, at most ``room`` rows if an
+    instant has not more. Returns OUTPUT_FULL if there is
     one, DONE if none is left, or NEED."""
     if d[SINGLE] != 0 and d[BEGUN] == 0:
         first = _first_instant(d)
@@ -528,7 +562,10 @@ def _next_piece(d: Any, u: Any, here: Any) -> int:
                     d[BEGUN] = 1
                 return code
             d[BEGUN] = 1
-    code = _next_direct(d, u, here) if u[PHASE] == _DIRECT else _next_waiting(d, u)
+    if u[PHASE] == _DIRECT:
+        code = _next_direct(d, u, here, room)
+    else:
+        code = _next_waiting(d, u, room)
     if code == DONE and d[ENDED] != 0 and _lacks_row(d):
         return _prepare_nothing(d, u, here, max(d[BEGINNING], d[SENT]))
     return code
@@ -567,20 +604,21 @@ def group_changes(desc: Any, morsel: Any) -> Any:
         return NEED
     begin_output(d, u, o)
     o[ROWS] = 0
+    room = o[CAPACITY] // d[PER_ROW] if d[PER_ROW] > 0 else INFINITY
     while True:
         if d[PIECE] == 0:
-            code = _next_piece(d, u, here)
+            code = _next_piece(d, u, here, room)
             if code == DONE:
                 break
             if code != OUTPUT_FULL:
                 return code
         if d[DUE] != 0:
-            code = _call_function(d, u)
+            code = _call_function(d, u, o)
             if code != DONE:
                 return code
         if d[SENT_SO_FAR] < d[MADE]:
             _send(d, o)
-            last = words(d[TIMES_OUT], d[SENT_SO_FAR])[d[SENT_SO_FAR] - 1]
+            last = integer_at(o[HEADER + 2 * d[OUT_TIME]], d[TIME_BYTES], o[ROWS] - 1)
             if d[SENT_SO_FAR] == d[MADE] and not _has_more(d):
                 _forget_empty(d)
             punctuate_so_far(d, o, last)

@@ -21,7 +21,8 @@ from cql.executor.kernels.morsel_layout import (
     OUTPUT_FULL,
     PHASE,
 )
-from cql.executor.kernels.order.row_slab import NEXT, PLACES, SLOTS
+from cql.executor.kernels.order.row_slab import FREE, NEXT, PLACES, SLOTS
+from cql.executor.kernels.order.row_slab import HELD as SLAB_HELD
 from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
@@ -34,7 +35,6 @@ from cql.executor.kernels.relations.frontier import (
     TAIL,
     TIMES,
     begin_output,
-    free_slot,
     give_columns,
     is_over,
     punctuate,
@@ -84,20 +84,6 @@ def _look_up(d: Any) -> int:
 
 
 @njit(inline="always")
-def _write(d: Any, o: Any, n: int, slot: int, time: int, weight: int, cause: int) -> None:
-    """Writes a change: the row in ``slot``, because of the row in slot ``cause``."""
-    at = HEADER + 2 * d[OUT_TIME]
-    as_i32(d[PLACES], n + 1)[n] = slot
-    put_integer(o[at], d[TIME_BYTES], n, time)
-    words(o[at + 2], n + 1)[n] = weight
-    if d[NUMBER_BYTES] > 0:
-        put_integer(o[at - 2], d[NUMBER_BYTES], n, 1)
-    if d[BORN] != 0:
-        words(o[at + 4], n + 1)[n] = time
-        words(o[at + 6], n + 1)[n] = words(d[BORN], cause + 1)[cause]
-
-
-@njit(inline="always")
 def _fetch(d: Any, keys: Any, ids: Any, i: int) -> None:
     """Prefetches what the rows after row ``i`` need."""
     if i + _AHEAD < ids.size:
@@ -111,56 +97,68 @@ def _fetch(d: Any, keys: Any, ids: Any, i: int) -> None:
 @njit("UniTuple(int64, 2)(int64[::1], int64[::1])", nogil=True, cache=True)
 def _draw(d: Any, o: Any) -> tuple[int, int]:
     """Writes changes to the output; returns their number and, if ids are lacking, how many."""
+    capacity, at, kept, most = o[CAPACITY], HEADER + 2 * d[OUT_TIME], d[KEPT], d[MOST]
     times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
-    links, kept = as_i32(d[NEXT], d[SLOTS]), d[KEPT]
-    n, keys = 0, lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
-    while n < o[CAPACITY]:
-        if d[LEAVING] >= 0:
-            _write(d, o, n, d[LEAVING], times[d[READY] - 1], -1, line[d[READY] - 1])
-            free_slot(d, d[LEAVING])
-            d[LEAVING] = -1
-            d[LEFT] += 1
-            n += 1
-            continue
-        if d[READY] == d[LOOKED]:
-            found = _look_up(d)
-            if found <= 0:
-                return n, -found
-        ids = words(d[groups.IDS], d[LOOKED] - d[LOOKED_FROM])
-        slot, time, i = int(line[d[READY]]), times[d[READY]], d[READY] - d[LOOKED_FROM]
-        key = ids[i]
-        _fetch(d, keys, ids, i)
-        if kept == LATEST_ROW and keys[key, HELD] > 0 and keys[key, LATEST] < time:
-            _write(d, o, n, keys[key, NEWEST], time, -1, slot)
-            free_slot(d, keys[key, NEWEST])
-            keys[key, HELD] = 0
-            d[LEFT] += 1
-            n += 1
-            continue
-        d[READY] += 1
-        d[HEAD] = d[READY]
-        if kept != LAST_ROWS and keys[key, HELD] > 0:
-            free_slot(d, slot)
-            continue
-        d[FIRST] = time if d[ENTERED] == 0 else d[FIRST]
-        d[ENTERED] += 1
-        _write(d, o, n, slot, time, 1, slot)
-        n += 1
-        if kept == FIRST_ROW:
-            free_slot(d, slot)
-        elif kept == LAST_ROWS:
-            links[slot] = -1
-            if keys[key, HELD] == 0:
-                keys[key, OLDEST] = slot
+    links, keys = as_i32(d[NEXT], d[SLOTS]), lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
+    places, weights = as_i32(d[PLACES], capacity), words(o[at + 2], capacity)
+    born, parted = words(d[BORN], d[SLOTS]), d[BORN] != 0
+    order, positions = words(o[at + 4], capacity), words(o[at + 6], capacity)
+    n, ready, free, held, leaving, lacking = 0, d[READY], d[FREE], d[SLAB_HELD], d[LEAVING], 0
+    entered, left = d[ENTERED], d[LEFT]
+    ids = words(d[groups.IDS], d[LOOKED] - d[LOOKED_FROM])
+    while n < capacity:
+        if leaving >= 0:
+            slot, cause, weight, time = leaving, int(line[ready - 1]), -1, times[ready - 1]
+            leaving = -1
+        else:
+            if ready == d[LOOKED]:
+                d[READY] = ready
+                found = _look_up(d)
+                if found <= 0:
+                    lacking = -found
+                    break
+                ids = words(d[groups.IDS], found)
+            slot, time, i = int(line[ready]), times[ready], ready - d[LOOKED_FROM]
+            key, cause, weight = ids[i], slot, 1
+            _fetch(d, keys, ids, i)
+            if kept == LATEST_ROW and keys[key, HELD] > 0 and keys[key, LATEST] < time:
+                slot, weight, keys[key, HELD] = int(keys[key, NEWEST]), -1, 0
             else:
-                links[keys[key, NEWEST]] = slot
-        keys[key, NEWEST], keys[key, LATEST] = slot, time
-        keys[key, HELD] += 1
-        if kept == LAST_ROWS and keys[key, HELD] > d[MOST]:
-            d[LEAVING] = keys[key, OLDEST]
-            keys[key, OLDEST] = links[keys[key, OLDEST]]
-            keys[key, HELD] -= 1
-    return n, 0
+                ready += 1
+                if kept != LAST_ROWS and keys[key, HELD] > 0:
+                    links[slot], free = free, slot
+                    held -= 1
+                    continue
+        if weight < 0:
+            left += 1
+        else:
+            d[FIRST] = time if entered == 0 else d[FIRST]
+            entered += 1
+            if kept == LAST_ROWS:
+                links[slot] = -1
+                if keys[key, HELD] == 0:
+                    keys[key, OLDEST] = slot
+                else:
+                    links[keys[key, NEWEST]] = slot
+            keys[key, NEWEST], keys[key, LATEST] = slot, time
+            keys[key, HELD] += 1
+            if kept == LAST_ROWS and keys[key, HELD] > most:
+                leaving = keys[key, OLDEST]
+                keys[key, OLDEST] = links[leaving]
+                keys[key, HELD] -= 1
+        if weight < 0 or kept == FIRST_ROW:
+            links[slot], free = free, slot
+            held -= 1
+        places[n], weights[n] = slot, weight
+        put_integer(o[at], d[TIME_BYTES], n, time)
+        if d[NUMBER_BYTES] > 0:
+            put_integer(o[at - 2], d[NUMBER_BYTES], n, 1)
+        if parted:
+            order[n], positions[n] = time, born[cause]
+        n += 1
+    d[READY], d[HEAD], d[FREE], d[SLAB_HELD], d[LEAVING] = ready, ready, free, held, leaving
+    d[ENTERED], d[LEFT] = entered, left
+    return n, lacking
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)

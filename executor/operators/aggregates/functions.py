@@ -30,11 +30,10 @@ def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
 
 
 def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:
-    """State, init and update lines of "has had a value", and the name of the result's flag. After
-    merges, the state counts the merged parts that have had a value."""
+    """State, init and update lines of the number of values, and the name of the result's flag."""
     if not loose:
         return [], [], [], None
-    return [(f"{a}h", "int64")], [f"{a}h[g] = 0"], [f"{a}h[g] = 1"], f"{a}v"
+    return [(f"{a}h", "int64")], [f"{a}h[g] = 0"], [f"{a}h[g] += 1"], f"{a}v"
 
 
 def _finish(
@@ -138,6 +137,19 @@ class _Total:
             f"    {carry}",
         ]
 
+    def remove(self, x: str) -> list[str]:
+        """Subtracts a value that has been added before."""
+        a, low = self.a, self.low
+        if not self.high:
+            return [f"{low}[g] -= int64({x})"]
+        return [
+            f"{a}o, {a}x = {low}[g], int64({x})",
+            f"{a}r = {a}o - {a}x",
+            f"{low}[g] = {a}r",
+            f"if unlikely((({a}o ^ {a}x) & ({a}o ^ {a}r)) < 0):",
+            f"    {self.high}[g] += 1 if {a}x < 0 else -1",
+        ]
+
     def merge(self) -> list[str]:
         """Adds the sum of entry ``m``."""
         high = [f"{self.high}[g] += {self.high}[m]"] if self.high else []
@@ -145,17 +157,8 @@ class _Total:
 
     def subtract(self) -> list[str]:
         """Subtracts the sum of entry ``m``, which has been added before."""
-        a, low = self.a, self.low
-        if not self.high:
-            return [f"{low}[g] -= {low}[m]"]
-        return [
-            f"{a}o, {a}x = {low}[g], {low}[m]",
-            f"{a}r = {a}o - {a}x",
-            f"{low}[g] = {a}r",
-            f"if unlikely((({a}o ^ {a}x) & ({a}o ^ {a}r)) < 0):",
-            f"    {self.high}[g] += 1 if {a}x < 0 else -1",
-            f"{self.high}[g] -= {self.high}[m]",
-        ]
+        high = [f"{self.high}[g] -= {self.high}[m]"] if self.high else []
+        return [*self.remove(f"{self.low}[m]"), *high]
 
     def leave_unless_it_fits(self, limit: int | None) -> tuple[str, ...]:
         """Leaves the kernel if the sum has more than 64 bits or its magnitude reaches ``limit``."""
@@ -194,6 +197,7 @@ def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         Code(f"{s}[g]", valid),
         tuple(merge),
         fatal=f"{call.type} overflow in sum",
+        retract=(*total.remove(x), *([f"{a}h[g] -= 1"] if loose else [])),
         subtract=tuple(subtract),
     )
 
@@ -231,6 +235,7 @@ def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> Ag
         Code(f"{a}r", f"{a}v" if loose else None),
         (*total.merge(), f"{n}[g] += {n}[m]"),
         fatal=f"{call.type} overflow in avg",
+        retract=(*total.remove(x), f"{n}[g] -= 1"),
         subtract=(*total.subtract(), f"{n}[g] -= {n}[m]"),
     )
 

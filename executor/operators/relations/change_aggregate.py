@@ -113,6 +113,12 @@ class ChangeAggregateOperator(GroupChangesOperator):
         self.bound(kernel.VALUES, kernel.MISSING if self._values else kernel.NO_LOGS)
         self.open()
         d[kernel.AT_ONCE] = rows_at_once(self._values)
+        d[kernel.STAYS] = node.method == writing.APPEND_ONLY
+        d[kernel.PER_ROW] = 2 if node.shows == "both" else 1
+        d[[kernel.TIME_AT, kernel.WEIGHT_AT]] = slots["out_time"], slots["out_weight"]
+        given = self._given.reshape(-1, kernel.RESULT_WORDS)
+        for k, words in enumerate(given):
+            words[4:] = slots[f"out_r{k}"], slots[f"out_v{k}"]
         if not node.keys:
             self._index.ids(np.zeros((1, self._index.width), np.int64))
         self._more_entries(_ENTRIES)

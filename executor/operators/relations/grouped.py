@@ -302,7 +302,7 @@ class GroupChangesOperator(GroupedOperator):
                 values, valid = state[f"out_r{k}"], state[f"out_v{k}"]
                 words = self._given[changes.RESULT_WORDS * k : changes.RESULT_WORDS * (k + 1)]
                 words[:2] = values.ctypes.data, valid.ctypes.data
-                words[2:] = values.itemsize, nullable
+                words[2:4] = values.itemsize, nullable
 
     def snapshot(self) -> Snapshot:
         made = super().snapshot()

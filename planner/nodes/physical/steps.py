@@ -23,6 +23,7 @@ from cql.planner.nodes.watermarks import (
     Wanted,
     add_wanted,
     first_columns,
+    one_to_one,
     progress_origin,
     wanted_below,
     window_ends,
@@ -177,13 +178,13 @@ class ProjectExec(OneInput):
     def _keeps_differences(self) -> bool:
         """Whether changes of one instant that differ still differ: the projection keeps all
         columns, or drops such as are equal in them."""
-        kept = {e.index for e in self.exprs if isinstance(e, Column)}
+        kept = {found for e in self.exprs if (found := one_to_one(e)) is not None}
         return len(kept | self.input.equal_columns) == len(self.input.schema)
 
     @property
     def equal_columns(self) -> frozenset[int]:
         below, columns = self.input.equal_columns, enumerate(self.exprs)
-        return frozenset(k for k, e in columns if isinstance(e, Column) and e.index in below)
+        return frozenset(k for k, e in columns if one_to_one(e) in below)
 
     @property
     def never_shrinks(self) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 import cql
 from cql.executor.operators.workspace import Workspace
-from cql.executor.run import execution
+from cql.executor.run import reading
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.strings import compaction
 from tests.support.checked import check_graph
@@ -81,7 +81,7 @@ def test_texts_that_are_forgotten_stay_known(
         compaction.compact(workspace, operators, others)
         seen.append(before - len(workspace.dictionary))
 
-    monkeypatch.setattr(execution, "compact", watched)
+    monkeypatch.setattr(reading, "compact", watched)
     texts = [f"text {i // 7 if i % 2 else i % 13}" for i in range(4000)]
     table = pa.table({"t": [i // 50 for i in range(4000)], "k": texts})
 

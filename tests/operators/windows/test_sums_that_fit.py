@@ -188,6 +188,51 @@ def test_a_sum_of_changes(session: cql.Session) -> None:
             assert found == "overflow in sum"
 
 
+@pytest.mark.parametrize("window", ["[RANGE 2]", "[PARTITION BY k ROWS 2]", "[ROWS 3]"])
+def test_values_leave_a_sum(session: cql.Session, window: str) -> None:
+    """Sums of BIGINT and means of DECIMAL follow the rows of a relation, with NULLs, with FILTER
+    and after all values have left."""
+    values = [TOP, None, LOW, 5, None, None, None, None, 8, TOP, LOW, -2, 2, TOP - 9, LOW + 9]
+    data = pa.table(
+        {
+            "t": list(range(len(values))),
+            "v": pa.array(values, pa.int64()),
+            "d": pa.array(
+                [None if v is None else Decimal(v % WIDE) for v in values], pa.decimal128(18, 0)
+            ),
+            "k": [t % 2 for t in range(len(values))],
+        }
+    )
+    session.create_stream("w", data, ordered_by="t", unit="seconds", replace=True)
+    text = (
+        f"SELECT RSTREAM(k, sum(v) AS s, avg(d) AS a, sum(v) FILTER (WHERE v > 0) AS f)"
+        f" FROM w {window} GROUP BY k"
+    )
+    made = session.sql(text)
+    assert "taken out of the state" in made.explain()
+    every = data.to_pylist()
+    expected: list[list[tuple[Any, ...]]] = [[]]
+    for now in range(len(values) + 3):  # the last rows leave, too
+        come = every[: now + 1]
+        if window == "[RANGE 2]":
+            there = [r for r in come if r["t"] >= now - 2]
+        elif window == "[ROWS 3]":
+            there = come[-3:]
+        else:
+            there = [r for k in (0, 1) for r in [c for c in come if c["k"] == k][-2:]]
+        shown: list[tuple[Any, ...]] = []
+        for k in sorted({r["k"] for r in there}):
+            known = [r for r in there if r["k"] == k and r["v"] is not None]
+            above = [r["v"] for r in known if r["v"] > 0]
+            mean = half_up(Fraction(sum(r["d"] for r in known)) / len(known), 0) if known else None
+            total = sum(r["v"] for r in known) if known else None
+            shown.append((k, total, mean, sum(above) if above else None))
+        if shown != expected[-1]:  # RSTREAM shows a relation that has changed
+            expected.append(shown)
+    found = [(r["k"], r["s"], r["a"], r["f"]) for r in made.to_arrow().to_pylist()]
+    assert sorted(found, key=str) == sorted((row for at in expected for row in at), key=str)
+
+
 @pytest.mark.parametrize("parts", [1, 4, 100])
 def test_in_partitions(session: cql.Session, parts: int) -> None:
     values = [TOP, LOW, TOP, LOW, LOW, TOP, -TOP, TOP - 8]
