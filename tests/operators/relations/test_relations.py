@@ -249,10 +249,26 @@ def test_refused_without_a_clock(session: cql.Session) -> None:
         session.sql("SELECT count(*) FROM plain [ROWS 3]")
 
 
-def test_early_results_end_as_those_of_closed_windows(seed: int) -> None:
+#: Windows of each type of time, with and without their bounds, which follow from the window's end.
+EARLY = (
+    "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s",
+    "SELECT s, count(*) AS c, window_start FROM n [RANGE 20 SLIDE 10] GROUP BY s",
+    "SELECT k, count(*) AS c FROM n [RANGE 20 SLIDE 5] GROUP BY k",
+    "SELECT count(*) AS c, window_time, window_start AS w FROM a [RANGE 3 SECONDS SLIDE 1 SECOND]"
+    " HAVING window_start > TIMESTAMP '1970-01-01 00:00:02'",
+    "SELECT s, max(q) AS q, window_start, window_time, window_end"
+    " FROM d [RANGE 4 DAYS SLIDE 2 DAYS] GROUP BY s",
+    "SELECT c + 1 AS c, w FROM (SELECT count(*) AS c, window_start AS w, window_end AS e, k"
+    " FROM n [RANGE 8 SLIDE 8] GROUP BY k) WHERE e > 8 AND k > 0",
+    "SELECT s, min(q) AS q, window_start FROM TABLE(CUMULATE(TABLE n, DESCRIPTOR(t), 5, 20))"
+    " GROUP BY s, window_start, window_end",
+)
+
+
+@pytest.mark.parametrize("text", EARLY, ids=range(len(EARLY)))
+def test_early_results_end_as_those_of_closed_windows(seed: int, text: str) -> None:
     """The changes sum to the rows that leave without EMIT CHANGES; the groups of closed windows are
     removed."""
-    text = "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s"
     case = case_of(text, random.Random(seed))
     with open_session(case) as session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
