@@ -23,11 +23,16 @@ _MOST = 1 << 60
 
 
 class SortOperator(SlabOperator):
-    """State: the slab, the open ``windows``, and buffers (``leads``, ``order``) to sort one
-    window."""
+    """State: the slab, the open ``windows``, and buffers (``leads``, ``order``, ``last``) to
+    sort one window."""
 
-    addresses: ClassVar = {"windows": kernel.WINDOWS, "leads": kernel.LEADS, "order": kernel.ORDER}
-    scratch = frozenset(("leads", "order"))
+    addresses: ClassVar = {
+        "windows": kernel.WINDOWS,
+        "leads": kernel.LEADS,
+        "order": kernel.ORDER,
+        "last": kernel.LAST,
+    }
+    scratch = frozenset(("leads", "order", "last"))
 
     def __init__(self, name: str, node: SortExec, workspace: Workspace) -> None:
         schema = node.input.schema
@@ -50,6 +55,7 @@ class SortOperator(SlabOperator):
             if attribute < len(schema):
                 d[kernel.FIRST + attribute] = 1
         self.address = int(kernel.sort_windows.address)
+        self.resize("last", len(together) + len(node.keys) + kernel.PIECE, np.int64)
         self._more_windows(_WINDOWS)
         self.more_slots(STEP)
 
