@@ -4,7 +4,8 @@ in a list per open window, and leave in order when punctuation closes the window
 A list is sorted when its window closes: a stable merge sort of pairs (a number that sorts like the
 first key, slot); rows that are equal in one key are then sorted by the next key. With a LIMIT, a
 list is cut by selection as soon as it holds twice as many rows as can leave. From then on, a row
-that does not precede the last row of the cut list is left out before it is copied.
+that does not precede the last row of the cut list is left out before it is copied. With a LIMIT per
+partition of ROW_NUMBER(), a list is sorted to be cut, each time that it is twice as long as then.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
     SUB,
 )
+from cql.executor.kernels.morsel_layout import CHOSEN as SELECTED
 from cql.executor.kernels.order.row_slab import (
     CHOSEN,
     HELD,
@@ -78,7 +80,7 @@ NEED_ORDER = 3  # room to sort DETAIL_ROW rows
 # column progresses.
 WINDOW = OWN  # column of the end of the window; -1: there is one window
 FIRST_OUT = OWN + 1  # OFFSET of the query
-LAST_OUT = OWN + 2  # OFFSET + LIMIT
+LAST_OUT = OWN + 2  # OFFSET + LIMIT; the LIMIT of each partition of ROW_NUMBER()
 PARTITION = OWN + 3  # number of leading keys that are the partition of ROW_NUMBER()
 NUMBERED = OWN + 4  # whether the output has the row number as its last column
 CLOSED = OWN + 5  # windows that end below this watermark are closed
@@ -89,24 +91,25 @@ LEAVING = OWN + 9  # slot of the next row that leaves from the closed window; -1
 BEFORE = OWN + 10  # slot of the row that left before that row
 PLACE = OWN + 11  # number of that earlier row in its partition, from 1
 STORED = OWN + 12  # rows of the present piece of a morsel that have slots
+LONG = OWN + 13  # rows with which a list is cut first
+ORDERED = OWN + 14  # whether the output has two order columns: window, partition (of integers)
 # Counters.
-ROWS_IN = OWN + 13
-ROWS_OUT = OWN + 14
-LATE = OWN + 15
-OVER_LIMIT = OWN + 16
+ROWS_IN = OWN + 15
+ROWS_OUT = OWN + 16
+LATE = OWN + 17
+OVER_LIMIT = OWN + 18
 # Addresses.
-WINDOWS = OWN + 17  # records of the open windows, by end
-LEADS = OWN + 18  # twice SORTED: numbers that sort like the rows
-ORDER = OWN + 19  # int32, twice SORTED: the slots of the rows
-LAST = OWN + 20  # numbers by which rows are compared with the last row of a cut list: its own, a
+WINDOWS = OWN + 19  # records of the open windows, by end
+LEADS = OWN + 20  # twice SORTED: numbers that sort like the rows
+ORDER = OWN + 21  # int32, twice SORTED: the slots of the rows
+LAST = OWN + 22  # numbers by which rows are compared with the last row of a cut list: its own, a
 # word per key, and those of a piece's rows by the first key
-FIRST = OWN + 21
+FIRST = OWN + 23
 
-WINDOW_WORDS = 5
-#: Words of a window: its end, its list, and the slot of the last row that can leave (-1: unknown).
-END, HEAD, TAIL, COUNT, WORST = range(WINDOW_WORDS)
-#: Rows that wait beyond twice OFFSET + LIMIT before a list is cut.
-_FEW = 16
+WINDOW_WORDS = 6
+#: Words of a window: its end, its list, the slot of the last row that can leave (-1: unknown), and
+#: the number of rows with which the list is cut.
+END, HEAD, TAIL, COUNT, WORST, FULL = range(WINDOW_WORDS)
 #: The rows of a morsel that are compared, stored and linked at a time if there is a LIMIT: a list
 #: that is cut for some of them leaves out most of the others before they are stored.
 PIECE = 128
@@ -256,12 +259,36 @@ def _first(d: Any, n: int, wanted: int) -> int:
     return last
 
 
+@njit("int64(int64[::1], int64)", cache=True)
+def _first_of_partitions(d: Any, n: int) -> int:
+    """Leaves out the rows behind the LIMIT of their partition, of the ``n`` rows that are in order
+    at the places from 0 on. Returns the number of the others."""
+    links, order = as_i32(d[NEXT], d[SLOTS]), as_i32(d[ORDER], 2 * d[SORTED])
+    kept, number, before = 0, 0, -1
+    for k in range(n):
+        slot = int(order[k])
+        same = before >= 0 and compare_slots(d, d[PARTITION], before, slot) == 0
+        number = number + 1 if same else 1
+        if number <= d[LAST_OUT]:
+            order[kept], before = slot, slot  # the first rows tell which partition it is
+            kept += 1
+        else:
+            give_back(d, links, slot)
+    d[OVER_LIMIT] += n - kept
+    return kept
+
+
 @njit("void(int64[::1], int64[::1])", cache=True)
 def _cut(d: Any, w: Any) -> None:
     """Leaves out the rows of a list that cannot leave, since as many others precede them as can."""
     _list(d, w)
-    w[WORST] = _first(d, w[COUNT], d[LAST_OUT])
-    _link(d, w, 0, d[LAST_OUT])
+    if d[NUMBERED] == 0:
+        w[WORST] = _first(d, w[COUNT], d[LAST_OUT])
+        _link(d, w, 0, d[LAST_OUT])
+        return
+    _sort(d, 0, 0, w[COUNT])
+    _link(d, w, 0, _first_of_partitions(d, w[COUNT]))
+    w[FULL] = max(d[LONG], 2 * w[COUNT])
 
 
 @njit("void(int64[::1], int64[::1])", cache=True)
@@ -269,10 +296,13 @@ def _finish(d: Any, w: Any) -> None:
     """Puts the list of a window in order and leaves out the rows that do not leave."""
     links, order = as_i32(d[NEXT], d[SLOTS]), as_i32(d[ORDER], 2 * d[SORTED])
     _list(d, w)
-    n, first = min(w[COUNT], d[LAST_OUT]), min(w[COUNT], d[FIRST_OUT])
-    if n < w[COUNT]:
+    n, first = w[COUNT], min(w[COUNT], d[FIRST_OUT])
+    if n > d[LAST_OUT] and d[NUMBERED] == 0:
+        n = d[LAST_OUT]
         _first(d, w[COUNT], n)
     _sort(d, 0, 0, n)
+    if d[LAST_OUT] < INFINITY and d[NUMBERED] != 0:
+        n = _first_of_partitions(d, n)
     for k in range(first):
         give_back(d, links, int(order[k]))
     d[OVER_LIMIT] += first
@@ -329,6 +359,13 @@ def _follows(d: Any, u: Any, leads: Any, k: int, row: int, slot: int) -> bool:
     return True
 
 
+@njit(inline="always")
+def _compares(d: Any) -> bool:
+    """Whether rows are compared with the last row of a cut list. Then each instance sees all rows
+    of a morsel."""
+    return d[LAST_OUT] < INFINITY and d[NUMBERED] == 0
+
+
 @njit("int64(int64[::1], int64[::1], int64, int64)", cache=True)
 def _pick(d: Any, u: Any, first: int, stop: int) -> int:
     """Writes the numbers of the kept rows from ``first`` to ``stop`` to CHOSEN; returns their
@@ -336,7 +373,9 @@ def _pick(d: Any, u: Any, first: int, stop: int) -> int:
     row that does not precede the last row of the cut list of its window."""
     chosen = as_i32(d[CHOSEN], stop - first)
     data = u[HEADER + 2 * d[WINDOW]] if d[WINDOW] >= 0 else 0
-    limited, seen, worst = d[LAST_OUT] < INFINITY, INFINITY, -1
+    selected: Any = u[SELECTED]
+    listed = as_i32(selected, stop if selected != 0 else 0)
+    limited, seen, worst = _compares(d), INFINITY, -1
     leads = words(d[LAST], d[KEYS] + PIECE)
     own = leads[d[KEYS] :]
     # The first key decides about most rows, unless it can be NULL.
@@ -346,7 +385,8 @@ def _pick(d: Any, u: Any, first: int, stop: int) -> int:
         key_words(d, 0, u[HEADER + 2 * column], first, own[: stop - first])
     kept, late = 0, 0
     for i in range(first, stop):
-        end = _end(d, data, i)
+        row: Any = listed[i] if selected != 0 else i
+        end = _end(d, data, row)
         if end < d[CLOSED]:
             late += 1
             continue
@@ -361,7 +401,7 @@ def _pick(d: Any, u: Any, first: int, stop: int) -> int:
                 continue
             if lead == leads[0] and _follows(d, u, leads, int(plain), i, worst):
                 continue
-        chosen[kept] = i
+        chosen[kept] = row
         kept += 1
     d[LATE] += late
     d[OVER_LIMIT] += stop - first - late - kept
@@ -382,6 +422,7 @@ def _window(d: Any, end: int) -> int:
     d[OPEN] += 1
     records[at + END], records[at + COUNT] = end, 0
     records[at + HEAD] = records[at + TAIL] = records[at + WORST] = -1
+    records[at + FULL] = d[LONG]
     return at
 
 
@@ -391,7 +432,6 @@ def _wait(d: Any, u: Any) -> int:
     linked, or the request of the operator (NEED_WINDOWS or NEED_ORDER)."""
     links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], d[STORED])
     data = d[column_at(d, d[WINDOW]) + DATA] if d[WINDOW] >= 0 else 0
-    most = 2 * d[LAST_OUT] + _FEW if d[LAST_OUT] < INFINITY else INFINITY
     for i in range(u[SUB], d[STORED]):
         slot = int(places[i])
         u[SUB] = i
@@ -399,7 +439,7 @@ def _wait(d: Any, u: Any) -> int:
         if at < 0:
             return NEED_WINDOWS
         w = words(d[WINDOWS] + 8 * at, WINDOW_WORDS)
-        if w[COUNT] >= most:
+        if w[COUNT] >= w[FULL]:
             if d[SORTED] < w[COUNT]:
                 u[DETAIL_ROW] = w[COUNT]
                 return NEED_ORDER
@@ -423,7 +463,7 @@ def _wait(d: Any, u: Any) -> int:
 def _take(d: Any, u: Any) -> int:
     """Takes the rows of a morsel, piece by piece. Returns -1 when all have been taken, or the
     request of the operator; the morsel's CURSOR is the first row behind the present piece."""
-    piece = PIECE if d[LAST_OUT] < INFINITY else u[ROWS]
+    piece = PIECE if _compares(d) else u[ROWS]
     while True:
         lacks = _wait(d, u)
         if lacks >= 0 or u[CURSOR] >= u[ROWS]:
@@ -489,6 +529,24 @@ def _draw(d: Any, o: Any, n: int) -> int:
     return n
 
 
+@njit("void(int64[::1], int64[::1], int64)", cache=True)
+def _give_order(d: Any, o: Any, n: int) -> None:
+    """Writes the order columns of the ``n`` rows at PLACES: the end of the window, and the first
+    column of the partition. Where that can be NULL, the first order column says so, too: NULLs come
+    first."""
+    places, at = as_i32(d[PLACES], n), HEADER + 2 * (d[COLUMNS] + d[NUMBERED])
+    windows, partitions = words(o[at], n), words(o[at + 2], n)
+    column = column_at(d, d[key_at(d, 0) + KEY_COLUMN])
+    ends: Any = d[column_at(d, d[WINDOW]) + DATA]
+    nullable = d[column + MASK] != 0
+    for i in range(n):
+        slot = int(places[i])
+        valid = not nullable or as_u8(d[column + MASK], 1)[slot] != 0
+        end = integer_at(ends, size_of(d, d[WINDOW]), slot)
+        windows[i] = 2 * end + int(valid) if nullable else end
+        partitions[i] = key_word(d, 0, d[column + DATA], slot) if valid else 0
+
+
 @njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
 def _release(d: Any, u: Any, o: Any) -> int:
     o[SERIAL], o[EPOCH], o[SEQUENCE] = u[SERIAL], u[EPOCH], d[ROWS_OUT]
@@ -505,6 +563,8 @@ def _release(d: Any, u: Any, o: Any) -> int:
             u[DETAIL], u[DETAIL_ROW] = NEED_ORDER, words(d[WINDOWS], WINDOW_WORDS)[COUNT]
             # The rows drawn so far leave first; the next call with an empty output requests room.
             code = OUTPUT_FULL if n > 0 else NEED
+    if d[ORDERED] != 0:
+        _give_order(d, o, n)
     give_rows(d, o, n)
     o[ROWS] = n
     d[ROWS_OUT] += n
@@ -531,7 +591,7 @@ def _punctuate(d: Any, u: Any, o: Any) -> None:
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def sort_windows(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
-    width = HEADER + 2 * (d[COLUMNS] + d[NUMBERED])
+    width = HEADER + 2 * (d[COLUMNS] + d[NUMBERED] + 2 * d[ORDERED])
     u = words(morsel, HEADER + 2 * d[COLUMNS])
     o = words(u[OUT], width)
     if u[PHASE] == 0:
