@@ -34,7 +34,7 @@ _MOST = 1 << 60
 #: Rows that wait beyond twice OFFSET + LIMIT before a list is cut.
 _FEW = 16
 #: Rows that wait before a list is cut by the LIMIT of partitions: most windows have fewer.
-_LONG = 4096
+_LONG = 1 << 14
 
 
 class SortOperator(SlabOperator):
