@@ -49,6 +49,7 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers, SourceNumbers
+from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.order_sensitivity import in_order
 
@@ -156,7 +157,7 @@ class _Builder:
     # of a window over a stream: its operators, one for each partition
     windows: dict[int, list[RelationOperator]] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
-    # the sort, by its input
+    # the sort whose rows are among the first ones, by their input
     top_n_sorts: dict[int, SortExec] = field(default_factory=dict)
     keyed_watermarks: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     # of the operators that repeat a feed: the feed's node, and no role
@@ -204,7 +205,7 @@ class _Builder:
         if isinstance(node, Step | WidAggregateExec):
             return self._stage(node)
         if isinstance(node, SortExec) and node.limit and not node.number:
-            self.top_n_sorts[self.nodes[node.input]] = node
+            self._push_down_top_n(node)
         if isinstance(node, SplitJoin) and self.partitions.splits_join(node):
             return self.partitions.join(self, node)
         if self.partitions.splits_relation(node):
@@ -365,6 +366,20 @@ class _Builder:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
         self.edge(cursor, below, index, 0)
         return index
+
+    def _push_down_top_n(self, sort: SortExec) -> None:
+        """Notes a sort with LIMIT for its input, and for what lies below projections that pass the
+        sort keys on unchanged: fusion decides which of these nodes an aggregate outputs."""
+        while True:
+            below = sort.input
+            self.top_n_sorts[self.nodes[below]] = sort
+            if not isinstance(below, ProjectExec):
+                return
+            exprs = [below.exprs[cast("Column", key.expr).index] for key in sort.keys]
+            if not all(isinstance(expr, Column) for expr in exprs):
+                return
+            keys = tuple(replace(k, expr=e) for k, e in zip(sort.keys, exprs, strict=True))
+            sort = replace(sort, input=below.input, keys=keys)
 
     def is_top_n(self, node: Physical, aggregate: WidAggregateExec) -> bool:
         """Whether a sort with LIMIT above ``node`` needs only the first results of each window, so

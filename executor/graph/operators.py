@@ -103,7 +103,7 @@ def _(node: SortExec, site: Site) -> Operator:
     load_module("cql.executor.operators.order.sort")
     from cql.executor.operators.order.sort import SortOperator
 
-    return SortOperator(site.name, node, site.workspace)
+    return SortOperator(site.name, node, site.workspace, numbered=site.numbered)
 
 
 @operator_of.register

@@ -143,11 +143,18 @@ def physical_line(node: ph.Physical) -> Line:
             return Line(node.kind.capitalize(), "", (node.why, f"state: {state}"))
         case ph.SortExec():
             state = "state: the rows of open windows" if node.window_end is not None else ""
-            text = sort_text(node.keys, node.limit, node.offset)
             if node.number is not None and node.window_end is not None:
                 within = (node.window_end, *node.partition)
                 by = ", ".join(node.input.schema[c].name for c in within)
+                text = sort_text(node.keys, None, 0)
+                if node.limit is not None:
+                    text += f", to {node.limit}"
+                    state = "state: of open windows, about twice the rows that leave"
                 return Line("RowNumber", f"by {by} {text}", (node.why, state))
+            text = sort_text(node.keys, node.limit, node.offset)
+            if node.limit is not None:
+                most = f"about twice the {node.offset + node.limit:,} first rows"
+                state = f"state: {most} of each open window" if state else f"state: {most}"
             return Line("Sort", text, (node.why, state or "state: the whole input"))
     name = type(node).__name__.removesuffix("Exec")
     return Line(name, "", (f"why: {node.why}", f"state: {node.state}"))

@@ -17,6 +17,7 @@ from cql.planner.lower.joins.relation_join import holds_rows
 from cql.planner.lower.refuse import NUMBERED_ROWS, refusal
 from cql.planner.lower.relation import (
     looked_up,
+    most_rows,
     on_time,
     pairs,
     stream_of,
@@ -85,6 +86,9 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return SourceExec(node.relation, node.columns, why, node.pos, alias=node.alias)
         case Values():
             return ValuesExec(node.schema, node.rows)
+        case Filter() if isinstance(node.input, RowNumber):
+            limit = most_rows(node.condition, len(node.input.schema) - 1)
+            return FilterExec(_row_number(node.input, settings, limit), node.condition)
         case Filter():
             return FilterExec(lower(node.input, settings), node.condition)
         case Project():
@@ -295,8 +299,9 @@ def _sorted_by_join(
     return None
 
 
-def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
-    """A sort that numbers the rows of each window."""
+def _row_number(node: RowNumber, settings: Mapping[str, Any], limit: int | None = None) -> Physical:
+    """A sort that numbers the rows of each window; the plan above needs only those up to
+    ``limit``."""
     child = lower(node.input, settings)
     assert node.window is not None  # else it is a relation
     if node.window not in child.window_columns or not child.in_windows:
@@ -309,7 +314,7 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     others = tuple(c for c in node.partition if c != node.window)
     name = child.schema[node.window].name
     why = f"rows are numbered when punctuation on {name} has passed their window"
-    made = SortExec(child, keys, None, 0, node.window, why, others, node.name)
+    made = SortExec(child, keys, limit, 0, node.window, why, others, node.name)
     if len(child.schema) == width:
         return made
     columns = _columns(made)

@@ -98,7 +98,7 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
         case Windowed():
             return _windowed(node, lower)
         case Filter() if isinstance(node.input, RowNumber) and node.input.window is None:
-            limit = _most_rows(node.condition, len(node.input.schema) - 1)
+            limit = most_rows(node.condition, len(node.input.schema) - 1)
             return FilterExec(_row_number(node.input, time, lower, limit), node.condition)
         case RowNumber() if node.window is None:
             return _row_number(node, time, lower, None)
@@ -501,10 +501,10 @@ def _without_keys(made: Physical, width: int, stop: int) -> Physical:
     return ProjectExec(made, exprs, tuple(c.name for c in exprs), "drops the sort keys")
 
 
-def _most_rows(condition: Expr, column: int) -> int | None:
+def most_rows(condition: Expr, column: int) -> int | None:
     """The largest row number that can pass the filter, if a part of ``condition`` bounds it."""
     if isinstance(condition, Call) and condition.fn == "and":
-        found = [_most_rows(arg, column) for arg in condition.args]
+        found = [most_rows(arg, column) for arg in condition.args]
         return min((n for n in found if n is not None), default=None)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None

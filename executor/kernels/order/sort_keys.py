@@ -68,30 +68,33 @@ def _compare_reals(x: float, y: float) -> int:
     return int(x > y) - int(x < y)
 
 
-@njit("int64(int64[::1], int64[::1], int64, int64, int64, int64)", cache=True)
-def compare_rows(d: Any, table: Any, first: int, many: int, a: int, b: int) -> int:
-    """Compares rows ``a`` and ``b`` by the first ``many`` keys: -1, 0 or 1. ``table`` holds the
-    addresses of the rows' columns from word ``first`` on."""
+@njit("int64(int64[::1], int64[::1], int64, int64[::1], int64, int64, int64, int64)", cache=True)
+def compare_between(
+    d: Any, table: Any, first: int, other: Any, second: int, many: int, a: int, b: int
+) -> int:
+    """Compares row ``a`` of ``table`` with row ``b`` of ``other`` by the first ``many`` keys: -1, 0
+    or 1. The tables hold the addresses of the rows' columns from words ``first`` and ``second`` on.
+    A column with a mask in ``table`` has one in ``other``, too."""
     for k in range(many):
         key = key_at(d, k)
-        column = first + COLUMN_WORDS * d[key + KEY_COLUMN]
+        at = COLUMN_WORDS * d[key + KEY_COLUMN]
+        column, opposite = first + at, second + at
         if table[column + MASK] != 0:
-            mask = as_u8(table[column + MASK], 1)
-            if mask[a] != mask[b]:
-                return -1 if (mask[a] == 0) == (d[key + NULLS_FIRST] != 0) else 1
-            if mask[a] == 0:
+            valid = as_u8(table[column + MASK], 1)[a]
+            if valid != as_u8(other[opposite + MASK], 1)[b]:
+                return -1 if (valid == 0) == (d[key + NULLS_FIRST] != 0) else 1
+            if valid == 0:
                 continue
-        data, kind = table[column + DATA], d[key + KIND]
+        left, right, kind = table[column + DATA], other[opposite + DATA], d[key + KIND]
         order = 0
         if kind == DOUBLE:
-            order = _compare_reals(f64_of_bits(words(data, 1)[a]),
-                                   f64_of_bits(words(data, 1)[b]))  # fmt: skip
+            order = _compare_reals(f64_of_bits(words(left, 1)[a]),
+                                   f64_of_bits(words(right, 1)[b]))  # fmt: skip
         elif kind == FLOAT:
-            reals = as_f32(data, 1)
-            order = _compare_reals(float(reals[a]), float(reals[b]))
+            order = _compare_reals(float(as_f32(left, 1)[a]), float(as_f32(right, 1)[b]))
         else:
             size = size_of(d, d[key + KEY_COLUMN])
-            x, y = integer_at(data, size, a), integer_at(data, size, b)
+            x, y = integer_at(left, size, a), integer_at(right, size, b)
             if kind == TEXT:
                 rank = as_i32(d[RANK], d[RANKS])
                 x, y = int(rank[x]), int(rank[y])
@@ -99,6 +102,12 @@ def compare_rows(d: Any, table: Any, first: int, many: int, a: int, b: int) -> i
         if order != 0:
             return -order if d[key + DESCENDING] != 0 else order
     return 0
+
+
+@njit(inline="always")
+def compare_rows(d: Any, table: Any, first: int, many: int, a: int, b: int) -> int:
+    """Compares rows ``a`` and ``b`` of one table by the first ``many`` keys: -1, 0 or 1."""
+    return compare_between(d, table, first, table, first, many, a, b)
 
 
 @njit("int64(int64[::1], int64, int64, int64)", cache=True)
@@ -117,6 +126,28 @@ def key_word(d: Any, k: int, data: int, at: int) -> int:
         if kind == TEXT:
             found = int(as_i32(d[RANK], d[RANKS])[found])
     return ~found if d[key + DESCENDING] != 0 else found
+
+
+@njit("void(int64[::1], int64, int64, int64, int64[::1])", cache=True)
+def key_words(d: Any, k: int, data: int, first: int, found: Any) -> None:
+    """``key_word`` of the values from ``first`` on, as many as ``found`` has room for."""
+    n, key = found.size, key_at(d, k)
+    size, kind = size_of(d, d[key + KEY_COLUMN]), d[key + KIND]
+    if kind != INTEGER or size < 4:
+        for i in range(n):
+            found[i] = key_word(d, k, data, first + i)
+        return
+    if size == 8:
+        wide = words(data, 1)
+        for i in range(n):
+            found[i] = wide[first + i]
+    else:
+        half = as_i32(data, 1)
+        for i in range(n):
+            found[i] = half[first + i]
+    if d[key + DESCENDING] != 0:
+        for i in range(n):
+            found[i] = ~found[i]
 
 
 @njit("void(int64, int64, int64, int32[::1], int32[::1], int64)", cache=True)

@@ -40,7 +40,7 @@ OWN = BEHIND + 5
 
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
-def _select(values: Any, n: int, place: int) -> int:
+def select(values: Any, n: int, place: int) -> int:
     """The value at a place (from 0) of the first ``n`` values in ascending order. Permutes the
     values."""
     low, high = 0, n
@@ -78,7 +78,7 @@ def _divide(d: Any, n: int, wanted: int) -> Any:
     values, copies = words(d[WORDS], n), words(d[WORDS] + 8 * d[ROOM], n)
     for k in range(n):
         copies[k] = values[k]
-    last = _select(copies, n, wanted - 1)
+    last = select(copies, n, wanted - 1)
     left = 0
     for k in range(n):
         if values[k] < last:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
-from cql.base.types import INT
+from cql.base.types import BIGINT, INT, DataType, Kind
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical.base import OneInput, PhysicalNode, SameColumns
@@ -227,7 +227,7 @@ class SortExec(OneInput):
     """Orders the rows of each window when punctuation closes the window, and keeps the first
     ``limit`` rows after ``offset``; ``window_end`` None: orders the whole input at its end.
     ``number`` is the name of an appended column: the number of each row, from 1, among the rows of
-    its window with equal ``partition`` columns."""
+    its window with equal ``partition`` columns; ``limit`` then counts these rows."""
 
     keys: tuple[SortKey, ...]
     limit: int | None
@@ -283,5 +283,22 @@ class SortExec(OneInput):
         return ((0, column_at(self.input.schema, column)),) if inside else ()
 
     @property
+    def split_columns(self) -> tuple[int, ...]:
+        # Rows leave by window, then by the first column of the partition: numbers by which the rows
+        # of several instances are merged. A bit of the window's number says whether that is NULL.
+        if self.number is None or self.window_end is None or not self.partition:
+            return ()
+        fields = self.input.schema
+        first, end = fields[self.partition[0]], fields[self.window_end].type
+        texts = any(key.expr.type.is_text for key in self.keys)
+        texts |= any(fields[column].type.is_text for column in self.partition)
+        merges = _is_number(first.type) and (not first.nullable or end != BIGINT)
+        return self.partition[:1] if merges and not texts else ()
+
+    @property
     def row_cost(self) -> float:
         return 180.0
+
+
+def _is_number(kind: DataType) -> bool:
+    return kind.is_integer or kind.is_timestamp or kind.kind is Kind.DATE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import pytest
 
 import cql
 from cql.errors import CqlError, NotSupportedError
+from tests.support.run_checkpoints import plan_of, stop_and_continue
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -219,3 +221,77 @@ def test_more_state_than_allowed_is_told() -> None:
                 GROUP BY x)""")
         with pytest.raises(CqlError, match="over max_state"):
             query.to_arrow()
+
+
+NUMBERS = """SELECT k, n, e, place FROM (
+    SELECT *, row_number() OVER (PARTITION BY e, {by} ORDER BY {order}) AS place FROM (
+        SELECT k, c, f, sum(v) AS n, window_end AS e FROM s [RANGE 60 SLIDE 20] GROUP BY k, c, f))
+{where}"""
+
+
+@pytest.mark.parametrize(
+    ("by", "order", "where"),
+    [
+        ("k", "n DESC", "WHERE place <= 2"),
+        ("k, c", "n, f", "WHERE place < 3 AND n > 0"),
+        ("c", "f DESC NULLS LAST, n", ""),
+        ("c, k", "f", "WHERE place = 2"),
+        ("k", "n", "WHERE place <= 0"),
+    ],
+)
+def test_partitions_keep_rows_and_order(by: str, order: str, where: str) -> None:
+    """Rows that are equal in all keys are numbered in the order in which they come, by one operator
+    or by partitions; a run continues with any number of these."""
+    rng = random.Random(by + order)
+    rows = 2_000
+    times = [i // 2 + rng.randrange(30) for i in range(rows)]
+    least = -(2**63)
+    table = pa.table(
+        {
+            "t": pa.array([1_000_000 * t for t in times], pa.timestamp("us")),
+            "k": pa.array([rng.choice((None, least, -1, *range(6))) for _ in times], pa.int64()),
+            "c": pa.array([rng.choice((None, 1, 2)) for _ in times], pa.int32()),
+            "f": [rng.choice((None, 0.5, -0.0, float("nan"))) for _ in times],
+            "v": [rng.choice((None, 1, 2)) for _ in times],
+        }
+    )
+    text = NUMBERS.format(by=by, order=order, where=where)
+    text = text.replace("60 SLIDE 20", "60 SECONDS SLIDE 20 SECONDS")
+    found, plans = [], []
+    with cql.connect(spark=False, morsel_rows=70) as session:
+        session.create_stream("s", table, ordered_by="t", slack=timedelta(seconds=20))
+        for parts in (0, 1, 3, 8):
+            session.set("runtime", "ordered" if parts else "depth_first")
+            if parts:
+                session.set("workers", 2)
+                session.set("partitions", parts)
+            query = session.sql(text)
+            found.append(query.to_arrow())
+            plans.append((plan_of(session, text), dict(session.settings)))
+            sorts = [m for m in query.metrics() if str(m["operator"]).startswith("sort")]
+            assert [m.get("partitions", 0) for m in sorts] == [parts]
+            assert all(
+                m["rows_in"] == m["rows_out"] + m["over_limit"] + m["late_rows"] for m in sorts
+            )
+        stop_and_continue(*plans[2], rng, stops=3, others=plans, partitions_differ=True)
+    for other in found:
+        assert repr(other.to_pylist()) == repr(found[0].to_pylist())
+    assert found[0].num_rows or where == "WHERE place <= 0"
+
+
+def test_rows_behind_the_limit_of_a_window_are_left_out() -> None:
+    """Of 120,000 rows of one window in three partitions, those that wait are a few thousand."""
+    n = 120_000
+    table = pa.table({"t": range(n), "k": [i % 3 for i in range(n)]})
+    text = """SELECT k, i, place FROM (
+        SELECT *, row_number() OVER (PARTITION BY e, k ORDER BY i DESC) AS place FROM (
+            SELECT k, t AS i, window_end AS e FROM s [RANGE 120000 SLIDE 120000] GROUP BY k, t))
+        WHERE place <= 2"""
+    with cql.connect(spark=False, morsel_rows=1024) as session:
+        session.create_stream("s", table, ordered_by="t")
+        query = session.sql(text)
+        found = [tuple(row.values()) for row in query.to_arrow().to_pylist()]
+        (sort,) = (m for m in query.metrics() if str(m["operator"]).startswith("sort"))
+    assert found == [(k, n - 3 + k - 3 * i, i + 1) for k in range(3) for i in range(2)]
+    assert sort["over_limit"] == n - 6
+    assert sort["peak_bytes"] < 2_000_000
