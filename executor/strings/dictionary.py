@@ -7,15 +7,16 @@ one byte string, text or binary.
 Strings are only added. Over an endless stream most strings die: ``compact`` keeps those that some
 state still refers to and renumbers them (``executor.strings.compaction``).
 
-Several threads may add strings while others read. An array that becomes too small is replaced by a
-larger one with the same content; a thread that holds the old array still reads valid data. Only
-``compact`` needs all other threads at rest.
+Several threads may add strings while others read: Python, and kernels once ``control`` was asked
+for. An array that becomes too small is replaced by a larger one with the same content; a thread
+that holds the old array still reads valid data. Only ``compact`` needs all other threads at rest.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,53 @@ class Dictionary:
         #: Depth of each text: the number of tables (``executor.strings.host_functions``) between a
         #: text that came with a row and this text.
         self.depths = np.zeros(_CODES, np.uint8)
-        self.used = 1  # code 0 stands for NULL; its value is never read
+        self._used = np.ones(1, np.int64)  # code 0 stands for NULL; its value is never read
+        self._control: npt.NDArray[np.int64] | None = None
         self.kept = 0  # ``content`` after the last compaction
         self._ranked = 0
         self._rank: Codes = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return self.used
+
+    @property
+    def used(self) -> int:
+        """The number of codes in use."""
+        return int(self._used[0])
+
+    @used.setter
+    def used(self, codes: int) -> None:
+        self._used[0] = codes
+
+    @property
+    def control(self) -> int:
+        """The address of the words by which kernels add texts (``kernels.lib.dictionary``)."""
+        with self.lock:
+            if self._control is None:
+                self._control = np.zeros(_kernel().CONTROL, np.int64)
+                self._bind()
+        return int(self._control.ctypes.data)
+
+    def _bind(self) -> None:
+        """Shows kernels the arrays, the room for codes and the bytes of the arena."""
+        if self._control is not None:
+            kept = self.places, self.hashes, self.starts, self.depths, self.arena
+            found = [a.ctypes.data for a in (self._used, *kept)]
+            self._control[_kernel().USED :] = [*found, self.hashes.size, self.arena.size]
+
+    @contextmanager
+    def _adding(self) -> Iterator[None]:
+        """Keeps all other threads from adding, those in kernels too."""
+        with self.lock:
+            if self._control is None:
+                yield
+                return
+            kernel, control = _kernel(), self.control
+            try:
+                kernel.take_lock(control, kernel.PYTHON)
+                yield
+            finally:
+                kernel.release_lock(control, kernel.PYTHON)
 
     @property
     def nbytes(self) -> int:
@@ -86,13 +127,13 @@ class Dictionary:
     def encode(self, array: pa.Array, out: Codes) -> None:
         """Writes the codes of ``array`` (string, binary or a dictionary of either) into ``out``;
         NULL gets code 0. Safe from any thread."""
-        with self.lock:
+        with self._adding():
             self._encode(array, out)
 
     def encode_results(self, array: pa.Array, depth: int) -> Codes:
         """Codes of computed texts (or of arrays) at the given ``depth``. Safe from any thread."""
         codes = np.zeros(len(array), np.int32)
-        with self.lock:
+        with self._adding():
             self._encode(array, codes, depth)
         return codes
 
@@ -146,6 +187,11 @@ class Dictionary:
         """``encode_results`` of one text."""
         return int(self.encode_results(pa.array([value], pa.binary()), depth)[0])
 
+    def make_room(self, wanted: int) -> None:
+        """Makes room for one more code, of a text of ``wanted`` bytes."""
+        with self._adding():
+            self._grow(wanted)
+
     def _grow(self, wanted: int) -> None:
         kernel = _kernel()
 
@@ -155,11 +201,13 @@ class Dictionary:
             self._outgrown.append(self.hashes)
             self._set_codes(2 * room)
             kernel.index(self.places, self.hashes, self.used)
+            self._bind()
         full = int(self.starts[self.used])
         if full + wanted > self.arena.size:
             size = max(2 * self.arena.size, full + wanted)
             self.account(self.arena.size, size)
             self.arena = _moved(self.arena, full, size)
+            self._bind()
 
     def _set_codes(self, room: int) -> None:
         """Moves the data of the codes to arrays for ``room`` codes; ``places`` are empty then."""
@@ -193,6 +241,7 @@ class Dictionary:
         size = _room(2 * last, _ARENA)
         if size < self.arena.size:
             self.arena = _moved(self.arena, int(self.starts[self.used]), size)
+        self._bind()
         self._ranked, self._rank = 0, np.zeros(0, np.int32)
         self.account(before, self.nbytes)
         self.kept = self.content
@@ -227,10 +276,10 @@ class Dictionary:
     def _ranks(self) -> Codes:
         if self._ranked != self.used:
             order = pc.sort_indices(self.values(pa.binary())).to_numpy()
-            rank = np.empty(self.used, np.int32)
+            rank = np.empty(order.size, np.int32)
             self.account(self._rank.nbytes, rank.nbytes)
-            rank[order] = np.arange(self.used, dtype=np.int32)
-            self._rank, self._ranked = rank, self.used
+            rank[order] = np.arange(order.size, dtype=np.int32)
+            self._rank, self._ranked = rank, order.size
         return self._rank
 
 

@@ -3,6 +3,7 @@ every number of partitions that the clause accepts gives the rows of one partiti
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -165,6 +166,26 @@ def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) 
         wide.set("workers", workers)
         text = f"{MANY[query]} PARTITION BY {clause}"
         assert wide.sql(text).to_arrow().equals(expected), (clause, workers)
+
+
+@pytest.mark.slow
+def test_small_outputs_of_partitions(wide: Session) -> None:
+    """Partitions whose outputs may leave in any order: kernels add the lists to the dictionary at
+    the same time, and the few rows of each partition leave as one morsel."""
+    text = """
+        SELECT e, count(*) AS c, sum(d) AS d, window_end FROM (
+            SELECT n7, collect_set(g) AS xs, count(DISTINCT g) AS d FROM w [SESSION 20 SECONDS]
+            GROUP BY n7)
+        [RANGE 500 SECONDS SLIDE 500 SECONDS] AS s, UNNEST(s.xs) AS x (e) GROUP BY e"""
+    order = [(name, "ascending") for name in ("window_end", "e")]
+    wide.set("runtime", "depth_first")
+    expected = wide.sql(text).to_arrow().sort_by(order)
+    wide.set("runtime", "ordered")
+    for parts, workers in itertools.product((1, 8, 64), (1, 3)):
+        wide.set("partitions", parts)
+        wide.set("workers", workers)
+        assert wide.sql(text).to_arrow().sort_by(order).equals(expected), (parts, workers)
+    wide.set("partitions", 0)
 
 
 #: Queries whose conditions and keys call Python, at each place that a partitioned operator reads.

@@ -219,6 +219,9 @@ STEPS = {
     "filter only": "SELECT k, count(*) AS c FROM a [RANGE 20 WA ts] WHERE v % 3 > 0 GROUP BY k",
     "sessions": "SELECT k, count(*) AS c FROM (SELECT ts, k, v FROM a WHERE v % 5 > 0)"
     " [SESSION 4 WA ts] WHERE k > 1 GROUP BY k",
+    "values of sessions": "SELECT k, collect_set(name) AS ns, array_agg(v) AS vs, mode(v) AS m,"
+    " count(DISTINCT name) AS d, collect_set(v % 3) AS s, sum(DISTINCT v % 4) AS t"
+    " FROM a [SESSION 4 WA ts] WHERE k > 1 GROUP BY k",
     "nested": "SELECT c, count(*) AS n FROM (SELECT k, count(*) AS c, window_time FROM a"
     " [RANGE 10 SLIDE 10 WA ts] GROUP BY k) [RANGE 30 SLIDE 30 WA window_time] GROUP BY c",
     "nested, with HAVING": "SELECT c, count(*) AS n FROM (SELECT k, count(*) AS c, window_time"

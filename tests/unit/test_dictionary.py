@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cql.executor.kernels.lib.dictionary import add_text
 from cql.executor.strings.dictionary import ARRAYS, Dictionary
 
 
@@ -66,6 +67,55 @@ def test_threads_add_at_once(seed: int) -> None:
             done.result()
     values = [dictionary.value(code) for code in range(1, len(dictionary))]
     assert len(values) == len(set(values))
+
+
+def test_kernels_add_while_python_adds(seed: int) -> None:
+    """Kernels add without the GIL: at any time a text has one code, in any number of threads."""
+    dictionary = Dictionary()
+    control = dictionary.control
+
+    def add(k: int) -> None:
+        rng = random.Random(seed + k % 2)
+        for _ in range(60):
+            given = texts(rng, 200, 100)
+            if k % 3 == 0:
+                array = pa.array(given, pa.binary())
+                assert encoded(dictionary, array) == array.to_pylist()
+                continue
+            for text in given:
+                bytes_ = np.frombuffer(text or b"", np.uint8)
+                at, n = bytes_.ctypes.data, bytes_.size
+                while (code := add_text(control, at, n, ARRAYS)) < 0:
+                    dictionary.make_room(n)
+                assert dictionary.value(code) == (text or b"")
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(add, k) for k in range(4)]:
+            done.result()
+    values = [dictionary.value(code) for code in range(1, len(dictionary))]
+    assert len(values) == len(set(values))
+    code = add_text(control, np.zeros(1).ctypes.data, 3, ARRAYS)
+    assert dictionary.encode_values([bytes(3)]) == code
+    forget(dictionary)
+    assert add_text(control, np.zeros(1).ctypes.data, 3, ARRAYS) == 1
+    assert dictionary.depths[1] == ARRAYS
+    assert dictionary.value(1) == bytes(3)
+
+
+def test_a_refused_text_leaves_the_dictionary_usable() -> None:
+    """``max_state`` may refuse room, also for a text that a kernel adds."""
+
+    def refuse(before: int, after: int) -> None:
+        raise MemoryError
+
+    dictionary = Dictionary(refuse)
+    control = dictionary.control
+    large = np.zeros(1 << 16, np.uint8)
+    assert add_text(control, large.ctypes.data, large.size, ARRAYS) == -1
+    with pytest.raises(MemoryError):
+        dictionary.make_room(large.size)
+    assert add_text(control, large.ctypes.data, 5, ARRAYS) == 1
+    assert dictionary.encode_values([bytes(5)]) == 1
 
 
 def test_room_stays_for_as_many_texts_again() -> None:

@@ -3,6 +3,8 @@
 Its arrays: ``places``, int64, has the high half of a hash and below it code + 1 (0: empty), and its
 size is a power of two; ``hashes``, int64, one per code; ``starts``, int64, the offset of each
 code's text in the arena, and one more; ``depths``, uint8, one per code; ``arena``, uint8.
+
+A kernel adds a text with ``add_text``, without Python. It finds the arrays by the words CONTROL.
 """
 
 from __future__ import annotations
@@ -10,18 +12,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, uint64
+from numba import int64, types, uint64
 
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.atomics import compare_and_swap, load_relaxed, pause, store_release
 from cql.executor.kernels.lib.intrinsics import folded_product
 from cql.executor.kernels.lib.memory import (
     as_u8,
+    copy_bytes,
     load_half,
     load_word,
     move_bytes,
     prefetch,
     same_bytes,
+    words,
 )
+
+#: The words of a dictionary: who adds (0: nobody), addresses of the number of codes in use and of
+#: the arrays, the number of codes that these have room for, and the bytes of the arena.
+LOCK, USED, PLACES, HASHES, STARTS, DEPTHS, ARENA, ROOM, SIZE = range(9)
+CONTROL = SIZE + 1
+#: Who adds: a thread in Python, or a kernel.
+PYTHON, KERNEL = 1, 2
+#: Attempts to take the lock before the thread lets others run.
+_ATTEMPTS = 64
 
 #: Places of a cache of recent short texts: most columns hold few distinct texts.
 _RECENT = 256
@@ -37,6 +51,7 @@ _KNOWN = -1
 _LOW = 0xFFFFFFFF
 #: Odd numbers with as many ones as zeros.
 _A, _B, _C = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
 @njit(inline="always")
@@ -218,3 +233,55 @@ def compact(live: Any, hashes: Any, starts: Any, depths: Any, arena: Any, renumb
     move_bytes(at + begun, at + moved, ended - begun)
     starts[used] = moved + (ended - begun)
     return used
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def take_lock(control: int, holder: int) -> None:
+    """Waits until nobody adds to the dictionary; then only ``holder`` may."""
+    attempts = 0
+    while load_relaxed(control) != 0 or compare_and_swap(control, 0, holder) != 0:
+        attempts += 1
+        if attempts % _ATTEMPTS == 0:
+            _sched_yield()
+        else:
+            pause()
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def release_lock(control: int, holder: int) -> None:
+    """Releases the lock if ``holder`` has it."""
+    compare_and_swap(control, holder, 0)
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def add_text(control: int, data: int, n: int, depth: int) -> int:
+    """The code of the ``n`` bytes at address ``data``, a new one at ``depth`` if the dictionary
+    does not have them; -1 if it has no room. Safe from any thread without the GIL."""
+    c, h = words(control, CONTROL), text_hash(data, 0, n)
+    take_lock(control, KERNEL)
+    room = c[ROOM]
+    places, mask = words(c[PLACES], 2 * room), 2 * room - 1
+    hashes, starts = words(c[HASHES], room), words(c[STARTS], room + 1)
+    used = words(c[USED], 1)[0]
+    p, code = h & mask, -1
+    while True:
+        found = places[p]
+        if found == 0:
+            start = starts[used]
+            if used < room and start + n <= c[SIZE]:
+                code = used
+                copy_bytes(data, c[ARENA] + start, n)
+                hashes[code], starts[code + 1] = h, start + n
+                as_u8(c[DEPTHS], room)[code] = depth
+                places[p] = (h >> 32 << 32) | (code + 1)
+                store_release(c[USED], code + 1)
+            break
+        if (found ^ h) >> 32 == 0:
+            k = (found & _LOW) - 1
+            same = hashes[k] == h and starts[k + 1] - starts[k] == n
+            if same and same_bytes(data, c[ARENA] + starts[k], n):
+                code = k
+                break
+        p = (p + 1) & mask
+    release_lock(control, KERNEL)
+    return code

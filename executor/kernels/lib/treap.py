@@ -24,6 +24,17 @@ VALUE, COUNT, TOTAL, MOST, LEFT, RIGHT, PRIORITY = range(7)
 NEXT, TIME, SEQUENCE, FIRST = range(4)
 #: The order of words: as integers, as doubles, or by the rank of a code.
 AS_INTEGERS, AS_DOUBLES, BY_RANK = range(3)
+#: The words of a log of sessions, whose values are chains.
+LOG = (
+    "chain",  # the address of its nodes
+    "width",  # words of a node
+    "free",  # the first free node
+    "sorted",  # whether its lists are sorted by time
+    "element",  # bytes of an element of its lists, negative for fractions
+    "dictionary",  # the address of ``Dictionary.control``
+    "depth",  # of its lists in the dictionary
+)
+CHAIN, WIDTH, FREE_NODE, BY_TIME, ELEMENT, DICTIONARY, LIST_DEPTH = range(len(LOG))
 #: An upper bound for the depth of a treap.
 DEPTH = 1024
 _MAGNITUDE = 2**63 - 1

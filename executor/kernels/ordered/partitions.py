@@ -108,6 +108,10 @@ from cql.executor.kernels.ordered.tables import (
 
 #: No partition.
 NOBODY = -1
+#: Unordered outputs are copied into as few morsels as they need if they have on average fewer rows
+#: than this number: each morsel costs the tasks behind some microseconds, and a partitioned one
+#: among them splits it once more.
+_FEW_ROWS = 512
 
 
 # -- the queues ------------------------------------------------------------------------------------
@@ -420,20 +424,57 @@ def _joined(outputs: Any, last: int) -> int:
     return first
 
 
+@njit("void(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _copy_rows(task: int, source: int, row: int, target: int, at: int, n: int) -> None:
+    """Copies ``n`` rows of morsel ``source`` from ``row`` on to the rows of ``target`` from ``at``
+    on."""
+    s = words(task, TASK)
+    wide = s[WIDE]
+    columns = words(s[COLUMNS], 2 * wide)
+    u, o = words(source, HEADER + 2 * wide), words(target, HEADER + 2 * wide)
+    for c in range(wide):
+        word, size = HEADER + 2 * c, columns[2 * c]
+        copy_bytes(u[word] + size * row, o[word] + size * at, size * n)
+        if columns[2 * c + 1] != 0:
+            copy_bytes(u[word + 1] + row, o[word + 1] + at, n)
+
+
+@njit("void(int64, int64, int64[::1])", nogil=True, cache=True)
+def _copy_into(task: int, first: int, outputs: Any) -> None:
+    """Copies the rows of the chains ``outputs``, one after the other, into the chain of empty
+    morsels ``first``."""
+    target, at = first, 0
+    for morsel in outputs:
+        while morsel != 0:
+            u, row = words(morsel, HEADER), 0
+            while row < u[ROWS]:
+                o = words(target, HEADER)
+                n = min(u[ROWS] - row, o[CAPACITY] - at)
+                _copy_rows(task, morsel, row, target, at, n)
+                row, at = row + n, at + n
+                o[ROWS] = at
+                if at == o[CAPACITY]:
+                    target, at = o[FOLLOWING], 0
+            morsel = u[FOLLOWING]
+
+
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def merge(task: int, worker: int, serial: int) -> int:
     """Merges the outputs of an input's fragments into one chain, in the order of their last ORDER
-    columns (unordered if ORDER is 0); returns its first morsel, 0 if there are no outputs, or -1 if
-    there are not enough free morsels."""
+    columns (if ORDER is 0: in any order, and copied only if they are small); returns its first
+    morsel, 0 if there are no outputs, or -1 if there are not enough free morsels."""
     s = words(task, TASK)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
-    total, busy, one = 0, 0, 0
+    total, busy, one, morsels, late = 0, 0, 0, 0, 0
     for q in range(parts):
         morsel, rows = outputs[q], 0
         while morsel != 0:
-            rows += words(morsel, HEADER)[ROWS]
-            morsel = words(morsel, HEADER)[FOLLOWING]
+            u = words(morsel, HEADER)
+            rows += u[ROWS]
+            late += u[LATE_ROWS]
+            morsels += u[ROWS] > 0
+            morsel = u[FOLLOWING]
         total += rows
         busy += rows > 0
         if rows > 0 or outputs[one] == 0:
@@ -443,7 +484,7 @@ def merge(task: int, worker: int, serial: int) -> int:
             if q != one:
                 _release_chain(outputs[q])
         return outputs[one]
-    if s[ORDER] == 0:
+    if s[ORDER] == 0 and (late > 0 or total >= _FEW_ROWS * morsels):
         return _joined(outputs, one)
     free = take_free(s[MERGED])
     if free == 0:
@@ -462,7 +503,10 @@ def merge(task: int, worker: int, serial: int) -> int:
         words(free, HEADER)[FOLLOWING] = 0
         words(last, HEADER)[FOLLOWING] = free
         last = free
-    _merge_into(task, worker, first, outputs)
+    if s[ORDER] == 0:
+        _copy_into(task, first, outputs)
+    else:
+        _merge_into(task, worker, first, outputs)
     model = words(outputs[one], HEADER)
     morsel = first
     while morsel != 0:

@@ -1,5 +1,5 @@
 """Sorts entries within consecutive groups, as ``numpy.lexsort`` over all entries would, for small
-groups; and turns the chains of values (``treap``) into lists in one pass."""
+groups; and turns a chain of values (``treap``) into a list, or into its different values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.treap import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
+from cql.executor.jit.decorators import cfunc, njit
+from cql.executor.kernels.lib.dictionary import add_text
+from cql.executor.kernels.lib.memory import as_f32, f64_of_bits, put_integer, words
+from cql.executor.kernels.lib.treap import (
+    BY_TIME,
+    CHAIN,
+    DICTIONARY,
+    ELEMENT,
+    FIRST,
+    FREE_NODE,
+    LIST_DEPTH,
+    LOG,
+    NEXT,
+    SEQUENCE,
+    TIME,
+    WIDTH,
+)
 
 #: Entries of a run that insertion sort sorts before runs are merged.
 _RUN = 8
@@ -79,19 +94,6 @@ def _is_sorted(keys: Any, order: Any) -> bool:
     return bool(k >= order.size)
 
 
-@njit("int64(int64[:, ::1], int64[::1], int64, int64[:, ::1], int64)", nogil=True, cache=True)
-def _take_chain(nodes: Any, control: Any, head: int, keys: Any, n: int) -> int:
-    """Copies value, time and sequence of each node of a chain to the entries from ``n`` on and
-    frees the nodes; returns the index behind the last entry."""
-    at = head
-    while at >= 0:
-        keys[0, n], keys[1, n], keys[2, n] = nodes[at, FIRST], nodes[at, TIME], nodes[at, SEQUENCE]
-        following = nodes[at, NEXT]
-        free_node(nodes, control, NEXT, at)
-        at, n = following, n + 1
-    return n
-
-
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _first_of_few(entries: Any, order: Any, values: Any) -> int:
     """Writes the different values of a few entries to ``values``, in the order ``order``; returns
@@ -120,35 +122,110 @@ def _first_of_each_value(keys: Any, order: Any, spare: Any) -> int:
     return n
 
 
-@njit(
-    "Tuple((int64[::1], int64[::1]))(int64[:, ::1], int64[::1], int64[::1], boolean, boolean)",
-    nogil=True,
-    cache=True,
-)
-def lists_of_chains(nodes: Any, control: Any, heads: Any, distinct: bool, by_time: bool) -> Any:
-    """The values of the chains (see ``treap``) that begin at ``heads``, one chain after the other,
-    and the number of values of each chain. Frees the nodes of the chains. ``distinct``: keeps of
-    equal values the first one by time and sequence. ``by_time``: sorts the values of each chain by
-    time and sequence."""
-    counts = np.empty(heads.size, np.int64)
-    n = count_chains(nodes, heads, counts)
-    keys, values = np.empty((3, n), np.int64), np.empty(n, np.int64)
-    order, spare = np.arange(n), np.empty(n, np.int64)
-    first = made = 0
-    for g in range(heads.size):
-        end = _take_chain(nodes, control, heads[g], keys, first)
-        part = order[first:end]
-        first = end
-        few = by_time and distinct and part.size <= _FEW
-        if distinct and not few:
-            part = part[: _first_of_each_value(keys, part, spare)]
-        if by_time and not _is_sorted(keys[1:], part):
-            _sort(keys[1:], part, spare)
-        if few:
-            counts[g] = _first_of_few(keys[0], part, values[made:])
-        else:
-            counts[g] = part.size
-            for k in range(part.size):
-                values[made + k] = keys[0, part[k]]
-        made += counts[g]
-    return values[:made], counts
+# -- the chains of sessions ------------------------------------------------------------------------
+
+
+@njit("int64[:, ::1](int64, int64, int64)", nogil=True, cache=True)
+def _keys_of(nodes: int, width: int, head: int) -> Any:
+    """Value, time and sequence of the nodes of a chain, a line for each."""
+    n, at = 0, head
+    while at >= 0:
+        n, at = n + 1, words(nodes + 8 * width * at, width)[NEXT]
+    keys = np.empty((3, n), np.int64)
+    n, at = 0, head
+    while at >= 0:
+        node = words(nodes + 8 * width * at, width)
+        keys[0, n], keys[1, n], keys[2, n] = node[FIRST], node[TIME], node[SEQUENCE]
+        n, at = n + 1, node[NEXT]
+    return keys
+
+
+@njit("int64[::1](int64[:, ::1], boolean, boolean)", nogil=True, cache=True)
+def _listed(keys: Any, distinct: bool, by_time: bool) -> Any:
+    """The values of a list. ``distinct``: keeps of equal values the first one by time and sequence.
+    ``by_time``: sorts the values by time and sequence."""
+    n = keys.shape[1]
+    order, values = np.arange(n), np.empty(n, np.int64)
+    few = by_time and distinct and n <= _FEW
+    if distinct and not few:
+        order = order[: _first_of_each_value(keys, order, values)]
+    if by_time and not _is_sorted(keys[1:], order):
+        _sort(keys[1:], order, np.empty(n, np.int64))
+    if few:
+        return values[: _first_of_few(keys[0], order, values)]
+    for k in range(order.size):
+        values[k] = keys[0, order[k]]
+    return values[: order.size]
+
+
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _packed(values: Any, size: int) -> int:
+    """Moves the values to the front of their memory, in ``size`` bytes each; returns the bytes.
+    ``size`` is negative for fractions, whose words are the bits of a double."""
+    at, n = values.ctypes.data, values.size
+    if size == -4:
+        for k in range(n):
+            as_f32(at, n)[k] = f64_of_bits(values[k])
+    elif abs(size) < 8:
+        for k in range(n):
+            put_integer(at, size, k, values[k])
+    return int(abs(size) * n)
+
+
+@njit("int64(int64, int64, boolean)", nogil=True, cache=True)
+def _encoded(log: int, head: int, distinct: bool) -> int:
+    w = words(log, len(LOG))
+    values = _listed(_keys_of(w[CHAIN], w[WIDTH], head), distinct, w[BY_TIME] != 0)
+    n = _packed(values, w[ELEMENT])
+    return int(add_text(w[DICTIONARY], values.ctypes.data, n, w[LIST_DEPTH]))
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def list_of_chain(log: Any, head: Any) -> Any:
+    """The code of the list of the values of a chain, which stays as it is; -1 if the dictionary has
+    no room. ``log`` is the address of the words LOG."""
+    return _encoded(log, head, False)
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def set_of_chain(log: Any, head: Any) -> Any:
+    """``list_of_chain`` of the different values."""
+    return _encoded(log, head, True)
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _free_nodes(log: int, at: int) -> None:
+    """Frees the node ``at`` (-1: none) and those behind it."""
+    w = words(log, len(LOG))
+    while at >= 0:
+        node = words(w[CHAIN] + 8 * w[WIDTH] * at, w[WIDTH])
+        following: Any = node[NEXT]
+        for word in range(w[WIDTH]):
+            node[word] = -1  # compaction of the dictionary must not keep the node's codes
+        node[NEXT] = w[FREE_NODE]
+        w[FREE_NODE] = at
+        at = following
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def free_chain(log: Any, head: Any) -> Any:
+    """Frees the nodes of a chain."""
+    _free_nodes(log, head)
+    return 0
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def keep_different(log: Any, head: Any) -> Any:
+    """Shortens a chain to its different values, ascending; returns their number."""
+    if head < 0:
+        return 0
+    w = words(log, len(LOG))
+    values = _listed(_keys_of(w[CHAIN], w[WIDTH], head), True, False)
+    at = last = head
+    for k in range(values.size):
+        node = words(w[CHAIN] + 8 * w[WIDTH] * at, w[WIDTH])
+        node[FIRST] = values[k]
+        last, at = at, node[NEXT]
+    words(w[CHAIN] + 8 * w[WIDTH] * last, w[WIDTH])[NEXT] = -1
+    _free_nodes(log, at)
+    return values.size

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
@@ -148,6 +150,33 @@ def next_session(desc: Any, watermark: Any) -> Any:
         else:
             return heap[1]
     return -1
+
+
+@njit("int64[::1](int64, int64)", nogil=True, cache=True)
+def closing_sessions(desc: int, watermark: int) -> Any:
+    """The records of the sessions whose end is below the watermark."""
+    d = words(desc, len(DIRECTORY))
+    heap, records = words(d[HEAP], 2 * d[OPEN]), words(d[RECORDS], d[WIDTH] * d[ENTRIES])
+    found, n, seen = np.zeros(16, np.int64), 0, 0  # heap places; the first ``seen`` are expanded
+    if d[OPEN] > 0 and heap[0] < watermark:
+        n = 1
+    while seen < n:
+        if n + 2 > found.size:
+            found = np.concatenate((found, found))
+        child = 2 * found[seen] + 1
+        seen += 1
+        for at in range(child, min(child + 2, d[OPEN])):
+            if heap[2 * at] < watermark:
+                found[n] = at
+                n += 1
+    kept = 0
+    for k in range(n):
+        record = heap[2 * found[k] + 1]
+        at = d[WIDTH] * record
+        if records[at + OLDER] != JOINED and records[at + LAST] + d[GAP] < watermark:
+            found[kept] = record
+            kept += 1
+    return found[:kept]
 
 
 @njit("void(int64, int64)", cache=True)

@@ -1,9 +1,10 @@
 """Value logs of sessions: what DISTINCT and holistic calls keep of the rows of each open session.
 
 A session has, for each log, a chain of its rows' values; when two sessions join, their chains are
-concatenated. Before the sessions that punctuation closes leave, the results of all of them are
-computed at once: the result of a holistic call in numpy (``holistic``); for a DISTINCT call the
-different values, which the kernel adds to its state. The chains are then purged.
+concatenated. When a session closes, the kernel computes its lists (``array_agg``) and adds the
+different values to the state of DISTINCT calls; it purges the chain after the session has left.
+The results of other holistic calls are computed in numpy (``holistic``), at once for all sessions
+that a watermark closes; their chains are then purged.
 """
 
 from __future__ import annotations
@@ -14,19 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cql.base.uninterruptible import load_module
-from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM, KernelText
+from cql.executor.codegen.kernel_builder import NEED_RANK, NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.operators.aggregates.code import AggregateCode, argument
-from cql.executor.operators.aggregates.holistic import (
-    Array,
-    Entries,
-    first_of_each_value,
-    results,
-    stored,
-)
+from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.aggregates.value_log import Log
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import ARRAYS
@@ -37,17 +32,14 @@ if TYPE_CHECKING:
     from cql.executor.operators.stage.session_windows import SessionOperator
 
 
-def columns(logs: Sequence[Log], anew: Sequence[int]) -> list[tuple[str, str]]:
-    """The columns of a session's record for its values: the head and the tail of its chains, and
-    for DISTINCT calls (``anew``) the start and the number of its different values."""
-    ends = [(f"{end}{log.suffix}", "int64") for log in logs for end in ("head", "tail")]
-    return ends + [(f"{name}{k}", "int64") for k in anew for name in ("from", "many")]
+def columns(logs: Sequence[Log]) -> list[tuple[str, str]]:
+    """The columns of a session's record for its values: the head and the tail of its chains."""
+    return [(f"{end}{log.suffix}", "int64") for log in logs for end in ("head", "tail")]
 
 
 def scalars(logs: Sequence[Log]) -> list[str]:
     """The descriptor's words that are state of the logs."""
-    kept = [f"{name}{log.suffix}" for log in logs for name in ("free", "used")]
-    return [*kept, "results_to"] if logs else []
+    return [f"{name}{log.suffix}" for log in logs for name in ("free", "used")]
 
 
 def width(log: Log) -> int:
@@ -55,17 +47,44 @@ def width(log: Log) -> int:
     return chains.FIRST + len(log.args) + len(log.with_null)
 
 
-def declare(
-    kernel: KernelText, logs: Sequence[Log], anew: Sequence[int], calls: Sequence[AggregateCall]
-) -> None:
+def is_listed(log: Log, calls: Sequence[AggregateCall]) -> bool:
+    """Whether the kernel computes the results of a log's calls: lists without ORDER BY, of values
+    that are no codes."""
+    lists = all(calls[k].fn == "array_agg" and not calls[k].order for k in log.calls)
+    return lists and not (log.with_null or log.args[0].type.is_coded)
+
+
+def is_distinct(log: Log, calls: Sequence[AggregateCall]) -> bool:
+    """Whether a log is of DISTINCT calls that are not holistic; no other calls share it."""
+    return not calls[log.calls[0]].holistic
+
+
+def in_numpy(logs: Sequence[Log], calls: Sequence[AggregateCall]) -> list[Log]:
+    """The logs whose results are requested."""
+    return [log for log in logs if not (is_listed(log, calls) or is_distinct(log, calls))]
+
+
+def lay_out(kernel: KernelText, log: Log, calls: Sequence[AggregateCall]) -> None:
+    """Reserves the words of a log, one after the other, and sets those that are constants."""
+    slots = {name: kernel.layout.slot(name + log.suffix) for name in chains.LOG}
+    size, constants = 0, kernel.window_constants
+    if is_listed(log, calls):
+        element = calls[log.calls[0]].type.element
+        assert element is not None
+        size = arrays.width(element) * (-1 if element.is_fraction else 1)
+    constants[slots["width"]], constants[slots["sorted"]] = width(log), int(log.by_time)
+    constants[slots["element"]], constants[slots["depth"]] = size, ARRAYS
+
+
+def declare(kernel: KernelText, logs: Sequence[Log], calls: Sequence[AggregateCall]) -> None:
     for log in logs:
         s = log.suffix
         room = kernel.declare(f"room{s}", kernel.word(f"room{s}"))
-        kernel.declare(f"chain{s}", f"words({kernel.word(f'chain{s}')}, {width(log)} * {room})")
-    for k in anew:
-        view = VIEWS["float64" if calls[k].args[0].type.is_fraction else "int64"]
-        at, size = kernel.word(f"different{k}"), kernel.word(f"differents{k}")
-        kernel.declare(f"different{k}", f"{view}({at}, {size})")
+        at, size = kernel.word(f"chain{s}"), f"{width(log)} * {room}"
+        kernel.declare(f"chain{s}", f"words({at}, {size})")
+        if is_distinct(log, calls):
+            view = VIEWS["float64" if log.args[0].type.is_fraction else "int64"]
+            kernel.declare(f"different{s}", f"{view}({at}, {size})")
 
 
 def begin(logs: Sequence[Log]) -> list[str]:
@@ -127,17 +146,50 @@ def request_results(kernel: KernelText) -> None:
         kernel.body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = 0", "break")
 
 
+def _call(kernel: KernelText, function: str, log: Log, session: str) -> str:
+    """The call of a function of ``segment_sort`` on the chain of a session."""
+    slot = kernel.layout.slot(chains.LOG[0] + log.suffix)
+    head = f"head{log.suffix}[{session}]"
+    return f"call_operator({kernel.word(function)}, desc + {8 * slot}, {head})"
+
+
+def add_lists(kernel: KernelText, number: int, log: Log, calls: Sequence[AggregateCall]) -> None:
+    """Computes the lists of session ``g``. Requests room in the dictionary, and the entries of a
+    new code in the tables that the kernel reads."""
+    body = kernel.body
+    for k in log.calls:
+        function = "set_of_chain" if calls[k].distinct else "list_of_chain"
+        body.line(f"code = {_call(kernel, function, log, 'g')}")
+        with body.block("if code < 0:"):
+            kinds = f"detail = {NEED_RESULTS + 1 + number}"
+            body.lines("status = 2", kinds, "detail_row = session", "break")
+        body.lines(f"a{k}r[g] = code", f"a{k}h[g] = 1")
+        with body.block(f"if code >= {kernel.word('codes_known')}:"):
+            body.lines("status = 2", f"detail = {NEED_RANK}", "detail_row = 0", "break")
+
+
 def add_different(
-    kernel: KernelText, k: int, call: AggregateCall, code: AggregateCode,
-    emit: Callable[[tuple[str, ...]], None],
+    kernel: KernelText, log: Log, calls: Sequence[AggregateCall], codes: Sequence[AggregateCode],
+    emit: Callable[[int, tuple[str, ...]], None],
 ) -> None:  # fmt: skip
-    """Computes the state of a DISTINCT call from the different values of session ``g``."""
-    body, kind = kernel.body, call.args[0].type
-    boolean = " != 0" if kind.storage == "bool" else ""
-    body.lines(*code.init)
-    with body.block(f"for at in range(from{k}[g], from{k}[g] + many{k}[g]):"):
-        body.line(f"{argument(k, 0)} = different{k}[at]{boolean}")
-        emit(code.update)
+    """Computes the states of DISTINCT calls from the different values of session ``g``."""
+    body, s = kernel.body, log.suffix
+    boolean = " != 0" if log.args[0].type.storage == "bool" else ""
+    body.line(_call(kernel, "keep_different", log, "g"))
+    for k in log.calls:
+        body.lines(*codes[k].init, f"entry = head{s}[g]")
+        with body.block("while entry >= 0:"):
+            body.line(f"at = {width(log)} * entry")
+            body.line(f"{argument(k, 0)} = different{s}[at + {chains.FIRST}]{boolean}")
+            body.line(f"entry = chain{s}[at]")
+            emit(k, codes[k].update)
+        with body.block("if status != 0:"):
+            body.line("break")
+
+
+def forget(kernel: KernelText, log: Log) -> None:
+    """Purges the chain of the session in the word ``closing``."""
+    kernel.body.line(_call(kernel, "free_chain", log, f"uint64({kernel.word('closing')})"))
 
 
 class SessionLogs:
@@ -153,8 +205,8 @@ class SessionLogs:
         for number in range(len(self.logs)):
             self.grow(number, entries)
         for name in scalars(self.logs):
-            empty = {"used": 0, "free": -1, "results": NEVER}
-            self.operator._set(name, empty[name.split("_")[0]])
+            self.operator._set(name, 0 if name.startswith("used") else -1)
+        self.operator._set("results_to", NEVER)
 
     def grow(self, number: int, entries: int = 0) -> None:
         log, operator = self.logs[number], self.operator
@@ -163,14 +215,16 @@ class SessionLogs:
         operator.store.resize(name, width(log) * max(entries, 2 * held), np.int64)
 
     def bind(self) -> None:
-        state = self.operator.state
+        operator = self.operator
         for log in self.logs:
-            name = f"chain{log.suffix}"
-            if name in state:
-                self.operator._set(f"room{log.suffix}", state[name].size // width(log))
-            for k in log.calls:
-                if f"different{k}" in state:
-                    self.operator._set(f"differents{k}", state[f"different{k}"].size)
+            s = log.suffix
+            if f"chain{s}" in operator.state:
+                operator._set(f"room{s}", operator.state[f"chain{s}"].size // width(log))
+            operator._bind(f"dictionary{s}", operator.workspace.dictionary.control)
+        if self.logs:
+            kernel = load_module("cql.executor.kernels.relations.segment_sort")
+            for name in ("list_of_chain", "set_of_chain", "free_chain", "keep_different"):
+                operator._bind(name, getattr(kernel, name).address)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         for log in self.logs:
@@ -182,64 +236,39 @@ class SessionLogs:
                     held = column >= 0  # entries that were given back hold -1
                     column[held] = change(column[held].astype(np.int32))
 
+    def make_room(self, number: int, session: int) -> None:
+        """Makes room in the dictionary for the list of a session."""
+        log = self.logs[number]
+        heads = self.operator.column(f"head{log.suffix}")[session : session + 1].copy()
+        size = chains.count_chains(self._nodes(log), heads, np.empty(1, np.int64))
+        self.operator.workspace.dictionary.make_room(8 * size)
+
     def finish(self, records: Array) -> None:
-        """Computes the results of the sessions that are about to leave."""
+        """Computes the results of the sessions that are about to leave, but for those that the
+        kernel computes."""
         operator = self.operator
-        for log in self.logs:
-            if self._is_list(log):
-                self._list(log, records)
-                continue
+        for log in in_numpy(self.logs, self.calls):
             entries = self._taken(log, records)
             for k in log.calls:
-                call = self.calls[k]
-                if call.holistic:
-                    values, valid = results(call, entries, operator.workspace.dictionary)
-                    operator.column(f"a{k}r")[records] = values
-                    operator.column(f"a{k}h")[records] = valid
-                else:
-                    self._different(k, entries, records)
+                values, valid = results(self.calls[k], entries, operator.workspace.dictionary)
+                operator.column(f"a{k}r")[records] = values
+                operator.column(f"a{k}h")[records] = valid
 
-    def _is_list(self, log: Log) -> bool:
-        """Whether a log serves a single array_agg, without ORDER BY and over values that are no
-        codes."""
-        call = self.calls[log.calls[0]]
-        plain = len(log.calls) == 1 and call.fn == "array_agg" and not call.order
-        return plain and not (log.with_null or call.args[0].type.is_coded)
-
-    def _list(self, log: Log, records: Array) -> None:
-        (k,) = log.calls
-        operator, call, s = self.operator, self.calls[k], log.suffix
-        element = call.type.element
-        assert element is not None
-        nodes = operator.state[f"chain{s}"].reshape(-1, width(log))
-        heads = operator.column(f"head{s}")
-        control = np.array([operator.scalars()[f"free{s}"], 0, 0, 0], np.int64)
-        kernel = load_module("cql.executor.kernels.relations.segment_sort")
-        found = kernel.lists_of_chains(nodes, control, heads[records], call.distinct, log.by_time)
-        values, counts = found
-        self._forget(log, records, int(control[chains.FREE]))
-        entries = arrays.entries_of(stored(values, element), counts, element)
-        codes = operator.workspace.dictionary.encode_results(entries, ARRAYS)
-        operator.column(f"a{k}r")[records] = codes
-        operator.column(f"a{k}h")[records] = 1
-
-    def _forget(self, log: Log, records: Array, free: int) -> None:
-        """Sets the chains of sessions to empty, after their entries were given back; ``free`` is
-        the first free entry."""
-        self.operator._set(f"free{log.suffix}", free)
-        for end in ("head", "tail"):
-            self.operator.column(f"{end}{log.suffix}")[records] = -1
+    def _nodes(self, log: Log) -> Array:
+        return self.operator.state[f"chain{log.suffix}"].reshape(-1, width(log))
 
     def _taken(self, log: Log, records: Array) -> Entries:
         """Returns the entries of sessions, and gives the chains' entries back."""
         operator, s, wide = self.operator, log.suffix, width(log)
-        nodes = operator.state[f"chain{s}"].reshape(-1, wide)
+        nodes = self._nodes(log)
         heads = operator.column(f"head{s}")[records].copy()
         control = np.array([operator.scalars()[f"free{s}"], 0, 0, 0], np.int64)
         sizes = np.empty(records.size, np.int64)
         lines = np.empty((int(chains.count_chains(nodes, heads, sizes)), wide), np.int64)
         chains.take_chains(nodes, control, heads, lines)
-        self._forget(log, records, int(control[chains.FREE]))
+        operator._set(f"free{s}", int(control[chains.FREE]))
+        for end in ("head", "tail"):
+            operator.column(f"{end}{s}")[records] = -1
         args = len(log.args)
         of = {n: chains.FIRST + args + i for i, n in enumerate(log.with_null)}
         return Entries(
@@ -250,14 +279,3 @@ class SessionLogs:
             np.ascontiguousarray(lines[:, chains.TIME]) if log.by_time else None,
             np.ascontiguousarray(lines[:, chains.SEQUENCE]) if log.by_time else None,
         )
-
-    def _different(self, k: int, entries: Entries, records: Array) -> None:
-        operator, name = self.operator, f"different{k}"
-        found = first_of_each_value(entries)
-        words = found.words[0]
-        old = operator.state.get(name, words[:0])
-        operator.workspace.resize(old.nbytes, words.nbytes, operator.name)
-        operator.state[name] = words
-        counts = found.counts
-        operator.column(f"from{k}")[records] = np.cumsum(counts) - counts
-        operator.column(f"many{k}")[records] = counts

@@ -72,12 +72,13 @@ class Log:
 
 
 def logs_of(calls: tuple[AggregateCall, ...], *, distinct: bool = False) -> tuple[Log, ...]:
-    """The logs of the holistic calls and, with ``distinct``, of the DISTINCT calls. Calls over the
-    same arguments under the same FILTER share a log."""
+    """The logs of the holistic calls and, with ``distinct``, of the DISTINCT calls. Calls of either
+    kind over the same arguments under the same FILTER share a log."""
     shared: dict[tuple[object, ...], list[int]] = {}
     for k, call in enumerate(calls):
         if call.holistic or (distinct and call.distinct):
-            shared.setdefault((call.args, call.where, ordering(call)), []).append(k)
+            key = call.args, call.where, ordering(call), call.holistic
+            shared.setdefault(key, []).append(k)
     return tuple(
         Log(
             number,

@@ -19,9 +19,10 @@ from cql.executor.state.repartition import KeyColumns, Values
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
-#: Slots are added in multiples of this number. The slab grows by a quarter, not by doubling, so
-#: that its memory stays close to the rows held.
+#: Slots are added in multiples of this number. A small slab doubles, up to _SMALL slots; a larger
+#: one grows by a quarter, so that its memory stays close to the rows held.
 STEP = 1024
+_SMALL = 8 * STEP
 #: The space of the slots (``state.repartition``).
 SLOT = "slot"
 
@@ -81,7 +82,8 @@ class SlabOperator(Operator):
     def more_slots(self, wanted: int) -> None:
         """Grows the slab to at least ``wanted`` slots; the new slots are free."""
         d, before = self.descriptor, int(self.descriptor[kernel.SLOTS])
-        slots = -(-max(wanted, before + before // 4) // STEP) * STEP
+        more = max(before // 4, min(before, _SMALL - before))
+        slots = -(-max(wanted, before + more) // STEP) * STEP
         self.resize("next", slots, np.int32)
         links = self.state["next"]
         links[before:] = np.arange(before + 1, slots + 1)

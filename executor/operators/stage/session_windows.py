@@ -8,7 +8,7 @@ import numpy as np
 
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
 from cql.executor.kernels.lib import treap as chains
-from cql.executor.kernels.morsel_layout import DETAIL, NEVER
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs, width
@@ -46,6 +46,8 @@ class SessionOperator(StageOperator):
     def _bind_arrays(self) -> None:
         super()._bind_arrays()
         self._logs.bind()
+        if not self.needs_refresh:
+            self._bind("codes_known", INFINITY)
         for name in ("open_session", "next_session", "close_session"):
             self._bind(name, getattr(sessions, name).address)
         names = [name for name, _ in self._table("").columns]
@@ -53,8 +55,10 @@ class SessionOperator(StageOperator):
 
     def provide(self, morsel: Morsel) -> None:
         detail = int(morsel.words[DETAIL])
-        if detail & NEED_KIND == NEED_RESULTS:
+        if detail == NEED_RESULTS:
             self._finish_sessions()
+        elif detail & NEED_KIND == NEED_RESULTS:
+            self._logs.make_room(detail - NEED_RESULTS - 1, int(morsel.words[DETAIL_ROW]))
         elif detail & NEED_KIND != NEED_ROOM:
             super().provide(morsel)
         elif detail > NEED_ROOM:
@@ -67,15 +71,17 @@ class SessionOperator(StageOperator):
 
     def _finish_sessions(self) -> None:
         """Computes the results of the value logs for the sessions that the watermark closes."""
-        assert self.spec.aggregate is not None
-        assert self.spec.aggregate.window is not None
-        watermark, records = self.scalars()["watermark"], self.open_records()
-        ends = self.column("s_last")[records] + (self.spec.aggregate.window.gap or 0)
-        self._logs.finish(records[ends < watermark])
+        watermark = int(self.descriptor[self._slots["watermark"]])
+        address = self.descriptor.ctypes.data
+        self._logs.finish(sessions.closing_sessions(address, watermark))
         self._set("results_to", watermark)
-        self._bind_arrays()
         if self.needs_refresh:  # results may be new codes
             self.refresh()
+
+    def refresh(self) -> None:
+        known = len(self.workspace.dictionary)
+        super().refresh()
+        self._bind("codes_known", known)
 
     def snapshot(self) -> Snapshot:
         return self._named(self.store.snapshot(self.descriptor))
@@ -126,7 +132,6 @@ class SessionOperator(StageOperator):
             refers |= {names.index(f"{end}{log.suffix}"): chain for end in ("head", "tail")}
             sizes[chain] = _room(taken.count(chain))
             given |= {f"free{log.suffix}": -1, f"used{log.suffix}": taken.count(chain)}
-            given |= {f"differents{k}": 0 for k in log.calls if f"differents{k}" in self._slots}
         layout["records"] = Values(_RECORD, len(names), refers)
         arrays = gather(layout, [one.arrays for one in saved], taken, sizes)
         lines = arrays["records"].reshape(-1, len(names))[:n]

@@ -47,8 +47,6 @@ from cql.planner.nodes.expr import Column
 class SessionTerminal(AggregateTerminal):
     """Ends a stage with an aggregate over session windows."""
 
-    _anew: tuple[int, ...] = ()  # DISTINCT calls, whose states are computed when sessions leave
-
     def __post_init__(self) -> None:
         node, layout = self.node, self.writer.kernel.layout
         self._parts, self._words = pack_keys([k.type for k in node.keys])
@@ -60,7 +58,6 @@ class SessionTerminal(AggregateTerminal):
             if not (code.merge or call.beside):
                 what = f"{call.fn} in a session window is not supported by this version"
                 raise NotSupportedError(what, position=call.pos)
-        self._anew = tuple(k for k, c in enumerate(node.calls) if c.distinct and not c.holistic)
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         if self._nullable_keys:
             keys.append(("nulls", "int64"))
@@ -68,10 +65,12 @@ class SessionTerminal(AggregateTerminal):
         state = (column for code in self._codes for column in code.columns)
         self.codes = tuple(self._code_columns())
         self.logs = logs_of(node.calls, distinct=True)
-        ends = session_values.columns(self.logs, self._anew)
+        ends = session_values.columns(self.logs)
         self.tables = (Table("", (*own, *keys, *state, *ends), self._words),)
         for name in sessions.DIRECTORY:  # the library's functions expect them at fixed places
             layout.slot(name)
+        for log in self.logs:
+            session_values.lay_out(self.writer.kernel, log, node.calls)
         assert node.window is not None
         self.writer.kernel.window_constants[layout.slot("gap")] = node.window.gap or 0
 
@@ -101,7 +100,7 @@ class SessionTerminal(AggregateTerminal):
         for name in ("watermark", "closing", *session_values.scalars(self.logs)):
             kernel.layout.slot(name)
         declare_own(kernel, self._codes)
-        session_values.declare(kernel, self.logs, self._anew, self.node.calls)
+        session_values.declare(kernel, self.logs, self.node.calls)
         n = kernel.declare("entries", kernel.word("entries"))
         kernel.declare("mask", f"{sessions.PLACES} * {n} - 1")
         kernel.declare("index", f"as_i32({kernel.word('index')}, mask + 1)")
@@ -237,27 +236,32 @@ class SessionTerminal(AggregateTerminal):
         body, kernel = self.writer.kernel.body, self.writer.kernel
         closing, watermark = kernel.word("closing"), kernel.word("watermark")
         closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        calls, requested = self.node.calls, session_values.in_numpy(self.logs, self.node.calls)
         kernel.counter("rows_out")
         body.lines(f"j = o[{ROWS}]", "before = j")
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
         with body.block("while status == 0:"):
             with body.block(f"if {closing} >= 0:"):
+                for log in self.logs:
+                    if log not in requested:
+                        session_values.forget(kernel, log)
                 body.line(f"call_operator({kernel.word('close_session')}, desc, {closing})")
                 body.lines(f"{closing} = -1", f"{closed} += 1", f"{groups} += 1")
             body.line(f"session = call_operator({kernel.word('next_session')}, desc, {watermark})")
             with body.block("if session < 0:"):
                 body.line("break")
-            if self.logs:
+            if requested:
                 session_values.request_results(kernel)
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
             body.lines(f"{closing} = session", "g = uint64(session)")
-            for k in self._anew:
-                emit = partial(self._emit, k, leave="break")
-                session_values.add_different(kernel, k, self.node.calls[k], self._codes[k], emit)
-                with body.block("if status != 0:"):
-                    body.line("break")
+            for number, log in enumerate(self.logs):
+                if session_values.is_listed(log, calls):
+                    session_values.add_lists(kernel, number, log, calls)
+                elif session_values.is_distinct(log, calls):
+                    emit = partial(self._emit, leave="break")
+                    session_values.add_different(kernel, log, calls, self._codes, emit)
             body.lines("ws = s_first[g]", f"we = s_last[g] + {self._gap}")
             self._result_row()
         with body.block("if status == 2:"):
