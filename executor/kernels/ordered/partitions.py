@@ -83,6 +83,7 @@ from cql.executor.kernels.ordered.tables import (
     MERGED,
     MERGING_WORDS,
     NEXT,
+    NOBODY,
     NUMBER,
     ORDER,
     OUTPUTS,
@@ -105,10 +106,6 @@ from cql.executor.kernels.ordered.tables import (
     list_at,
     port_at,
 )
-
-#: No partition.
-NOBODY = -1
-
 
 # -- the queues ------------------------------------------------------------------------------------
 

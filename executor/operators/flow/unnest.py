@@ -111,6 +111,21 @@ class UnnestOperator(GeneratedOperator):
         self.node = node
         self._held: tuple[object, ...] = ()  # kept alive: the kernel has their addresses
 
+    @property
+    def can_replicate(self) -> bool:
+        return True
+
+    def replica(self) -> UnnestOperator:
+        return UnnestOperator(self.name, self.node, self.workspace)
+
+    @property
+    def added(self) -> list[int]:
+        return [self.slot(name) for name in (*self._kernel.counters, "emitted")]
+
+    @property
+    def numbers_rows(self) -> bool:
+        return True
+
     def provide(self, morsel: Morsel) -> None:
         dictionary = self.workspace.dictionary
         if self.node.element.is_text:
