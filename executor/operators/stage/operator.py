@@ -115,12 +115,11 @@ class StageOperator(Operator):
         made.refresh()
         return made
 
-    def reassume(self, assume_valid: frozenset[int], like: Operator | None = None) -> None:
+    def reassume(self, assume_valid: frozenset[int], like: Any = None) -> None:
         """Rebuilds the kernel for another ``assume_valid``, after NULLs have come; the state stays.
         ``like``: a rebuilt replica, whose code and dictionary tables this one takes."""
         if assume_valid == self.spec.assume_valid:
             return
-        assert like is None or isinstance(like, StageOperator)
         words = self.scalars()
         self.spec = replace(self.spec, assume_valid=assume_valid)
         self.code = write_stage(self.spec) if like is None else like.code
