@@ -56,7 +56,7 @@ class Machine:
 
     ``places`` of a worklist and ``slots`` of a reorder buffer are the engine's if 0. ``retries``:
     as in figure 4, a worker takes inputs without a free slot, and retries to send their outputs
-    until a slot is free; otherwise such inputs are not taken (``worker._take_input``). A morsel
+    until a slot is free; otherwise such inputs are not taken (``reorder.take_input``). A morsel
     arrives every ``interval`` nanoseconds (0: all are there at the start). ``leader``: only worker
     0 admits morsels, between two slices, as in the engine, and takes ``read`` to read each. Workers
     of one ``group`` are at distance 1 from each other (0: all are), others at distance ``far``."""

@@ -30,7 +30,6 @@ from benchmarks.multicore_model import (
     PARTITIONED,
     QUEUES,
     SERIAL,
-    STATELESS,
     Machine,
     Simulated,
     Task,
@@ -65,8 +64,6 @@ SCHEDULERS = ("ct", "lp", "et", "qst")
 WHERE = MEASURED, SIMULATED, PAPER = "measured", "simulated", "as in the paper"
 #: Queries that end in a stateful operator in table 1.
 _STATEFUL_END = ("q01", "q02", "q04")
-#: Operators that are serial here but stateless in the paper: a lookup join, rows of a list.
-_STATELESS_THERE = ("tablejoin", "unnest")
 #: Rate of the stream, relative to the throughput of all workers together.
 _PRESSURE = 1.2
 _SLOTS, _PLACES = 256, 1_000_000
@@ -307,10 +304,7 @@ def paper_kinds(query: str, made: Run) -> list[int]:
     """The kinds of a query's tasks in table 1."""
     used = [use for use in made.path if use.inputs > 0]
     serial = [k for k, use in enumerate(used) if use.kind == SERIAL]
-    kinds = [use.kind for use in used]
-    for k in serial:
-        stateless = used[k].name.startswith(_STATELESS_THERE)
-        kinds[k] = STATELESS if stateless else PARTITIONED
+    kinds = [PARTITIONED if use.kind == SERIAL else use.kind for use in used]
     if query in _STATEFUL_END and serial:
         kinds[serial[-1]] = SERIAL
     return kinds

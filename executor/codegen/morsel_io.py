@@ -62,9 +62,10 @@ def close_output(kernel: KernelText) -> None:
     """Counts the output rows, and adds the counters to the descriptor."""
     body = kernel.body
     body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
-    body.line(f"{kernel.word('emitted')} += j - before")
     for name in kernel.counters:
         body.line(f"fetch_add_relaxed(desc + {8 * kernel.layout.slot(name)}, {name})")
+    emitted = kernel.layout.slot("emitted")
+    body.line(f"fetch_add_relaxed(desc + {8 * emitted}, j - before)")
     body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row")
 
 

@@ -211,7 +211,7 @@ class _Builder:
         if self.partitions.splits_relation(node):
             return self.partitions.relation(self, node, partial(self._operator, node))
         ports = [self.operator_below(child) for child in node.inputs]
-        operator = self._operator(node)
+        operator = self._shared(self._operator(node))
         late_rows = isinstance(node, PASS_LATE_ROWS)
         return self._over(node, ports, operator, late_rows=late_rows)
 
@@ -226,6 +226,11 @@ class _Builder:
         if isinstance(node, RelationExec):
             self.windows.setdefault(self.nodes[node], []).append(cast("RelationOperator", made))
         return made
+
+    def _shared(self, operator: Operator) -> Operator:
+        """The operator, or its instances if several workers may run such."""
+        shared = self.partitions.parts is not None and operator.can_replicate
+        return ReplicatedOperator([operator]) if shared else operator
 
     def _over(
         self,
@@ -354,9 +359,8 @@ class _Builder:
         kind = "aggregate" if aggregate is not None else node.word
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
-        shared = self.partitions.parts is not None and operator.can_replicate
         index = self.add(
-            ReplicatedOperator(operator) if shared else operator,
+            self._shared(operator),
             node.schema,
             cursor.schema,
             owned=owned,

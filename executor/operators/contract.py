@@ -114,9 +114,26 @@ class Operator(ABC):
         return False
 
     @property
+    def port_alone(self) -> int | None:
+        """If it runs STATELESS or REPLICATED: the port of the rows that it keeps, such as those of
+        a table. The runtime calls it with such a morsel when all morsels before it are done, and
+        with none beside it. Several instances share what they keep."""
+        return None
+
+    @property
     def can_replicate(self) -> bool:
         """Whether it may run REPLICATED, with ``replica``."""
         return False
+
+    def replica(self) -> Operator:
+        """Another instance of it, for other morsels: it shares what both keep, and has scratch and
+        counters of its own."""
+        raise AssertionError(f"{self.name} has no replicas")
+
+    @property
+    def added(self) -> list[int]:
+        """The words of its descriptor that replicas count up, each on its own."""
+        return []
 
     @property
     def calls_users(self) -> bool:
@@ -167,8 +184,9 @@ class Operator(ABC):
         """Nullable input columns without a NULL so far, which the function takes to have none."""
         return frozenset()
 
-    def reassume(self, assume_valid: frozenset[int]) -> None:
-        """Replaces the function by one with other assumptions; the state stays."""
+    def reassume(self, assume_valid: frozenset[int], like: Operator | None = None) -> None:
+        """Replaces the function by one with other assumptions; the state stays. ``like``: another
+        instance, whose function has been replaced already."""
         raise AssertionError(f"{self.name} assumes nothing")
 
     def replicate(self, workers: int) -> None:

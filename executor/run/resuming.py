@@ -139,14 +139,16 @@ class Members:
     def _renumbered(self, saved: Checkpoint) -> Snapshot:
         """The runtime's snapshot for the operators of this run. A new split numbers rows on behind
         those that it would have split, and those that wait in the operator whose input it
-        splits."""
+        splits. Another operator, which may have numbered its rows itself under another runtime,
+        goes on behind all rows that have left it."""
         emitted, before = saved.members["runtime"].words, list[int]()
         for number, origin in enumerate(self.origins(saved)):
             if origin is None:
                 readers = (number, self.graph.edges[number][0].target)
                 before.append(max(self.graph.operators[k].counters()["rows_in"] for k in readers))
             else:
-                before.append(int(emitted[origin]) if emitted.size else 0)
+                left = self.graph.operators[number].counters()["rows_out"]
+                before.append(max(left, int(emitted[origin]) if emitted.size else 0))
         return Snapshot({}, np.array(before, np.int64))
 
     def _begin_again(self, k: int, own: Snapshot) -> None:

@@ -286,7 +286,9 @@ class Tasks:
             kind, lanes = tables.STATELESS, MOST_WORKERS
         words[tables.KIND], words[tables.MOST] = kind, 1
         words[tables.NUMBER], words[tables.LANES] = k, lanes
-        words[tables.RENUMBERS] = operator.numbers_rows
+        words[tables.RENUMBERS] = operator.any_instance.numbers_rows
+        alone = operator.any_instance.port_alone
+        words[tables.ALONE] = -1 if alone is None else alone
         self._lanes[s] = table.words(tables.LANE * lanes)
         words[tables.FIRST_LANE] = self._lanes[s].ctypes.data
         self._lanes[s][tables.CODE :: tables.LANE] = tables.NOT_CALLED

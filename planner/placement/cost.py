@@ -228,6 +228,9 @@ class _Estimate:
         elif node.can_split:
             share, more = Share.KEYS, rows * (_SPLIT + _JOIN_APART)
             self.keyed.append(Keyed(self._nodes[node], rows * each, more, is_join=False))
+        elif node.shares_morsels:
+            share = Share.MORSELS
+            self.more += rows * _HAND_ON
         self._add(rows, each, share)
         return rows * node.rows_per_row
 

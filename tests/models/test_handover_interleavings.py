@@ -24,8 +24,8 @@ from cql.executor.kernels.ordered.handover import (
     take_free,
     waiting,
 )
+from cql.executor.kernels.ordered.reorder import take_input
 from cql.executor.kernels.ordered.tables import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
-from cql.executor.kernels.ordered.worker import _take_input
 from tests.support.models.interleave import Model, Scenario, explored, problem
 from tests.support.models.lowered import Change
 from tests.support.models.modelled_memory import require
@@ -200,9 +200,9 @@ def gives(plan: int, port: int, morsels: int, n: int) -> None:
         push(plan, port, words(morsels, n)[k])
 
 
-def takes(task: int, lane: int, seen: int, total: int) -> None:
+def takes(plan: int, task: int, lane: int, seen: int, total: int) -> None:
     while load_acquire(task + 8 * NEXT) < total:
-        morsel = _take_input(task, lane)
+        morsel = take_input(plan, task, lane)
         if morsel == 0:
             pause()
             continue
@@ -220,7 +220,7 @@ def worklist(threads: int, total: int, places: int, **options: Any) -> Scenario:
     seen = model.words(total)
     model.start(gives, tables.plan, tables.port(task), morsels, total)
     for k in range(threads):
-        model.start(takes, task, tables.lane(task, k), seen, total)
+        model.start(takes, tables.plan, task, tables.lane(task, k), seen, total)
 
     def final() -> None:
         require(tables.values(seen, total) == tables.values(morsels, total), "lost or doubled")
@@ -238,14 +238,14 @@ def test_worklists(places: int, mode: str, full: bool) -> None:
 
 BAD_WORKLISTS = {
     "the place is given up before it is read": (
-        _take_input,
+        take_input,
         "morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n"
         "        if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n",
         "if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n"
         "            morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n",
     ),
     "a plain read of a place that may be filled again": (
-        _take_input,
+        take_input,
         "load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))",
         "words(p[QUEUE], 8)[n & p[QUEUE_MASK]]",
     ),

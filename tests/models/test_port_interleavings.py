@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cql.executor.kernels.lib.atomics import pause
+from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, pause
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 from cql.executor.kernels.ordered import tables as of
@@ -18,12 +18,12 @@ from cql.executor.kernels.ordered.handover import (
     PATH_BITS,
     is_through,
     next_input,
+    next_port,
     place_of,
     release,
 )
-from cql.executor.kernels.ordered.reorder import send
-from cql.executor.kernels.ordered.tables import TICKET
-from cql.executor.kernels.ordered.worker import _take_input
+from cql.executor.kernels.ordered.reorder import _take_in_turn, send, take_input
+from cql.executor.kernels.ordered.tables import NEXT, TICKET
 from tests.support.models.interleave import Model, Scenario, explored, problem
 from tests.support.models.lowered import Change
 from tests.support.models.modelled_memory import require
@@ -38,7 +38,7 @@ MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 def sends_of_port(plan: int, task: int, lane: int, outputs: int, port: int) -> None:
     """A worker of a stateless task that feeds ``port``; the serial numbers of the task's inputs are
     even for port 0, odd for port 1."""
-    while _take_input(task, lane) != 0:
+    while take_input(plan, task, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
         place = (2 * ticket + port) << PATH_BITS
         send(plan, task, ticket, words(outputs, ticket + 1)[ticket], place)
@@ -100,11 +100,11 @@ OVER = "over = is_through(plan, p[FROM], place)"
 BEFORE = f"        {OVER}\n"
 MISTAKES = {
     "looks before it asks whether all has come": (
-        next_input,
+        next_port,
         f"{BEFORE}        if waiting(port) > 0:\n",
         f"        came = waiting(port)\n        {OVER}\n        if came > 0:\n",
     ),
-    "whatever waits is taken": (next_input, "place_of(morsel) <= place", "place_of(morsel) >= 0"),
+    "whatever waits is taken": (next_port, "place_of(morsel) <= place", "place_of(morsel) >= 0"),
     "through when its last output is not": (is_through, ") > place", ") >= place"),
     "through while inputs wait": (
         is_through,
@@ -166,7 +166,7 @@ def admits(plan: int, morsels: int, n: int) -> None:
 def passes_on(plan: int, task: int, lane: int, n: int) -> None:
     k = 0
     while k < n:
-        morsel = _take_input(task, lane)
+        morsel = take_input(plan, task, lane)
         if morsel == 0:
             pause()
         else:
@@ -218,3 +218,71 @@ def test_a_turn_is_told_after_its_morsel_has_come() -> None:
     told = "    fetch_add(plan + 8 * ADMITTED, 1)\n"
     changes = [Change(admit, comes, ""), Change(admit, told, comes + told)]
     assert problem(admitting(3, changes=changes))
+
+
+# -- several workers read two ports ----------------------------------------------------------------
+
+
+def works_alone_or_beside(
+    plan: int, task: int, lane: int, seen: int, busy: int, total: int
+) -> None:
+    """A worker of a stateless task. ``busy`` counts those that are at a morsel of port 0, and 16
+    for each at one of port 1, beside which nobody may be."""
+    while load_acquire(task + 8 * NEXT) < total:
+        morsel = take_input(plan, task, lane)
+        if morsel == 0:
+            pause()
+            continue
+        ticket, port = words(lane, TICKET + 1)[TICKET], words(morsel, HEADER)[PORT]
+        before = fetch_add(busy, 16 if port == 1 else 1)
+        require(before == 0 if port == 1 else before < 16, "beside what must be alone")
+        words(seen, total)[ticket] = morsel
+        fetch_add(busy, -16 if port == 1 else -1)
+        send(plan, task, ticket, 0, place_of(morsel))
+
+
+def alone(threads: int, came_to: list[int], **options: Any) -> Scenario:
+    """Workers of a stateless task with two ports take its inputs, of which input k is at port
+    ``came_to[k]``; those of port 1 must be worked on alone."""
+    model = Model(**options)
+    tables = Tables(model, 1)
+    task = tables.task(of.STATELESS, size=4, ports=[-1, -1], lanes=threads)
+    model.put(task, {of.ALONE: 1})
+    morsels = [tables.morsel(k, PORT=port) for k, port in enumerate(came_to)]
+    for morsel, port in zip(morsels, came_to, strict=True):
+        tables.give(task, [morsel], port)
+    tables.turns(task, [(k << PATH_BITS, port) for k, port in enumerate(came_to)])
+    seen, busy = model.words(len(morsels)), model.words(1)
+    for k in range(threads):
+        lane = tables.lane(task, k)
+        model.start(works_alone_or_beside, tables.plan, task, lane, seen, busy, len(morsels))
+
+    def final() -> None:
+        require(tables.values(seen, len(morsels)) == morsels, "not as they were admitted")
+
+    return model, final
+
+
+@pytest.mark.slow
+@MODES
+@pytest.mark.parametrize("came_to", [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]], ids=str)
+def test_morsels_of_a_table_are_worked_on_alone(came_to: list[int], mode: str, full: bool) -> None:
+    explored(alone(2, came_to, mode=mode))
+    if full:
+        explored(alone(3, came_to, mode=mode))
+
+
+BAD_TURNS = {
+    "two take at once": (
+        _take_in_turn,
+        "exchange(task + 8 * TAKING, 1) != 0",
+        "load(task + 8 * TAKING) != 0",
+    ),
+    "before all before it are through": (_take_in_turn, "through < n:", "through < 0:"),
+    "the next one before it is through": (_take_in_turn, "through >= s[OPEN]", "through >= 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_TURNS)
+def test_mistakes_of_turns(mistake: str) -> None:
+    assert problem(alone(2, [0, 1, 0], mode="values", changes=[Change(*BAD_TURNS[mistake])]))

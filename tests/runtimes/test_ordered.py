@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+import cql
 from cql.errors import RunError
-from cql.executor.kernels.ordered import worker
+from cql.executor.kernels.ordered import tables, worker
+from cql.executor.run.execution import Execution
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
@@ -230,3 +235,90 @@ def test_an_error_in_a_worker_ends_the_run(
             query.to_arrow()
     assert left_over() == []
     assert session.sql(QUERIES["sorted windows"]).to_arrow().num_rows > 0
+
+
+# -- rows that multiply ----------------------------------------------------------------------------
+
+#: Each row of these leaves with rows of a table, or elements of a list, in several workers.
+MULTIPLIED = {
+    "inner": "SELECT a.v, t.x, a.w FROM a JOIN t ON a.k = t.k AND t.x % 7 < a.v % 7",
+    "left": "SELECT a.v, t.x FROM a LEFT JOIN t ON a.w = t.w AND t.x < a.v",
+    "semi": "SELECT a.v FROM a SEMI JOIN t ON a.w = t.w AND t.x > a.v",
+    "anti": "SELECT a.v FROM a ANTI JOIN t ON a.w = t.w AND t.x > a.v",
+    "each row": "SELECT a.v, t.x FROM a JOIN t ON t.x >= 0 WHERE a.v % 97 = 5",
+    "limit": "SELECT a.v, t.x FROM a JOIN t ON t.x >= 0 LIMIT 25000",
+    "failing": "SELECT a.v, 1 / (t.x - a.v) AS y FROM a JOIN t ON a.k = t.k ON BAD ROW KEEP",
+    "window": """SELECT k, sum(x) AS s, first_value(x) AS f FROM (SELECT a.ts, a.k, t.x
+                 FROM a JOIN t ON a.w = t.w) [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k""",
+    "subquery": """SELECT v FROM a WHERE k IN (SELECT k FROM t WHERE x % 3 = 1)
+                   OR v > (SELECT max(x) FROM t) OR w NOT IN (SELECT w FROM t)""",
+    "lists": """SELECT k, u.e, x.e AS f FROM (SELECT k, array_agg(v) AS ns, window_end AS until
+                FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k) AS g, UNNEST(g.ns) AS u (e),
+                UNNEST(g.ns) AS x (e) WHERE u.e < x.e""",
+    "texts": """SELECT k, u.e FROM (SELECT k, array_agg(concat(w, v)) AS ns, window_end AS until
+                FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k) AS g
+                LEFT JOIN UNNEST(g.ns) AS u (e) ON TRUE""",
+}
+
+
+@pytest.fixture(scope="module")
+def multiplying() -> Iterator[Session]:
+    """A stream of 3,000 rows and a table of 10,000, of which a text has 770."""
+    with cql.connect(spark=False) as session:
+        v, x = np.arange(3000), np.arange(10_000)
+        columns = {
+            "ts": pa.array(v * 1000, pa.timestamp("us", "UTC")),
+            "k": pa.array(v * v % 37, mask=v % 41 == 0),
+            "v": v,
+            "w": [f"t{n % 17}" for n in v],
+        }
+        session.create_stream("a", pa.table(columns), "ts")
+        rows = {"k": x % 50, "x": x, "w": [f"t{n % 13}" for n in x]}
+        session.create_stream("t", pa.table(rows))
+        yield session
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", MULTIPLIED)
+def test_several_workers_multiply_rows(multiplying: Session, stress: None, query: str) -> None:
+    """One input has more outputs than it may hold before it is next in order."""
+    session, text = multiplying, MULTIPLIED[query]
+    session.set("runtime", "depth_first")
+    session.set("morsel_rows", 256)
+    expected = session.sql(text)
+    rows = expected.to_arrow()
+    session.set("runtime", "ordered")
+    for workers, morsel_rows, partitions in ((1, 256, 0), (2, 33, 3), (4, 7, 3), (4, 256, 64)):
+        session.set("workers", workers)
+        session.set("morsel_rows", morsel_rows)
+        session.set("partitions", partitions)
+        found = session.sql(text)
+        assert found.to_arrow().equals(rows)
+        if query != "limit":
+            assert flows(found) == flows(expected)
+
+
+def flows(query: Any) -> list[tuple[int, ...]]:
+    """The rows in and out of each join with a table and each UNNEST, and the rows of the table."""
+    kinds, names = ("tablejoin", "unnest", "lookup"), ("rows_in", "rows_out", "table_rows")
+    wanted = (m for m in query.metrics() if m["operator"].startswith(kinds))
+    return [tuple(m.get(name) or 0 for name in names) for m in wanted]
+
+
+@pytest.mark.parametrize(("text", "kind"), [("inner", "tablejoin"), ("lists", "unnest")])
+def test_workers_are_at_one_operator_at_once(multiplying: Session, text: str, kind: str) -> None:
+    """The runtime has a lane for each of four workers."""
+    kinds: list[int] = []
+
+    class Seen:
+        def begun(self, tasks: Tasks) -> None:
+            named = enumerate(tasks.graph.operators[k].name for k in tasks.order)
+            kinds.extend(int(tasks.task(s)[tables.KIND]) for s, n in named if kind in n)
+
+        def ended(self, tasks: Tasks) -> None: ...
+
+    multiplying.set("runtime", "ordered")
+    multiplying.set("workers", 4)
+    query = multiplying.sql(MULTIPLIED[text])
+    list(Execution(query._plan, multiplying.settings, observer=Seen()).results())
+    assert set(kinds) == {tables.STATELESS}

@@ -60,7 +60,11 @@ SEEN = 14  # uint8 per id: 0
 NUMBERS = 15  # int32
 ONCE = 16  # int64
 HAS_NULL = 17  # uint8
-WORDS = 18
+SHARED = 18  # address of the descriptor of the instance with the subquery's rows
+WORDS = 19
+
+# Several workers may look rows up at once, each with an instance of its own. An instance has the
+# words ROWS_SEEN, STREAM, and those of scratch; all others are those of the instance SHARED.
 
 
 # -- the subquery ----------------------------------------------------------------------------------
@@ -171,14 +175,15 @@ def _give_value(d: Any, o: Any, n: int) -> None:
         valid[k] = valid[0]
 
 
-@njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
-def _look_up(d: Any, u: Any, o: Any, first: int, end: int) -> None:
-    """Writes the answers to the rows ``first`` to ``end``: whether the subquery has their key."""
-    n, stream, at = end - first, whole(d[STREAM]), HEADER + COLUMN_WORDS * d[WIDTH]
-    _number_rows(d, first, end)
-    numbers = as_i32(d[NUMBERS], n)
+@njit("void(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def _look_up(d: Any, own: Any, u: Any, o: Any, first: int, end: int) -> None:
+    """Writes the answers to the rows ``first`` to ``end``: whether the subquery has their key.
+    ``own``: the words of this instance."""
+    n, stream, at = end - first, whole(own[STREAM]), HEADER + COLUMN_WORDS * d[WIDTH]
+    _number_rows(own, first, end)
+    numbers = as_i32(own[NUMBERS], n)
     groups.look_up_ids(whole(d[SUBQUERY]), stream, u, HEADER, numbers, 0, n)
-    null, ids = as_u8(d[HAS_NULL], n), words(stream[groups.IDS], n)
+    null, ids = as_u8(own[HAS_NULL], n), words(stream[groups.IDS], n)
     groups.mark_nulls(stream, null, n)
     counts, answers = words(d[COUNTS], d[IDS]), as_u8(o[at] + first, n)
     for k in range(n):
@@ -192,7 +197,8 @@ def _look_up(d: Any, u: Any, o: Any, first: int, end: int) -> None:
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def subquery_lookup(desc: Any, morsel: Any) -> Any:
-    d = words(desc, WORDS)
+    own = words(desc, WORDS)
+    d = words(own[SHARED], WORDS)
     columns = d[WIDTH] + whole(d[SUBQUERY])[KEYS] + 1
     u = words(morsel, HEADER + COLUMN_WORDS * columns)
     o = words(u[OUT], HEADER + COLUMN_WORDS * (d[WIDTH] + 1))
@@ -203,11 +209,11 @@ def subquery_lookup(desc: Any, morsel: Any) -> Any:
     pass_rows(u, o, HEADER + COLUMN_WORDS * d[WIDTH])
     o[LATE_ROWS], o[LATE_ROW_ADDRESS] = u[LATE_ROWS], u[LATE_ROW_ADDRESS]
     _pass_punctuation(d, u, o)
-    n, piece = u[ROWS], whole(d[STREAM])[groups.PIECE]
-    d[ROWS_SEEN] += n
+    n, piece = u[ROWS], whole(own[STREAM])[groups.PIECE]
+    own[ROWS_SEEN] += n
     if d[KIND] != SCALAR:
         for first in range(0, n, piece):
-            _look_up(d, u, o, first, min(n, first + piece))
+            _look_up(d, own, u, o, first, min(n, first + piece))
     elif n > 0:
         _give_value(d, o, n)
     return DONE

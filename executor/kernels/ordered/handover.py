@@ -313,7 +313,8 @@ def all_through(plan: int, serial: int) -> int:
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def _take(port: int) -> int:
+def take(port: int) -> int:
+    """Takes the next morsel of a port, which one thread reads at a time and which has one."""
     p = words(port, PORT_WORDS)
     at = p[GOT]
     morsel: Any = words(p[QUEUE], p[QUEUE_MASK] + 1)[at & p[QUEUE_MASK]]
@@ -322,33 +323,40 @@ def _take(port: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def next_input(plan: int, task: int) -> int:
-    """Takes the next morsel of a task that one thread reads; 0: it has not arrived. A task with
-    several ports follows its turns, in the order of admission: it reads all morsels that one turn
-    covers before those of the next turn."""
+def next_port(plan: int, task: int) -> int:
+    """The port with the next morsel of a task that one thread reads at a time; -1: the morsel has
+    not arrived. A task with several ports follows its turns, in the order of admission: it reads
+    all morsels that one turn covers before those of the next turn."""
     s = words(task, TASK)
     if s[PORTS] == 1:
-        port = port_at(task, 0)
-        return _take(port) if waiting(port) > 0 else 0
+        return 0 if waiting(port_at(task, 0)) > 0 else -1
     while s[TURN_TAKEN] < load_acquire(task + 8 * TURN_PUT):
         turn = words(s[TURNS], s[TURNS_MASK] + 1)[s[TURN_TAKEN] & s[TURNS_MASK]]
-        place, port = turn >> PORT_BITS, port_at(task, turn & ((1 << PORT_BITS) - 1))
+        place, number = turn >> PORT_BITS, turn & ((1 << PORT_BITS) - 1)
+        port = port_at(task, number)
         p = words(port, PORT_WORDS)
         over = is_through(plan, p[FROM], place)  # must precede the look into the worklist
         if waiting(port) > 0:
             morsel = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
             if place_of(morsel) <= place:
-                return _take(port)
+                return number
             over = 1
         if over == 0:
-            return 0
+            return -1
         store_release(task + 8 * TURN_TAKEN, s[TURN_TAKEN] + 1)
-    return 0
+    return -1
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def next_input(plan: int, task: int) -> int:
+    """Takes the next morsel of a task that one thread reads at a time; 0: it has not arrived."""
+    number = next_port(plan, task)
+    return take(port_at(task, number)) if number >= 0 else 0
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def ready_inputs(plan: int, task: int) -> int:
-    """The approximate number of inputs that ``next_input`` would find; at least 1 if there is a
+    """The approximate number of inputs that ``next_port`` would find; at least 1 if there is a
     turn that it would end. Takes no input."""
     s = words(task, TASK)
     total = 0

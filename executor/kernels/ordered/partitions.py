@@ -83,6 +83,7 @@ from cql.executor.kernels.ordered.tables import (
     MERGED,
     MERGING_WORDS,
     NEXT,
+    NOBODY,
     NUMBER,
     ORDER,
     OUTPUTS,
@@ -106,8 +107,6 @@ from cql.executor.kernels.ordered.tables import (
     port_at,
 )
 
-#: No partition.
-NOBODY = -1
 #: Unordered outputs are copied into as few morsels as they need if they have on average fewer rows
 #: than this number: each morsel costs the tasks behind some microseconds, and a partitioned one
 #: among them splits it once more.

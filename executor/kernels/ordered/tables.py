@@ -2,8 +2,8 @@
 
 A *task* is a schedulable operator with its worklists and the reorder buffer of its outputs
 (ordered-multicore paper, section 2.2). A *lane* is one execution of the operator: a stateless task
-has a lane for each worker, a partitioned task has a lane for each partition, a serial task has one
-lane. Words that different threads write are ``CACHE_LINE`` words apart.
+has as many lanes as there are workers, a partitioned task has a lane for each partition, a serial
+task has one lane. Words that different threads write are ``CACHE_LINE`` words apart.
 """
 
 from __future__ import annotations
@@ -85,9 +85,12 @@ ORDER = 27  # number of trailing columns by which the outputs of partitions are 
 COLUMNS = 28  # address: for each other column the bytes of a value and whether it has a mask
 WIDE = 29  # number of these other columns
 FAILED = 30  # serial + 1 of the first input that failed; no later input leaves; 0: none
+ALONE = 31  # the port whose morsels no other worker works beside; -1: none (``reorder``)
 NEXT = 32  # serial of the input whose outputs leave next
 FLAG = NEXT + CACHE_LINE  # 1: a worker sends outputs
-TAKEN = FLAG + CACHE_LINE  # serial of the input that is taken next
+TAKEN = FLAG + CACHE_LINE  # serial of the input that is taken next (several ports only)
+TAKING = TAKEN + 1  # 1: a worker takes an input
+OPEN = TAKEN + 2  # the least NEXT at which the next input may be taken
 PUT = TAKEN + CACHE_LINE  # serial of the input that is dispatched next (partitioned tasks)
 ALLOTTED = PUT + CACHE_LINE  # workers at the task
 TURN_TAKEN = ALLOTTED + CACHE_LINE
@@ -150,12 +153,16 @@ CHAIN = 4  # address of the first output morsel of this input; 0: none
 CHAIN_END = 5  # address of the last output morsel
 CODE = 6  # the code that the operator returned; NOT_CALLED: a Python operator must still be called
 STATE = 7
-LANE = CACHE_LINE
+OWNED = CACHE_LINE  # 1: a worker is at the lane of a stateless task, or its input is parked
+CHAINED = OWNED + 1  # number of output morsels in the chain
+LANE = 2 * CACHE_LINE
 
 #: States of a lane: the operator is called next; its output is handed over next; the operator has
 #: failed and is not called again.
 CALL, GIVE, FAILING = range(3)
 NOT_CALLED = -1
+#: No lane, or no partition.
+NOBODY = -1
 
 # -- a worker --------------------------------------------------------------------------------------
 AT = 0  # the task that the worker is at; -1: none

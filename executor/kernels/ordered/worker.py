@@ -19,7 +19,6 @@ from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
     load_acquire,
-    load_relaxed,
     pause,
     store_release,
 )
@@ -64,7 +63,6 @@ from cql.executor.kernels.ordered.handover import (
 )
 from cql.executor.kernels.ordered.markers import enters, leaves
 from cql.executor.kernels.ordered.partitions import (
-    NOBODY,
     claim,
     dispatch,
     finish_fragment,
@@ -76,7 +74,19 @@ from cql.executor.kernels.ordered.partitions import (
     next_fragment,
 )
 from cql.executor.kernels.ordered.queue_lengths import note_lengths
-from cql.executor.kernels.ordered.reorder import OF_MORSEL, SLOT, send, send_pending
+from cql.executor.kernels.ordered.reorder import (
+    MOST_CHAINED,
+    OF_MORSEL,
+    SLOT,
+    inputs_to_take,
+    is_next_parked,
+    park,
+    send,
+    send_early,
+    send_pending,
+    take_input,
+    take_lane,
+)
 from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     INPUTS,
@@ -106,6 +116,7 @@ from cql.executor.kernels.ordered.tables import (
     CAPACITY,
     CHAIN,
     CHAIN_END,
+    CHAINED,
     CLOCK,
     CODE,
     COLLECTING,
@@ -121,7 +132,6 @@ from cql.executor.kernels.ordered.tables import (
     FROM,
     GIVE,
     GIVEN,
-    GOT,
     IDLE,
     INSIDE,
     KIND,
@@ -134,10 +144,12 @@ from cql.executor.kernels.ordered.tables import (
     MORSELS,
     MOST,
     NEXT,
+    NOBODY,
     NOT_CALLED,
     NUMBER,
     ON,
     OUTPUT,
+    OWNED,
     PARTITIONED,
     PARTS,
     PLAN,
@@ -145,7 +157,6 @@ from cql.executor.kernels.ordered.tables import (
     POOL,
     PORT_WORDS,
     PORTS,
-    QUEUE,
     QUEUE_MASK,
     RANDOM,
     RECENT,
@@ -244,7 +255,7 @@ def begin(plan: int, worker: int, task: int, lane: int, morsel: int) -> None:
     start_morsel(u, u[PORT], 0)
     at = words(lane, LANE)
     at[MORSEL], at[STATE], at[CODE] = morsel, CALL, NOT_CALLED
-    at[CHAIN] = at[CHAIN_END] = 0
+    at[CHAIN] = at[CHAIN_END] = at[CHAINED] = 0
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
@@ -265,13 +276,16 @@ def _finish_output(task: int, morsel: int, out: int) -> None:
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def advance(plan: int, task: int, lane: int) -> int:
-    """Works on the lane's input until it is done (FINISHED), its output has no room downstream
-    (SUSPENDED), or Python is needed (an event). ABANDONED: Python has marked the lane as failed."""
+    """Works on the lane's input until it is done (FINISHED), its outputs must wait (SUSPENDED), or
+    Python is needed (an event). ABANDONED: Python has marked the lane as failed."""
     s, at = words(task, TASK), words(lane, LANE)
     morsel = at[MORSEL]
     if at[STATE] == FAILING:
         return ABANDONED
     while True:
+        holds = s[KIND] == STATELESS and at[CHAINED] >= MOST_CHAINED
+        if holds and send_early(plan, task, lane) == 0:
+            return SUSPENDED
         if at[OUTPUT] == 0:
             free = take_free(s[POOL])
             if free == 0:
@@ -310,6 +324,7 @@ def advance(plan: int, task: int, lane: int) -> int:
                 else:
                     words(at[CHAIN_END], HEADER)[FOLLOWING] = out
                 at[CHAIN_END] = out
+                at[CHAINED] += 1
             at[OUTPUT] = 0
             fetch_add(task + 8 * MADE, 1)
         code = at[CODE]
@@ -322,24 +337,6 @@ def advance(plan: int, task: int, lane: int) -> int:
 
 
 # -- a slice of a task --------------------------------------------------------------------------
-
-
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def _take_input(task: int, lane: int) -> int:
-    """Takes a morsel of a stateless task, in competition with other workers, and stores its serial
-    in the lane's TICKET; 0: there is no morsel, or no slot of the reorder buffer is free."""
-    s, port = words(task, TASK), port_at(task, 0)
-    p = words(port, PORT_WORDS)
-    while load_acquire(task + 8 * FAILED_AT) == 0:
-        n = load_acquire(port + 8 * GOT)
-        if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(task + 8 * NEXT) + s[SIZE]:
-            return 0
-        # Read before the compare-and-swap frees the place, which may be filled again at once.
-        morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
-        if compare_and_swap(port + 8 * GOT, n, n + 1) == n:
-            words(lane, LANE)[TICKET] = n
-            return morsel
-    return 0
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
@@ -455,7 +452,7 @@ def _work_on(plan: int, worker: int, task: int) -> int:
                 return SLICE_OVER
             morsel = 0
             if s[KIND] == STATELESS:
-                morsel = _take_input(task, lane)
+                morsel = take_input(plan, task, lane)
             else:
                 morsel = next_input(plan, task)
             if morsel == 0:
@@ -466,6 +463,9 @@ def _work_on(plan: int, worker: int, task: int) -> int:
         event = advance(plan, task, lane)
         if event == ABANDONED:
             _abandon(plan, task, lane)
+        if event == SUSPENDED and s[KIND] == STATELESS:
+            park(task, me[ON])
+            me[ON] = NOBODY
         if event in (SUSPENDED, ABANDONED):
             return SLICE_OVER
         if event != FINISHED:
@@ -509,9 +509,8 @@ def _waits(plan: int, task: int) -> int:
     if load_acquire(task + 8 * FAILED_AT) != 0:
         return 0
     if s[KIND] == STATELESS:
-        port = port_at(task, 0)
-        slots = load_acquire(task + 8 * NEXT) + s[SIZE] - load_acquire(port + 8 * GOT)
-        return max(min(waiting(port), slots), 0)
+        parked = is_next_parked(task) != 0 and _has_room(plan, task) != 0
+        return inputs_to_take(plan, task) + parked
     at = words(lane_at(task, 0), LANE)
     can_give = at[OUTPUT] != 0 or held(s[POOL]) > 0 or s[MORSELS] < s[SIZE]
     if not can_give or _has_room(plan, task) == 0:
@@ -611,11 +610,14 @@ def choose(plan: int, worker: int) -> int:
             return NONE
         task = task_at(plan, k)
         s = words(task, TASK)
-        if fetch_add(task + 8 * ALLOTTED, 1) < s[MOST]:
+        comes = fetch_add(task + 8 * ALLOTTED, 1) < s[MOST]
+        on = 0 if s[KIND] == SERIAL_ONE else NOBODY
+        if comes and s[KIND] == STATELESS:
+            on = take_lane(task, (worker - worker_at(plan, 0)) // (8 * WORKER))
+            comes = on != NOBODY
+        if comes:
             cost = s[TIME] // max(s[COUNT], 1)
-            me[AT], me[ON] = k, (worker - worker_at(plan, 0)) // (8 * WORKER)
-            if s[KIND] != STATELESS:
-                me[ON] = 0 if s[KIND] == SERIAL_ONE else NOBODY
+            me[AT], me[ON] = k, on
             me[BUDGET] = max(header[SLICE] // max(cost, 1), 1) if s[COUNT] > 0 else _UNKNOWN
             me[DONE_HERE] = 0
             if header[TIMED] != 0:
@@ -637,6 +639,8 @@ def _leave(plan: int, worker: int) -> None:
     fetch_add(task + 8 * RECENT, spent)
     fetch_add(task + 8 * COUNT, me[DONE_HERE])
     me[BUSY] += spent
+    if words(task, TASK)[KIND] == STATELESS and me[ON] != NOBODY:
+        store_release(lane_at(task, me[ON]) + 8 * OWNED, 0)
     me[AT] = NONE
     fetch_add(task + 8 * ALLOTTED, -1)
     _renew_window(plan, now)

@@ -11,7 +11,6 @@ from typing import Any
 from cql.errors import RunError
 from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
 from cql.executor.operators.flow.ownership import HashOwners, Spread
-from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.state.repartition import is_divided, partitions_of, whole
 from cql.executor.state.store import Snapshot
 from cql.executor.strings.dictionary import Dictionary
@@ -124,56 +123,42 @@ class PartitionedOperator(Instances):
 
 
 class ReplicatedOperator(Instances):
-    """A stage without state that requests Python work. Each worker has an instance with its own
-    buffers for arguments and results of functions. The instances share the tables of values by
-    text, so that each text is computed once."""
-
-    def __init__(self, stage: StageOperator) -> None:
-        super().__init__([stage])
-        self._stages = [stage]
-        stage.shares_tables = True
-
-    @property
-    def instances(self) -> Sequence[StageOperator]:
-        return self._stages
+    """An operator whose rows do not depend on each other, and which requests Python work. Each
+    worker has an instance with its own buffers (for arguments and results of functions, or for
+    elements of arrays)."""
 
     @property
     def parallelism(self) -> Parallelism:
         return Parallelism.REPLICATED
 
     def snapshot(self) -> Snapshot:
-        """The snapshot of the one stage, as another runtime has it: its counters are the sums of
+        """The snapshot of the one operator, as another runtime has it: its counters are the sums of
         those of all instances."""
-        first, *others = self._stages
+        first, *others = self._instances
         saved = first.snapshot()
         for instance in others:
-            saved.words[self._counters] += instance.descriptor[self._counters]
+            saved.words[first.added] += instance.descriptor[first.added]
         return saved
 
     def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
         return self.any_instance.of_steps(saved, gone)
 
     def restore(self, saved: Snapshot) -> None:
-        """Continues with the snapshot of the stage. The first instance gets its counters, the
-        others only its constants."""
-        first, *others = self._stages
+        """Continues with the snapshot of the one operator. The first instance gets its counters,
+        the others only its constants."""
+        first, *others = self._instances
         first.restore(saved)
         words = saved.words.copy()
-        words[self._counters] = 0
+        words[first.added] = 0
         for instance in others:
             instance.restore(replace(saved, words=words))
 
-    @property
-    def _counters(self) -> list[int]:
-        kernel = self._stages[0].code.kernel
-        return [kernel.slots[name] for name in kernel.counters]
-
     def replicate(self, workers: int) -> None:
-        for _ in range(len(self._stages), workers):
-            self._stages.append(self._stages[0].replica())
+        for _ in range(len(self._instances), workers):
+            self._instances.append(self._instances[0].replica())
 
-    def reassume(self, assume_valid: frozenset[int]) -> None:
-        first, *others = self._stages
+    def reassume(self, assume_valid: frozenset[int], like: Operator | None = None) -> None:
+        first, *others = self._instances
         first.reassume(assume_valid)
         for instance in others:
             instance.reassume(assume_valid, first)

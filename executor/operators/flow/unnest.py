@@ -109,17 +109,35 @@ class UnnestOperator(GeneratedOperator):
     def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
         self.node = node
-        self._held: tuple[object, ...] = ()  # kept alive: the kernel has their addresses
+        self._held: tuple[npt.NDArray[Any], ...] = ()  # kept alive: the kernel has their addresses
+
+    @property
+    def can_replicate(self) -> bool:
+        return True
+
+    def replica(self) -> UnnestOperator:
+        return UnnestOperator(self.name, self.node, self.workspace)
+
+    @property
+    def added(self) -> list[int]:
+        return [self.slot(name) for name in (*self._kernel.counters, "emitted")]
+
+    @property
+    def numbers_rows(self) -> bool:
+        return True
 
     def provide(self, morsel: Morsel) -> None:
         dictionary = self.workspace.dictionary
         if self.node.element.is_text:
             self._encode(morsel)
         else:
-            self._held = dictionary.starts, dictionary.arena
-            self.bind("dictionary", len(dictionary))
-            self.bind("starts", dictionary.starts.ctypes.data)
-            self.bind("arena", dictionary.arena.ctypes.data)
+            size = len(
+                dictionary
+            )  # read first: another thread may replace the arrays by larger ones
+            starts, arena = self._held = dictionary.starts, dictionary.arena
+            self.bind("dictionary", size)
+            self.bind("starts", starts.ctypes.data)
+            self.bind("arena", arena.ctypes.data)
         morsel.words[PHASE] = 1
 
     def _encode(self, morsel: Morsel) -> None:

@@ -22,10 +22,11 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
 )
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.contract import CodeColumn, Parallelism
 from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.joins.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.relations.group_index import canonical
+from cql.executor.operators.stage import sharing
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot, State
@@ -163,6 +164,20 @@ class TableJoinOperator(GeneratedOperator):
         index_keys(keys, self.state["starts"].size - 1, self.state["index"])
 
     # -- called by the runtime ---------------------------------------------------------------------
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """Rows of the stream only read the table."""
+        own = sharing.needs_python(self._kernel)
+        return Parallelism.SERIAL if own else Parallelism.STATELESS
+
+    @property
+    def port_alone(self) -> int | None:
+        return lookup_join_kernel.TABLE
+
+    @property
+    def numbers_rows(self) -> bool:
+        return True
 
     def provide(self, morsel: Morsel) -> None:
         """Takes in a morsel of the table."""

@@ -11,12 +11,13 @@ from cql.base.types import DataType
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.joins import subquery_lookup as kernel
 from cql.executor.kernels.morsel_layout import DETAIL_ROW
+from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.relations.grouped import piece_rows
 from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import Role, Snapshot, plain_words, take_plain_words
+from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 from cql.planner.nodes.physical import LookupExec
 
 _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SCALAR}
@@ -30,7 +31,7 @@ _ARRAYS = {
     "has_null": kernel.HAS_NULL,
 }
 #: Addresses in the descriptor, and sizes of this process.
-_BOUND = (kernel.IDS, kernel.STREAM, kernel.SUBQUERY, *_ARRAYS.values())
+_BOUND = (kernel.IDS, kernel.STREAM, kernel.SUBQUERY, kernel.SHARED, *_ARRAYS.values())
 
 
 class _Rows(KeyFinder):
@@ -57,6 +58,7 @@ class LookupOperator(Operator):
     def __init__(self, name: str, node: LookupExec, workspace: Workspace) -> None:
         self.name = name
         self.node = node
+        self._workspace = workspace
         self._rows = _Rows(name, node, workspace)
         self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
         d = self.descriptor
@@ -70,7 +72,7 @@ class LookupOperator(Operator):
         """Writes the addresses of the state into the descriptor."""
         d, arrays = self.descriptor, self._rows.store.arrays
         d[[kernel.STREAM, kernel.SUBQUERY]] = [r.ctypes.data for r in self._rows.descriptors]
-        d[kernel.IDS] = self._rows.index.capacity
+        d[[kernel.IDS, kernel.SHARED]] = self._rows.index.capacity, d.ctypes.data
         for name, word in _ARRAYS.items():
             d[word] = arrays[name].ctypes.data if name in arrays else 0
 
@@ -83,6 +85,31 @@ class LookupOperator(Operator):
     @property
     def gives_one_at_most(self) -> bool:
         return True
+
+    @property
+    def port_alone(self) -> int | None:
+        return kernel.QUERY
+
+    @property
+    def can_replicate(self) -> bool:
+        return True
+
+    def replica(self) -> Operator:
+        return _Reader(self, self._workspace)
+
+    @property
+    def stream(self) -> Words:
+        """How native code finds the ids of rows of the stream."""
+        return self._rows.descriptors[0]
+
+    @property
+    def key_words(self) -> int:
+        """The number of words of a key."""
+        return self._rows.index.width
+
+    @property
+    def added(self) -> list[int]:
+        return [kernel.ROWS_SEEN]
 
     def provide(self, morsel: Morsel) -> None:
         self._rows.make_room(int(morsel.words[DETAIL_ROW]))
@@ -115,3 +142,45 @@ class LookupOperator(Operator):
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])
         return {"rows_in": rows, "rows_out": rows, "groups": self._rows.used}
+
+
+class _Reader(Operator):
+    """Looks rows up for another worker, in the rows of the subquery that the operator ``of`` keeps.
+    It has scratch and a counter of its own; rows of the subquery that come to it go to ``of``."""
+
+    def __init__(self, of: LookupOperator, workspace: Workspace) -> None:
+        self.name, self.address, self._of = of.name, of.address, of
+        self._store = StateStore(of.name, workspace)
+        self._stream = stream = of.stream.copy()
+        rows = int(stream[groups.PIECE])
+        for name, size, dtype in (
+            ("numbers", rows, np.int32),
+            ("has_null", rows, np.uint8),
+            ("wanted", of.key_words * rows, np.int64),
+            ("ids", rows, np.int64),
+        ):
+            self._store.resize(name, size, dtype, Role.SCRATCH)
+        arrays, d = self._store.arrays, np.zeros(kernel.WORDS, np.int64)
+        stream[[groups.WANTED, groups.IDS]] = [arrays[n].ctypes.data for n in ("wanted", "ids")]
+        d[[kernel.STREAM, kernel.SHARED]] = stream.ctypes.data, of.descriptor.ctypes.data
+        d[kernel.NUMBERS] = arrays["numbers"].ctypes.data
+        d[kernel.HAS_NULL] = arrays["has_null"].ctypes.data
+        self.descriptor: Words = d
+
+    def provide(self, morsel: Morsel) -> None:
+        self._of.provide(morsel)
+
+    def error(self, morsel: Morsel) -> ErrorSite:
+        return self._of.error(morsel)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({}, self.descriptor.copy())
+
+    def restore(self, saved: Snapshot) -> None:
+        self.descriptor[kernel.ROWS_SEEN] = saved.words[kernel.ROWS_SEEN]
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None: ...
+
+    def counters(self) -> dict[str, int]:
+        rows = int(self.descriptor[kernel.ROWS_SEEN])
+        return {"rows_in": rows, "rows_out": rows}

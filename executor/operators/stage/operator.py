@@ -105,13 +105,17 @@ class StageOperator(Operator):
         return int(self._module.op.address)
 
     def replica(self) -> StageOperator:
-        """A second operator of this stage, for other morsels: it has host columns of its own."""
+        """A second operator of this stage, for other morsels: it has host columns of its own, and
+        shares the tables of values by text, so that each text is computed once."""
+        if not self.shares_tables:
+            self.shares_tables = True
+            self._bind_tables()
         made = StageOperator(self.name, self.spec, self.workspace, self)
         made.allocate_host()
         made.refresh()
         return made
 
-    def reassume(self, assume_valid: frozenset[int], like: StageOperator | None = None) -> None:
+    def reassume(self, assume_valid: frozenset[int], like: Any = None) -> None:
         """Rebuilds the kernel for another ``assume_valid``, after NULLs have come; the state stays.
         ``like``: a rebuilt replica, whose code and dictionary tables this one takes."""
         if assume_valid == self.spec.assume_valid:
@@ -492,6 +496,11 @@ class StageOperator(Operator):
         if not (self._is_stateless and sharing.needs_python(kernel)):
             return False
         return sharing.can_replicate(kernel, self.python_functions)
+
+    @property
+    def added(self) -> list[int]:
+        kernel = self.code.kernel
+        return [kernel.slots[name] for name in kernel.counters]
 
     @property
     def calls_users(self) -> bool:

@@ -178,6 +178,12 @@ class PhysicalNode(Abstract):
         return 1.0
 
     @property
+    def shares_morsels(self) -> bool:
+        """Whether workers can share the operator morsel by morsel, since what a row gives depends
+        on no other row of its stream."""
+        return False
+
+    @property
     def can_split(self) -> bool:
         """Whether partitions can share the operator: rows that differ in its keys never meet, and
         do not decide when a row of another key leaves."""
@@ -304,6 +310,10 @@ class WidensRows(PhysicalNode):
     @property
     def rows_wait(self) -> bool:
         return False
+
+    @property
+    def shares_morsels(self) -> bool:
+        return True
 
     def forwarded(self, columns: Iterable[int]) -> dict[int, int]:
         """The input's ``columns`` that are in the output, by their indices there."""

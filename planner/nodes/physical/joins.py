@@ -72,6 +72,10 @@ class LookupExec(PhysicalNode):
         return False
 
     @property
+    def shares_morsels(self) -> bool:
+        return True
+
+    @property
     def bounded(self) -> bool:
         return self.input.bounded and self.query.bounded
 

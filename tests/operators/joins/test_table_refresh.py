@@ -85,7 +85,7 @@ def test_it_is_known_which_rows_saw_which_version(monkeypatch: pytest.MonkeyPatc
         first += len(rows)
 
 
-@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
 def test_rows_see_the_version_that_they_come_after(runtime: str) -> None:
     """A row comes per second; the table is read again when the clock reaches 10, 20, … seconds."""
     found, opened, query = seen(None, "10 seconds", runtime)
