@@ -13,6 +13,7 @@ import pytest
 
 from cql.executor.kernels.ordered import schedulers
 from cql.executor.kernels.ordered import tables as tasks
+from cql.executor.kernels.ordered.choice import expect, waits
 from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     COUNT,
@@ -29,7 +30,6 @@ from cql.executor.kernels.ordered.schedulers import (
     WAITING,
     WORKERS,
 )
-from cql.executor.kernels.ordered.worker import _expect, _waits
 from tests.support.models.interleave import Model
 from tests.support.models.ordered_tables import Tables
 
@@ -289,7 +289,7 @@ def test_what_comes_of_all_that_was_admitted() -> None:
     model.put(made[4], {tasks.NEXT: 2})
     numbers = np.zeros((len(made), schedulers.OF), np.int64)
     for k in range(len(made)):
-        model.run(_expect, tables.plan, k, numbers)
+        model.run(expect, tables.plan, k, numbers)
     found = numbers[:, [INPUTS, OUTPUTS]].tolist()
     joined = round((50 + 600) * 2 / 8 + 0.1)
     assert found[:2] == [[100, 50], [60, 600]]
@@ -312,4 +312,4 @@ def test_a_task_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
         limits = {tasks.MOST: most, tasks.ALLOTTED: at_it}
         model.put(task, {**limits, tasks.MASTER_PUT: 1, tasks.POOL: tables.pool(1)})
         tables.give(task, [tables.morsel(0)])
-        assert model.run(_waits, tables.plan, task) == (1 if at_it < most else 0)
+        assert model.run(waits, tables.plan, task) == (1 if at_it < most else 0)

@@ -19,13 +19,12 @@ from cql.executor.kernels.lib.condition import lie_down, wake
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered import worker as workers
+from cql.executor.kernels.ordered.choice import choose, has_room
 from cql.executor.kernels.ordered.schedulers import LP, NONE
 from cql.executor.kernels.ordered.tables import SLEEPING, STOP
 from cql.executor.kernels.ordered.worker import (
     SLICE_OVER,
-    _has_room,
     _leave,
-    choose,
     found,
     rest,
     work,
@@ -49,7 +48,7 @@ def chooses(plan: int, worker: int, task: int, times: int, busy: int) -> None:
 
 def choosing(threads: int, most: int, times: int, **options: Any) -> Scenario:
     """Workers choose a task with waiting morsels and leave it, ``times`` times."""
-    model = Model("values", replaced={id(_has_room): always}, **options)
+    model = Model("values", replaced={id(has_room): always}, **options)
     tables = Tables(model, 1, workers=threads, POLICY=LP, LEAST=1)
     kind = of.SERIAL_ONE if most == 1 else of.STATELESS
     task = tables.task(kind, lanes=most)
