@@ -1,7 +1,7 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 21,500 cases.
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 22,500 cases.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.support.fuzz.random_cases import Case, make_case, open_session
 from tests.support.fuzz.random_joins import join_case
 from tests.support.fuzz.random_relation_joins import relation_join_case
 from tests.support.fuzz.random_table_joins import table_case
+from tests.support.fuzz.random_unnest import unnest_case
 from tests.support.relation_cases import subquery_case
 from tests.support.run_checkpoints import plan_of, stop_and_continue
 
@@ -43,6 +44,7 @@ FULL = {
     "lookup joins": (1_500, 75),
     "joins of relations": (2_000, 100),
     "subqueries": (1_500, 28),
+    "lists": (1_000, 25),
 }
 TURNS = 25
 MOST_FAILURES = 5
@@ -53,6 +55,7 @@ MAKE: dict[str, Callable[[int, int], Case]] = {
     "lookup joins": table_case,
     "joins of relations": relation_join_case,
     "subqueries": subquery_case,
+    "lists": unnest_case,
 }
 
 

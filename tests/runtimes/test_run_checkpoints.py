@@ -178,6 +178,32 @@ def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> Non
     assert run(plan, settings, before.saved).behind(before).rows == run(plan, settings).rows
 
 
+@pytest.mark.parametrize("operator", ["wid", "panes"])
+def test_groups_of_many_windows_stay_in_order(operator: str) -> None:
+    """Without partitions no group knows its row: those of windows that overlap are more than the
+    rows so far, and still come before the groups of later rows."""
+    rows = 24
+    data = pa.table(
+        {"ts": pa.array(range(rows), pa.int64()), "k": [7 * t % 11 for t in range(rows)]}
+    )
+    with cql.connect(spark=False) as session:
+        session.create_stream("s", data, ordered_by="ts")
+        session.set("morsel_rows", 4)
+        session.set("window_operator", operator)
+        text = "SELECT k, count(*) AS n, window_end FROM s [RANGE 16 SLIDE 2] GROUP BY k"
+        plan, settings = plan_of(session, text), dict(session.settings)
+        whole = run(plan, settings)
+        for partitions in (1, 4, 64):
+            for name, value in (("runtime", "ordered"), ("partitions", partitions), ("workers", 2)):
+                session.set(name, value)
+            there, parted = plan_of(session, text), dict(session.settings)
+            for stop in (1, 2, 4):
+                first = run(plan, settings, stop=stop)
+                assert first.saved is not None
+                then = run(there, parted, from_ipc(to_ipc(first.saved)))
+                assert [*first.rows[0], *then.rows[0]] == whole.rows[0], (partitions, stop)
+
+
 @pytest.mark.parametrize("by", ["HASH(v, k)", "RANGE(v)"])
 def test_partition_by(by: str, seed: int) -> None:
     choice = random.Random(f"{by} {seed}")

@@ -63,7 +63,8 @@ def entries_of(saved: Sequence[Snapshot], table: Table, spare: int) -> Entries:
         windows.append(ids[own_slots])
         lines, born = _records(one, table)
         records.append(lines[places])
-        births.append(np.arange(before, before + len(places)) if born is None else born[places])
+        # The place in its window comes before the stream position of every later row.
+        births.append(places - np.repeat(bases, counts) if born is None else born[places])
         if not table.suffix and "nulls" in one.arrays:
             nulls.append(one.arrays["nulls"][places])
         begins.append(begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.fuzz.random_cases import Case, case_of
 from tests.support.fuzz.random_shapes import Shape
 
 _WINDOWS = "SELECT k, {} AS xs, window_time FROM a [RANGE 6 SECONDS SLIDE 3 SECONDS] GROUP BY k"
@@ -53,3 +54,8 @@ SHAPES = (
 def unnest_shape(index: int) -> Shape:
     text, streams = SHAPES[index]
     return Shape(f"unnest/{index}", text, tuple(streams), ())
+
+
+def unnest_case(index: int, seed: int) -> Case:
+    """A query with UNNEST; each seed takes another one."""
+    return case_of(unnest_shape((index + seed) % len(SHAPES)), seed)
