@@ -67,7 +67,7 @@ def works(plan: int, worker: int, task: int, first: int, total: int) -> None:
     while load_acquire(task + 8 * NEXT) < total:
         if load_acquire(task + 8 * FLAG) == 0:
             send_pending(plan, task)
-        me[of.ON] = take_lane(task, first)
+        me[of.ON] = take_lane(task, first, 1)
         if me[of.ON] == NOBODY:
             pause()
             continue

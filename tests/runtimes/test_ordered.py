@@ -15,9 +15,10 @@ import cql
 from cql.errors import RunError
 from cql.executor.kernels.ordered import tables, worker
 from cql.executor.run.execution import Execution
-from cql.executor.runtimes.ordered import Ordered
+from cql.executor.runtimes.ordered import POLICIES, Ordered
 from cql.executor.runtimes.tables import Tasks
 from cql.session.session import Session
+from tests.support.catalog_tools import blocks_of_eight
 from tests.support.growing_streams import QUERIES as GROWING
 from tests.support.growing_streams import SETTINGS as OF_GROWING
 from tests.support.growing_streams import stream as growing
@@ -322,3 +323,22 @@ def test_workers_are_at_one_operator_at_once(multiplying: Session, text: str, ki
     query = multiplying.sql(MULTIPLIED[text])
     list(Execution(query._plan, multiplying.settings, observer=Seen()).results())
     assert set(kinds) == {tables.STATELESS}
+
+
+@pytest.mark.parametrize("scheduler", list(POLICIES))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_parked_input_waits_for_room(scheduler: str, workers: int) -> None:
+    """An input with more outputs than there is room for does not keep its worker from handing out
+    results."""
+    rows, table = 150, 400
+    stream = pa.table({"t": pa.array(range(rows), pa.int64()), "k": [t % 5 for t in range(rows)]})
+    other = pa.table({"k": [n % 7 for n in range(table)], "v": list(range(table))})
+    with blocks_of_eight(), cql.connect(spark=False) as session:
+        session.create_stream("s", stream, ordered_by="t")
+        session.create_stream("u", other)
+        text = "SELECT s.t, u.v FROM s JOIN u ON s.k = u.k"
+        expected = session.sql(text, runtime="depth_first").to_arrow()
+        for name, value in (("runtime", "ordered"), ("morsel_rows", 7), ("workers", workers)):
+            session.set(name, value)
+        session.set("scheduler", scheduler)
+        assert session.sql(text).to_arrow().equals(expected)

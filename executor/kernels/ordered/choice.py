@@ -224,7 +224,8 @@ def choose(plan: int, worker: int) -> int:
         comes = fetch_add(task + 8 * ALLOTTED, 1) < s[MOST]
         on = 0 if s[KIND] == SERIAL_ONE else NOBODY
         if comes and s[KIND] == STATELESS:
-            on = take_lane(task, (worker - worker_at(plan, 0)) // (8 * WORKER))
+            first = (worker - worker_at(plan, 0)) // (8 * WORKER)
+            on = take_lane(task, first, has_room(plan, task))
             comes = on != NOBODY
         if comes:
             cost = s[TIME] // max(s[COUNT], 1)

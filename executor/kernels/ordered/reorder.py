@@ -275,13 +275,15 @@ def is_next_parked(task: int) -> int:
     return 1 if load_acquire(_slot(words(task, TASK), n)) == PARKED + n else 0
 
 
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def take_lane(task: int, first: int) -> int:
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def take_lane(task: int, first: int, room: int) -> int:
     """Takes a lane of a stateless task for a worker: that of the input that is next in order, if it
-    is parked, or a free one, preferably lane ``first``. NOBODY: there is none."""
+    is parked and there is ``room`` downstream, or a free one, preferably lane ``first``. NOBODY:
+    there is none."""
     s, n = words(task, TASK), load_acquire(task + 8 * NEXT)
     slot, stamp = _slot(s, n), PARKED + n
-    if load_acquire(slot) == stamp and compare_and_swap(slot, stamp, 0) == stamp:
+    parked = room != 0 and load_acquire(slot) == stamp
+    if parked and compare_and_swap(slot, stamp, 0) == stamp:
         number: Any = words(slot, SLOT)[FIRST]
         return number
     for k in range(s[MOST]):
