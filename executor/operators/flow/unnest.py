@@ -131,9 +131,7 @@ class UnnestOperator(GeneratedOperator):
         if self.node.element.is_text:
             self._encode(morsel)
         else:
-            size = len(
-                dictionary
-            )  # read first: another thread may replace the arrays by larger ones
+            size = len(dictionary)  # before the arrays, which another thread may replace by larger
             starts, arena = self._held = dictionary.starts, dictionary.arena
             self.bind("dictionary", size)
             self.bind("starts", starts.ctypes.data)

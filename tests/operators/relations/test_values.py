@@ -1,6 +1,7 @@
 """Aggregates of all values, and those of users, over relations with keys: pieces of any size,
 partitions, rows that fail, and the memory of values."""
 
+# User-defined aggregates are classes with the names of SQL functions, their methods have no self.
 # ruff: noqa: N801, N805
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Aggregate functions of users: their declaration, every operator that runs them, and every kind of
 error."""
 
+# User-defined aggregates are classes with the names of SQL functions, their methods have no self.
 # ruff: noqa: N801, N805
 from __future__ import annotations
 
