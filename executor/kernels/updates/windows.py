@@ -1,0 +1,418 @@
+"""Windows as updates (UpStream report, section 6): a window of a key is an update of the key's
+windows before it, and windows are dropped whole.
+
+*LAZY* (MRU_L): a window becomes an update when it has fully arrived, that is when PROGRESS reaches
+its end. A committed key never runs out of rows.
+
+*EAGER* (MRU_E): a window becomes an update with its first row. The operator processes its rows as
+they arrive; a committed key without rows is IDLE, and goes to the tail of the READY keys when a row
+of its window comes, or when its window ends.
+
+The *key transition graph*: an update makes a key WAIT (the queue of keys is wq). When no committed
+key is READY, the key at the head of wq is committed to its most recent window and is READY (upq).
+When the window has ended and all its rows are dequeued the key is DONE, until its result is
+delivered. A key can WAIT while it is committed; it enters wq afterwards, at the place of its age.
+
+A window of a key is ``[k * SLIDE, k * SLIDE + SIZE)`` in event time and has a row of the key. EAGER
+serves windows that have a row in their first SLIDE. The rows of a key come in the order
+of event time; others are left out and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cql.executor.jit.decorators import njit
+from cql.executor.kernels.morsel_layout import NEVER
+from cql.executor.kernels.updates.layout import (
+    ACTIVE,
+    ACTIVE_AFTER,
+    ACTIVE_BEFORE,
+    ACTIVE_HEAD,
+    ARRIVED,
+    BLOCK_AFTER,
+    BLOCK_ROWS,
+    COMMITTED,
+    DEQUEUED,
+    DF_BLOCK,
+    DF_ROW,
+    DONE,
+    EAGER,
+    ENDED,
+    ENDS,
+    ENQUEUED,
+    FIFO,
+    FIRST_BLOCK,
+    HEAD,
+    IDLE,
+    IDLE_HEAD,
+    LAZY,
+    LINECUTTING,
+    LINK_AFTER,
+    LINK_BEFORE,
+    NEWEST,
+    NEXT_PENDING,
+    NONE,
+    OPENED,
+    PENDING,
+    PENDING_FROM,
+    PROGRESS,
+    REACHED,
+    READY,
+    READY_HEAD,
+    READY_TAIL,
+    ROWS_BETWEEN,
+    ROWS_LATE,
+    ROWS_TAKEN,
+    ROWS_UNUSED,
+    SCHEDULER,
+    SHOWN,
+    SINCE,
+    SINCE_FROM,
+    SIZE,
+    SLIDE,
+    STATE,
+    SUPERSEDED,
+    TAKEN,
+    WAITING,
+    WE,
+    WINDOWS,
+    WS,
+    blocks_of,
+    buffers_of,
+    cells_of,
+    events_of,
+    nodes_of,
+)
+from cql.executor.kernels.updates.queue_of_keys import (
+    enter,
+    enter_by_age,
+    leave,
+    move_to_tail,
+    note_cutting,
+)
+from cql.executor.kernels.updates.staleness import (
+    begin,
+    end_pending,
+    end_waiting,
+    note_arrival,
+)
+from cql.executor.kernels.updates.window_buffer import drop_front, erase_back, has_row, push
+
+# Marks of a dequeued row (table 1). OPENS: open the window. CLOSES: emit its result.
+UPDATES, OPENS, CLOSES = 0, 1, 2
+
+
+# -- lists of keys ---------------------------------------------------------------------------------
+
+
+@njit(inline="always")
+def _make_ready(q: Any, buffers: Any, cell: int) -> None:
+    """Enters a key at the tail of upq."""
+    last = q[READY_TAIL]
+    buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER] = last, -1
+    if last < 0:
+        q[READY_HEAD] = cell
+    else:
+        buffers[last, LINK_AFTER] = cell
+    q[READY_TAIL] = cell
+    buffers[cell, STATE] = READY
+
+
+@njit(inline="always")
+def _make_idle(q: Any, buffers: Any, cell: int) -> None:
+    first = q[IDLE_HEAD]
+    buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER] = -1, first
+    if first >= 0:
+        buffers[first, LINK_BEFORE] = cell
+    q[IDLE_HEAD] = cell
+    buffers[cell, STATE] = IDLE
+
+
+@njit(inline="always")
+def _unlink(q: Any, buffers: Any, cell: int) -> None:
+    """Takes a key out of upq or il."""
+    before, after = buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER]
+    ready = buffers[cell, STATE] == READY
+    if before >= 0:
+        buffers[before, LINK_AFTER] = after
+    elif ready:
+        q[READY_HEAD] = after
+    else:
+        q[IDLE_HEAD] = after
+    if after >= 0:
+        buffers[after, LINK_BEFORE] = before
+    elif ready:
+        q[READY_TAIL] = before
+
+
+@njit(inline="always")
+def _activate(q: Any, buffers: Any, cell: int) -> None:
+    first = q[ACTIVE_HEAD]
+    buffers[cell, ACTIVE] = 1
+    buffers[cell, ACTIVE_BEFORE], buffers[cell, ACTIVE_AFTER] = -1, first
+    if first >= 0:
+        buffers[first, ACTIVE_BEFORE] = cell
+    q[ACTIVE_HEAD] = cell
+
+
+@njit(inline="always")
+def _deactivate(q: Any, buffers: Any, cell: int) -> None:
+    before, after = buffers[cell, ACTIVE_BEFORE], buffers[cell, ACTIVE_AFTER]
+    buffers[cell, ACTIVE] = 0
+    if before >= 0:
+        buffers[before, ACTIVE_AFTER] = after
+    else:
+        q[ACTIVE_HEAD] = after
+    if after >= 0:
+        buffers[after, ACTIVE_BEFORE] = before
+
+
+@njit(inline="always")
+def _last_end(q: Any, to: int) -> int:
+    """The latest end of a window that is not behind ``to``."""
+    return int((to - q[SIZE]) // q[SLIDE] * q[SLIDE] + q[SIZE])
+
+
+# -- updates ---------------------------------------------------------------------------------------
+
+
+@njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def _update(q: Any, cells: Any, buffers: Any, cell: int, now: int) -> None:
+    """The key has a more recent window to serve (isUpdate)."""
+    q[ARRIVED] += 1
+    note_arrival(q, cells, cell, now)
+    nodes = nodes_of(q)
+    if cells[cell, WAITING] != 0:
+        q[SUPERSEDED] += 1
+        if q[SCHEDULER] == FIFO and buffers[cell, STATE] == NONE:
+            move_to_tail(q, nodes, cell)
+        return
+    cells[cell, WAITING] = 1
+    begin(cells, cell, SINCE, SINCE_FROM, now)
+    if buffers[cell, STATE] == NONE:
+        enter(q, cells, nodes, cell, cell)
+
+
+@njit("void(int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+def _close(cells: Any, buffers: Any, cell: int, start: int, now: int) -> None:
+    """A window of the key has fully arrived: its result is due, if none of a later one was
+    delivered."""
+    if start <= buffers[cell, SHOWN]:
+        return
+    if cells[cell, PENDING] == NEVER:
+        begin(cells, cell, PENDING, PENDING_FROM, now)
+    serves = buffers[cell, STATE] != NONE
+    if serves and start > buffers[cell, COMMITTED] and buffers[cell, NEXT_PENDING] == NEVER:
+        buffers[cell, NEXT_PENDING] = now
+
+
+@njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
+    """The place of a row of a key in its window buffer; -1: the queue does not keep it."""
+    cells, buffers = cells_of(q), buffers_of(q)
+    start = event // q[SLIDE] * q[SLIDE]
+    reached = max(q[PROGRESS], buffers[cell, REACHED])
+    if event < cells[cell, NEWEST] or start + q[SIZE] <= reached:
+        q[ROWS_LATE] += 1
+        return -1
+    if event >= start + q[SIZE]:
+        q[ROWS_BETWEEN] += 1
+        return -1
+    cells[cell, NEWEST] = event
+    if buffers[cell, ACTIVE] == 0:
+        _activate(q, buffers, cell)
+        buffers[cell, ENDED] = _last_end(q, max(event, reached))
+    if q[WINDOWS] == LAZY:
+        return push(q, buffers, cell, event)
+    serves = buffers[cell, STATE] == READY or buffers[cell, STATE] == IDLE
+    begins = start > buffers[cell, WS]
+    if begins:
+        if cells[cell, WAITING] != 0:
+            used = buffers[cell, WE] if serves else NEVER
+            erase_back(q, buffers, cell, max(buffers[cell, WS], used))
+        buffers[cell, WS] = start
+    elif cells[cell, WAITING] == 0 and not (serves and event < buffers[cell, WE]):
+        q[ROWS_UNUSED] += 1
+        return -1
+    place = push(q, buffers, cell, event)
+    if begins:
+        _update(q, cells, buffers, cell, now)
+    if buffers[cell, STATE] == IDLE and event < buffers[cell, WE]:  # doPromote
+        _unlink(q, buffers, cell)
+        _make_ready(q, buffers, cell)
+    return place
+
+
+@njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+def _end(q: Any, cells: Any, buffers: Any, cell: int, start: int, now: int) -> None:
+    """The key's window from ``start`` on has ended."""
+    if q[WINDOWS] == EAGER:
+        if cells[cell, NEWEST] >= start:
+            _close(cells, buffers, cell, start, now)
+        if buffers[cell, STATE] == IDLE and buffers[cell, COMMITTED] == start:
+            _unlink(q, buffers, cell)
+            _make_ready(q, buffers, cell)
+    elif has_row(q, buffers, cell, start):
+        buffers[cell, WS] = start
+        _update(q, cells, buffers, cell, now)
+        _close(cells, buffers, cell, start, now)
+        drop_front(q, buffers, cell, start)
+
+
+@njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+def _end_windows(q: Any, cells: Any, buffers: Any, cell: int, to: int, now: int) -> None:
+    """The windows of an active key that end by ``to`` have ended."""
+    end = buffers[cell, ENDED] + q[SLIDE]
+    while end <= to:
+        buffers[cell, ENDED] = end
+        start = end - q[SIZE]
+        _end(q, cells, buffers, cell, start, now)
+        if cells[cell, NEWEST] < start + q[SLIDE]:  # no later window has a row so far
+            _deactivate(q, buffers, cell)
+            break
+        end += q[SLIDE]
+
+
+@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
+def progress(q: Any, to: int, now: int) -> None:
+    """No later row has an event time below ``to``: the windows that end by then have fully
+    arrived."""
+    if to <= q[PROGRESS]:
+        return
+    q[PROGRESS] = to
+    last = _last_end(q, to)
+    if last == q[ENDS]:
+        return
+    q[ENDS] = last
+    cells, buffers = cells_of(q), buffers_of(q)
+    cell = q[ACTIVE_HEAD]
+    while cell >= 0:
+        following = buffers[cell, ACTIVE_AFTER]
+        _end_windows(q, cells, buffers, cell, to, now)
+        cell = following
+
+
+@njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def progress_of(q: Any, cell: int, to: int, now: int) -> None:
+    """No later row of one key has an event time below ``to`` (group-wise punctuation)."""
+    cells, buffers = cells_of(q), buffers_of(q)
+    buffers[cell, REACHED] = max(buffers[cell, REACHED], to)
+    if buffers[cell, ACTIVE] != 0:
+        _end_windows(q, cells, buffers, cell, to, now)
+
+
+@njit(
+    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def enqueue_rows(q: Any, ids: Any, events: Any, watermarks: Any, now: int, found: Any) -> None:
+    """Enqueues rows of the keys ``ids`` with these event times; ``watermarks`` is the progress
+    before each row. Writes the place of each row to ``found``, -1 for a row that is not kept."""
+    for i in range(ids.size):
+        progress(q, watermarks[i], now)
+        found[i] = enqueue_row(q, ids[i], events[i], now)
+
+
+# -- the operator's side ---------------------------------------------------------------------------
+
+
+@njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64)", nogil=True, cache=True)
+def _commit(q: Any, cells: Any, buffers: Any, now: int) -> None:
+    """Commits the key at the head of wq to its most recent window."""
+    if q[SCHEDULER] == LINECUTTING:
+        note_cutting(q)
+    cell = q[HEAD]
+    leave(q, nodes_of(q), cell)
+    cells[cell, WAITING] = 0
+    end_waiting(cells, cell, NEVER, now)
+    q[TAKEN] += 1
+    start = buffers[cell, WS]
+    buffers[cell, COMMITTED], buffers[cell, WE] = start, start + q[SIZE]
+    buffers[cell, OPENED] = 0
+    buffers[cell, NEXT_PENDING] = NEVER
+    drop_front(q, buffers, cell, start)
+    block = buffers[cell, FIRST_BLOCK]
+    buffers[cell, DF_BLOCK] = block
+    if block >= 0:
+        buffers[cell, DF_ROW] = blocks_of(q)[block, DEQUEUED]
+    _make_ready(q, buffers, cell)
+
+
+@njit(
+    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def serve(q: Any, now: int, rows: Any, owners: Any, starts: Any, marks: Any) -> int:
+    """Dequeues rows of committed windows, as many as ``rows`` has room for, and returns their
+    number. Writes the place of each (-1: no row, but CLOSES), its key, the start of its window and
+    its marks. Commits keys when no committed one has rows."""
+    cells, buffers = cells_of(q), buffers_of(q)
+    blocks, events = blocks_of(q), events_of(q)
+    n = 0
+    while n < rows.size:
+        if q[READY_HEAD] < 0:
+            if q[HEAD] < 0:
+                break
+            _commit(q, cells, buffers, now)
+        cell = q[READY_HEAD]
+        block, at = buffers[cell, DF_BLOCK], buffers[cell, DF_ROW]
+        start, end = buffers[cell, COMMITTED], buffers[cell, WE]
+        place = block * q[BLOCK_ROWS] + at
+        has = block >= 0 and events[place] < end
+        owners[n], starts[n], rows[n], marks[n] = cell, start, -1, UPDATES
+        if has:
+            rows[n] = place
+            if buffers[cell, OPENED] == 0:
+                marks[n], buffers[cell, OPENED] = OPENS, 1
+            at += 1
+            if at == blocks[block, ENQUEUED]:
+                block = blocks[block, BLOCK_AFTER]
+                at = blocks[block, DEQUEUED] if block >= 0 else 0
+            buffers[cell, DF_BLOCK], buffers[cell, DF_ROW] = block, at
+            q[ROWS_TAKEN] += 1
+        more = block >= 0 and events[block * q[BLOCK_ROWS] + at] < end
+        if not more:
+            _unlink(q, buffers, cell)
+            if max(q[PROGRESS], buffers[cell, REACHED]) >= end:
+                marks[n] |= CLOSES
+                buffers[cell, STATE] = DONE
+            else:
+                _make_idle(q, buffers, cell)
+        if has or marks[n] != UPDATES:
+            n += 1
+    return n
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def forget(q: Any, owners: Any) -> None:
+    """Frees the rows that ``serve`` has dequeued and no window needs any more; the owner of the
+    queue has copied them."""
+    buffers, cells = buffers_of(q), cells_of(q)
+    for i in range(owners.size):
+        cell = owners[i]
+        if i > 0 and cell == owners[i - 1]:
+            continue
+        keep = q[PROGRESS] + q[SIZE] + 1
+        if cells[cell, WAITING] != 0:
+            keep = buffers[cell, WS]
+        elif q[WINDOWS] == LAZY:
+            keep = buffers[cell, ENDED] + q[SLIDE] - q[SIZE]
+        else:
+            keep = buffers[cell, WE]
+        drop_front(q, buffers, cell, keep)
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def deliver_windows(q: Any, owners: Any, now: int) -> None:
+    """The results of the DONE keys ``owners`` have reached the application."""
+    cells, buffers = cells_of(q), buffers_of(q)
+    for i in range(owners.size):
+        cell = owners[i]
+        end_pending(cells, cell, buffers[cell, NEXT_PENDING], now)
+        buffers[cell, SHOWN] = buffers[cell, COMMITTED]
+        buffers[cell, STATE] = NONE
+        if cells[cell, WAITING] != 0:
+            enter_by_age(q, cells, nodes_of(q), cell)

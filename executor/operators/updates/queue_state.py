@@ -1,0 +1,271 @@
+"""The state of an update queue: its words and tables (``kernels.updates``), their growth and
+snapshots, and what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.kernels.morsel_layout import NEVER
+from cql.executor.kernels.updates import layout, staleness, update_queue
+from cql.executor.kernels.updates import windows as window_manager
+from cql.executor.kernels.updates.pages import free_places
+from cql.executor.morsel.morsel import Words
+from cql.executor.state.store import Account, Role, Snapshot, StateStore
+
+Floats = npt.NDArray[np.float64]
+
+
+class Scheduler(Enum):
+    """How an update queue orders its keys (``kernels.updates.queue_of_keys``)."""
+
+    APPEND = layout.APPEND
+    SHED = layout.SHED
+    FIFO = layout.FIFO
+    IN_PLACE = layout.IN_PLACE
+    LINECUTTING = layout.LINECUTTING
+
+
+class Storage(Enum):
+    """Where an update queue keeps rows (``kernels.updates.pages``)."""
+
+    PAGED = layout.PAGED
+    PREALLOCATED = layout.PREALLOCATED
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Integrals of staleness per key, in the square of the clock's unit; shape: (keys,)."""
+
+    queue: Floats
+    application: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Rows of committed windows, in the order in which the operator takes them: the place of each
+    (-1: no row, only a mark), its key, the start of its window, and its marks
+    (``kernels.updates.windows``: OPENS, CLOSES). Shape of each: (rows,)."""
+
+    rows: Words
+    keys: Words
+    starts: Words
+    marks: Words
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows as updates: ``[k * slide, k * slide + size)`` in event time. ``eager``: committed
+    with their first row, otherwise when they have fully arrived. ``block_rows``: rows of a block
+    of a window buffer."""
+
+    size: int
+    slide: int
+    eager: bool = False
+    block_rows: int = 16
+
+
+class QueueState:
+    """An update queue without rows: which key holds which place. ``page_rows``: places of a page.
+    ``windows``: None if each row is an update; otherwise a place is a block of rows.
+    ``guarded``: whether LINECUTTING leaves a share of the service to the keys that do not cut in.
+
+    Keys are numbered from 0; ``make_room`` says how many there are."""
+
+    def __init__(
+        self,
+        name: str,
+        account: Account,
+        scheduler: Scheduler,
+        storage: Storage = Storage.PAGED,
+        *,
+        page_rows: int = 64,
+        guarded: bool = True,
+        windows: Windows | None = None,
+    ) -> None:
+        self.scheduler, self.storage = scheduler, storage
+        self.store = StateStore(name, account)
+        self.words: Words = np.zeros(layout.QUEUE_WORDS, np.int64)
+        q = self.words
+        q[[layout.SCHEDULER, layout.STORAGE]] = scheduler.value, storage.value
+        q[[layout.PAGE_ROWS, layout.GUARDED]] = page_rows, guarded
+        q[[layout.RETURNED, layout.NEXT_PAGE, layout.OPEN_PAGE]] = -1
+        q[[layout.HEAD, layout.TAIL, layout.LAST_CUTTER, layout.OLDEST, layout.YOUNGEST]] = -1
+        q[[layout.START, layout.LATEST, layout.PROGRESS]] = NEVER
+        q[[layout.READY_HEAD, layout.READY_TAIL, layout.IDLE_HEAD, layout.ACTIVE_HEAD]] = -1
+        q[[layout.ENDS, layout.BLOCK_ROWS]] = NEVER, 1
+        self.windows = windows
+        if windows is not None:
+            q[layout.WINDOWS] = layout.EAGER if windows.eager else layout.LAZY
+            q[[layout.SIZE, layout.SLIDE]] = windows.size, windows.slide
+            q[layout.BLOCK_ROWS] = windows.block_rows
+        self.make_room(keys=1, arrivals=1, flights=1)
+
+    def make_room(self, *, keys: int = 0, arrivals: int = 0, flights: int = 0) -> None:
+        """Makes room for so many keys in all, for so many more rows, and for so many more updates
+        between dequeue and delivery.
+
+        Raises RunError, and changes nothing, if ``max_state`` does not allow it."""
+        q = self.words
+        known = int(q[layout.KEYS])
+        if keys > known:
+            size = max(keys, 2 * known)
+            self._resize("cells", size, (np.int64, (layout.CELL,)))
+            self._clear_cells(slice(known, size))
+            if self.windows is not None:
+                self._resize("buffers", size, (np.int64, (layout.BUFFER,)))
+                self._resize("nodes", size, (np.int64, (layout.PLACE,)))
+                self._clear_buffers(slice(known, size))
+            q[layout.KEYS] = size
+        lacking = arrivals - int(free_places(q))
+        if lacking > 0:
+            pages = int(q[layout.PAGES])
+            more = max(-(-lacking // int(q[layout.PAGE_ROWS])), pages // 2)
+            rows = (pages + more) * int(q[layout.PAGE_ROWS])
+            self._resize("places", rows, (np.int64, (layout.PLACE,)))
+            self._resize("pages", pages + more, (np.int64, (layout.PAGE,)))
+            if self.windows is not None:
+                self._resize("blocks", rows, (np.int64, (layout.BLOCK,)))
+                self._resize("events", rows * self.windows.block_rows, np.int64)
+            q[layout.PAGES] = pages + more
+        held = int(q[layout.TAKEN] - q[layout.DELIVERED])
+        if held + flights > q[layout.FLIGHTS]:
+            self._more_flights(1 << (held + flights - 1).bit_length())
+        self._bind()
+
+    def _resize(self, name: str, size: int, dtype: npt.DTypeLike) -> None:
+        self.store.resize(name, size, dtype, Role.STATE, clears=False)
+
+    def _more_flights(self, size: int) -> None:
+        """The ring's entries move to the places that their numbers have in a ring of ``size``."""
+        q, old = self.words, self.store.arrays.get("flights")
+        numbers = np.arange(q[layout.DELIVERED], q[layout.TAKEN])
+        kept = None if old is None else old[numbers & (len(old) - 1)]
+        self._resize("flights", size, (np.int64, (layout.FLIGHT_WORDS,)))
+        if kept is not None:
+            self.store.arrays["flights"][numbers & (size - 1)] = kept
+        q[layout.FLIGHTS] = size
+
+    def _clear_cells(self, which: Any) -> None:
+        cells = self.store.arrays["cells"]
+        cells[which] = 0
+        for word in (
+            *(layout.SINCE, layout.SINCE_FROM, layout.PENDING, layout.PENDING_FROM),
+            *(layout.LAST, layout.NEWEST),
+        ):
+            cells[which, word] = NEVER
+        for word in (layout.EP, layout.IN_FLIGHT, layout.NEWEST_PLACE):
+            cells[which, word] = -1
+
+    def _clear_buffers(self, which: Any) -> None:
+        buffers = self.store.arrays["buffers"]
+        buffers[which] = 0
+        for word in (layout.WS, layout.COMMITTED, layout.WE):
+            buffers[which, word] = NEVER
+        for word in (layout.SHOWN, layout.NEXT_PENDING, layout.REACHED):
+            buffers[which, word] = NEVER
+        for word in (layout.FIRST_BLOCK, layout.LAST_BLOCK, layout.DF_BLOCK):
+            buffers[which, word] = -1
+
+    def _bind(self) -> None:
+        for name, word in (
+            ("buffers", layout.BUFFERS),
+            ("nodes", layout.NODES),
+            ("blocks", layout.BLOCKS),
+            ("events", layout.EVENTS),
+            ("cells", layout.CELLS),
+            ("places", layout.PLACES),
+            ("pages", layout.PAGE_TABLE),
+            ("flights", layout.FLIGHT),
+        ):
+            array = self.store.arrays.get(name)
+            self.words[word] = 0 if array is None else array.ctypes.data
+            self.store.bound.add(word)
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def enqueue(self, ids: Words, events: Words, now: int) -> Words:
+        """The place of each row of the keys ``ids`` with the event times ``events``, -1 for a row
+        that the queue does not keep. Places repeat: the last row at a place is the one that
+        stays."""
+        self.make_room(keys=int(ids.max(initial=-1)) + 1, arrivals=len(ids))
+        found = np.empty(len(ids), np.int64)
+        update_queue.enqueue(self.words, ids, events, now, found)
+        return found
+
+    def dequeue(self, limit: int, now: int) -> Words:
+        """The places of the next updates, at most ``limit``."""
+        self.make_room(flights=limit)
+        found = np.empty(limit, np.int64)
+        return found[: update_queue.dequeue(self.words, now, found)]
+
+    def deliver(self, updates: int, now: int) -> None:
+        """The results of the next ``updates``, in the order of their dequeue, have been
+        delivered."""
+        staleness.deliver(self.words, updates, now)
+
+    def enqueue_rows(self, ids: Words, events: Words, watermarks: Words, now: int) -> Words:
+        """The same for a queue of windows. ``watermarks``: the progress before each row."""
+        self.make_room(keys=int(ids.max(initial=-1)) + 1, arrivals=len(ids))
+        found = np.empty(len(ids), np.int64)
+        window_manager.enqueue_rows(self.words, ids, events, watermarks, now, found)
+        return found
+
+    def progress(self, to: int, now: int) -> None:
+        """No later row has an event time below ``to``; a queue of windows."""
+        window_manager.progress(self.words, to, now)
+
+    def serve(self, limit: int, now: int) -> Served:
+        """The next rows of committed windows, at most ``limit``, of a queue of windows. The caller
+        copies them, then calls ``forget``."""
+        rows, keys, starts, marks = np.empty((4, limit), np.int64)
+        n = window_manager.serve(self.words, now, rows, keys, starts, marks)
+        return Served(rows[:n], keys[:n], starts[:n], marks[:n])
+
+    def forget(self, keys: Words) -> None:
+        """Frees the rows that were served; ``keys`` are those of the rows."""
+        window_manager.forget(self.words, keys)
+
+    def deliver_windows(self, keys: Words, now: int) -> None:
+        """The results of windows whose last row had the mark CLOSES have been delivered."""
+        window_manager.deliver_windows(self.words, keys, now)
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def areas(self, now: int) -> Staleness:
+        """The integrals of staleness up to ``now``, of all keys that have room."""
+        queue, application = np.zeros((2, int(self.words[layout.KEYS])))
+        staleness.areas(self.words, now, queue, application)
+        return Staleness(queue, application)
+
+    @property
+    def effective_usage(self) -> float:
+        """The share of the places given to keys that hold a row which waits (§7.3)."""
+        used = int(self.words[layout.PLACES_USED])
+        return int(self.words[layout.RESIDENTS]) / used if used else 1.0
+
+    def counters(self) -> dict[str, int]:
+        """Conservation: rows_in = taken + superseded + shed + held."""
+        q = self.words
+        return {
+            "rows_in": int(q[layout.ARRIVED]),
+            "taken": int(q[layout.TAKEN]),
+            "superseded": int(q[layout.SUPERSEDED]),
+            "shed": int(q[layout.SHED_ROWS]),
+            "held": int(q[layout.RESIDENTS]),
+        }
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The words and tables; they hold places and times, and no address."""
+        return self.store.snapshot(self.words)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of a queue of the same declaration."""
+        self.store.restore(saved, self.words)
+        self._bind()
