@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
+import itertools
+
 import pytest
 
 from cql.base.types import (
@@ -26,12 +31,15 @@ from cql.base.types import (
 )
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.executor.codegen.expressions.calls import COMPILED
+from cql.executor.operators.aggregates import functions
+from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.functions.coercion import castable, common_type
 from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
 from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
 from cql.planner.interpret.text import TEXT_FUNCTIONS
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
+from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.show import show
 
 POS = Position(3, 7, 4)
@@ -430,6 +438,54 @@ def test_aggregate_refusals(
         resolve_aggregate(name, args, False, None, POS)
     assert message in caught.value.message
     assert caught.value.position is not None
+
+
+@functools.cache
+def fixed_size_calls() -> list[AggregateCall]:
+    """Each call of an aggregate with a state of fixed size, for each type of its arguments."""
+    made = []
+    for name in AGGREGATES:
+        for args in ((), *((x,) for x in COLUMNS), *itertools.product(COLUMNS, repeat=2)):
+            with contextlib.suppress(CqlError):
+                made.append(resolve_aggregate(name, args, False, None, POS))
+    return [call for call in made if not call.holistic]
+
+
+def test_each_aggregate_has_code() -> None:
+    assert {made.fn for made in fixed_size_calls()} == {*functions._BUILDERS}
+
+
+@pytest.mark.parametrize("loose", [False, True])
+def test_each_aggregate_can_be_merged(loose: bool) -> None:
+    for made in fixed_size_calls():
+        code = aggregate_code(made, 0, loose)
+        assert code.merge
+        assert bool(code.retract) == bool(code.subtract) == made.can_subtract
+        # A DISTINCT call has the same code, for single values; its groups are not subtracted.
+        distinct = dataclasses.replace(made, distinct=True)
+        assert aggregate_code(distinct, 0, loose) == code
+        assert not distinct.can_subtract
+
+
+@pytest.mark.parametrize("name", ["merge", "retract", "subtract"])
+def test_an_aggregate_without_lines_that_the_planner_relies_on_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = aggregate_code(resolve_aggregate("count", (), False, None, POS), 0, False)
+    less = dataclasses.replace(code, **{name: ()})
+    monkeypatch.setitem(functions._BUILDERS, "count", lambda *_: less)
+    with pytest.raises(AssertionError, match=f"count.*no {name} lines"):
+        aggregate_code(resolve_aggregate("count", (), False, None, POS), 0, False)
+
+
+def test_an_aggregate_whose_subtraction_the_planner_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = resolve_aggregate("max", (I,), False, None, POS)
+    more = dataclasses.replace(aggregate_code(made, 0, False), subtract=("pass",))
+    monkeypatch.setitem(functions._BUILDERS, "max", lambda *_: more)
+    with pytest.raises(AssertionError, match=r"max\(int\): the code has subtract lines.*is False"):
+        aggregate_code(made, 0, False)
 
 
 def test_every_kind_has_a_cast_to_text() -> None:
