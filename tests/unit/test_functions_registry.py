@@ -35,9 +35,11 @@ from cql.executor.operators.aggregates import functions
 from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.functions.coercion import castable, common_type
-from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
+from cql.planner.functions.folding import can_fail, fold, monotone
 from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
-from cql.planner.interpret.text import TEXT_FUNCTIONS
+from cql.planner.interpret import interpreter
+from cql.planner.interpret import text as texts
+from cql.planner.interpret import time as times
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.show import show
@@ -228,8 +230,8 @@ def _check(expr: Expr) -> None:
     show(expr)
     for node in walk(expr):
         if isinstance(node, Call):
-            known = node.fn in COMPILED or node.fn in TEXT_FUNCTIONS or node.fn in NOT_STRICT
-            assert known, node.fn
+            known = (COMPILED, texts.TEXT_FUNCTIONS, interpreter.NOT_STRICT)
+            assert any(node.fn in table for table in known), node.fn
             if node.fn in ("eq", "lt", "coalesce", "least", "greatest", "in_list"):
                 assert len({a.type for a in node.args}) == 1, node
         if isinstance(node, Cast):
@@ -343,6 +345,15 @@ def test_can_fail() -> None:
     assert not can_fail(cast(A, INT, None, safe=True))
     assert not can_fail(call("like", S, text("a%")))
     assert can_fail(call("like", S, S))
+
+
+def test_each_function_either_never_fails_or_may_fail() -> None:
+    for module in (texts, times, interpreter):
+        may_fail = getattr(module, "MAY_FAIL", None) or interpreter._MAY_FAIL
+        assert not set(module.NEVER_FAIL) & set(may_fail), module
+    assert set(texts.FAILS_BY) <= set(texts.MAY_FAIL)
+    for fn in interpreter.NEVER_FAIL:
+        assert not can_fail(Call(fn, (S, I), STRING, True)), fn
 
 
 def test_monotone() -> None:
