@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from cql.base.slack import parse_slack
+from cql.base.window import WindowOperator
 from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
 
 #: The heading of settings that compare mechanisms.
@@ -289,12 +290,7 @@ class Settings(Mapping[str, Any]):
     window_operator: str = _choice(
         "auto",
         "Operator for windowed aggregates; auto lets the planner choose and say why in EXPLAIN.",
-        "wid",
-        "panes",
-        "two_stacks",
-        "subtract",
-        "two_level",
-        "buffered",
+        *(one.value for one in WindowOperator),
     )
     adaptive_windows: bool = _setting(
         SettingType.FLAG,

@@ -21,7 +21,7 @@ from cql.base.call_timeout import Limit
 from cql.base.model import Field, Schema
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import PlanError, Position
 from cql.planner.functions.content_hash import content_hash
 from cql.planner.functions.user_functions import UserFunction
@@ -46,7 +46,6 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalNode,
     SharedPanesExec,
-    WindowOperator,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
 from cql.planner.nodes.rewrite import arguments

@@ -70,7 +70,6 @@ from cql.planner.nodes.physical.windows import (
     KeyWindowsExec,
     SharedPanesExec,
     WidAggregateExec,
-    WindowOperator,
 )
 
 __all__ = [
@@ -120,7 +119,6 @@ __all__ = [
     "ValuesExec",
     "WidAggregateExec",
     "WindowJoinExec",
-    "WindowOperator",
     "change_fields",
     "forwarded_columns",
     "goes_by_arrival",
