@@ -484,9 +484,14 @@ class Settings(Mapping[str, Any]):
         experiment=True,
     )
     queue: str = _choice(
+        "auto",
+        "Queue in which rows of update streams wait for a query: auto is the queue of CREATE "
+        "STREAM, otherwise in_place; linecutting lets keys with few updates cut in.",
         "append",
-        "Queue at the inputs of a query.",
-        later=("append_shed_random", "fifo", "in_place", "linecutting"),
+        "append_shed_random",
+        "fifo",
+        "in_place",
+        "linecutting",
         experiment=True,
     )
     slice_us: int = _setting(

@@ -10,6 +10,19 @@ from cql.planner.nodes.catalog import Queue, StreamSpec
 from cql.planner.nodes.logical import Filter, Limit, Logical, Project, Scan
 from cql.planner.nodes.physical import UpdateQueue
 
+#: What users write, by the class of the node that it becomes.
+_CLAUSES = {
+    "Aggregate": "an aggregate",
+    "Bucket": "a window",
+    "Distinct": "DISTINCT",
+    "Join": "JOIN",
+    "Number": "a window of ROWS",
+    "RowNumber": "ROW_NUMBER()",
+    "Sort": "ORDER BY",
+    "Union": "UNION",
+    "Unnest": "UNNEST",
+    "Windowed": "a window",
+}
 _QUEUES = {queue.name.lower(): queue for queue in Queue}
 
 
@@ -56,9 +69,9 @@ def refuse_over_updates(node: Logical) -> None:
         for child in node.inputs:
             refuse_over_updates(child)
         return
-    name = ".".join(queued.relation.name)
+    name, clause = ".".join(queued.relation.name), _CLAUSES.get(type(node).__name__, "this")
     raise NotSupportedError(
-        f"{type(node).__name__.upper()} over the update stream {name} is not supported by this"
+        f"{clause} over the update stream {name} is not supported by this"
         " version: newer rows take the place of older ones, and it would not see them all",
         position=queued.pos,
         hint="WHERE and a select list of expressions are supported",

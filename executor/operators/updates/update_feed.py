@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, NEVER
-from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.staleness import note_cost
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Words
@@ -35,9 +36,37 @@ _SCHEDULERS = {
     Queue.IN_PLACE: Scheduler.IN_PLACE,
     Queue.LINECUTTING: Scheduler.LINECUTTING,
 }
-#: Nanoseconds of work that the query takes from the queue at a time: a newer row supersedes an
-#: older one, and a key cuts in, so much later at most.
-_BURST_NS = 1_000_000
+_SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Bursts:
+    """How many rows the query takes from the queue at a time: a power of two. A burst should take
+    TARGET nanoseconds, since so much later a newer row supersedes an older one and a key cuts in;
+    longer, up to LONGEST, where a burst of twice the rows takes less than GAIN times as long."""
+
+    TARGET: ClassVar[int] = 1_000_000
+    LONGEST: ClassVar[int] = 100_000_000
+    GAIN: ClassVar[float] = 1.5
+
+    most: int
+    size: int = 1
+    _times: dict[int, float] = field(default_factory=dict)  # by size, the average time
+
+    def note(self, rows: int, taken: int) -> None:
+        """Learns from a burst of ``rows`` that took ``taken`` nanoseconds. One of fewer rows than
+        allowed has emptied the queue, and says nothing of larger ones."""
+        if rows < self.size:
+            return
+        before = self._times.get(rows)
+        time = float(taken) if before is None else before + (taken - before) / 4
+        self._times[rows] = time
+        half = self._times.get(rows // 2)
+        gains = half is None or time < self.GAIN * half
+        if time <= self.TARGET or (gains and time <= self.LONGEST):
+            self.size = min(2 * rows, self.most)
+        elif rows > 1:
+            self.size = rows // 2
 
 
 @dataclass(slots=True)
@@ -48,6 +77,7 @@ class UpdateFeed(Feed):
     clock: Callable[[], int] = time.monotonic_ns
     waiting: UpdateRows = field(init=False)
     _passes: list[WatermarkPass] = field(init=False)
+    _bursts: Bursts = field(init=False)
     _in_flight: int = 0
     _dequeued: int = 0  # when the rows in flight left the queue
     _read_all: bool = False
@@ -68,10 +98,31 @@ class UpdateFeed(Feed):
         )
         relation = self.source.relation
         self._passes = [WatermarkPass(relation, a.progress) for a in self.attributes]
+        self._bursts = Bursts(int(self.morsel.words[CAPACITY]))
 
     @property
     def queue(self) -> QueueState:
         return self.waiting.queue
+
+    def reported(self) -> dict[str, Any]:
+        """Where rows went, and staleness in seconds: of the queue and of the application on average
+        over the keys, and of the application of the key that has the highest."""
+        counts = self.queue.counters()
+        queue, application, worst = self.queue.mean_staleness(self.clock())
+        return {
+            "rows_in": counts["rows_in"],
+            "superseded": counts["superseded"],
+            "shed": counts["shed"],
+            "held": counts["held"],
+            "queue_staleness": queue / _SECOND,
+            "staleness": application / _SECOND,
+            "worst_staleness": worst / _SECOND,
+            "state_bytes": self.waiting.nbytes,
+        }
+
+    @property
+    def replays(self) -> bool:
+        return False
 
     def watch(self, through: Callable[[], None]) -> None:
         self._through = through
@@ -91,9 +142,11 @@ class UpdateFeed(Feed):
             return
         assert self._through is not None
         self._through()
-        now = self.clock()
-        self.waiting.deliver(self._in_flight, now)
-        note_cost(self.queue.words, max(now - self._dequeued, 1) / self._in_flight)
+        now, rows = self.clock(), self._in_flight
+        self.waiting.deliver(rows, now)
+        taken = max(now - self._dequeued, 1)
+        note_cost(self.queue.words, taken / rows)
+        self._bursts.note(rows, taken)
         self._in_flight = 0
 
     def _fill(self, timeout: float | None) -> None:
@@ -120,15 +173,14 @@ class UpdateFeed(Feed):
             passed.take(values, loaded.masks[attribute.column])
         self.waiting.take(loaded.data, loaded.masks, times, self.clock())
         if self._passes:
-            words = self.queue.words
-            words[layout.PROGRESS] = max(int(words[layout.PROGRESS]), self._passes[0].watermark)
+            given = loaded.separated.row_punctuation.reshape(-1, MARK)
+            told = int(given[given[:, 1] == 0, 2].max(initial=NEVER))
+            self.queue.rise(max(told, self._passes[0].watermark))
 
     def _next_burst(self) -> Loaded:
         """The rows that the query takes next, as a block."""
-        cost, most = self.queue.cost, int(self.morsel.words[CAPACITY])
-        limit = min(most, max(1, int(_BURST_NS / cost))) if cost else 1
         floor, self._dequeued = self.queue.floor, self.clock()
-        data, masks, self._in_flight = self.waiting.give(limit, self._dequeued)
+        data, masks, self._in_flight = self.waiting.give(self._bursts.size, self._dequeued)
         return self._as_block(data, masks, self._in_flight, floor)
 
     def _as_block(

@@ -77,6 +77,10 @@ class UpdateRows:
             self._forget_idle()
 
     @property
+    def nbytes(self) -> int:
+        return self.queue.store.nbytes + self._store.nbytes + self._index.nbytes
+
+    @property
     def held(self) -> int:
         """Rows that wait."""
         return int(self.queue.words[layout.RESIDENTS])

@@ -43,7 +43,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.sources import Awaited, SourceExec, ValuesExec
+from cql.planner.nodes.physical.sources import Awaited, SourceExec, UpdateQueue, ValuesExec
 from cql.planner.nodes.physical.steps import (
     BucketExec,
     FilterExec,
@@ -116,6 +116,7 @@ __all__ = [
     "TopExec",
     "UnionExec",
     "UnnestExec",
+    "UpdateQueue",
     "ValuesExec",
     "WidAggregateExec",
     "WindowJoinExec",
