@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.kernels.updates.layout import (
     BLOCK_AFTER,
     BLOCK_BEFORE,
@@ -28,7 +29,6 @@ from cql.executor.kernels.updates.layout import (
     READY,
     ROWS_GONE,
     ROWS_HELD,
-    SIZE,
     STATE,
     blocks_of,
     events_of,
@@ -116,22 +116,15 @@ def erase_back(q: Any, buffers: Any, cell: int, start: int) -> None:
     q[ROWS_GONE] += n
 
 
-@njit("boolean(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
-def has_row(q: Any, buffers: Any, cell: int, start: int) -> bool:
-    """Whether the buffer has a row in the window from ``start`` on; it has dropped the rows before
-    ``start``."""
+@njit("int64(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def first_row(q: Any, buffers: Any, cell: int, start: int) -> int:
+    """The event time of the buffer's first row from ``start`` on; NEVER: it has none."""
     block = buffers[cell, FIRST_BLOCK]
-    if block < 0:
-        return False
     events, blocks = events_of(q), blocks_of(q)
-    at = blocks[block, DEQUEUED]
-    while True:
-        event = events[block * q[BLOCK_ROWS] + at]
-        if event >= start:
-            return bool(event < start + q[SIZE])
-        at += 1
-        if at == blocks[block, ENQUEUED]:
-            block = blocks[block, BLOCK_AFTER]
-            if block < 0:
-                return False
-            at = blocks[block, DEQUEUED]
+    while block >= 0:
+        for at in range(blocks[block, DEQUEUED], blocks[block, ENQUEUED]):
+            event = events[block * q[BLOCK_ROWS] + at]
+            if event >= start:
+                return int(event)
+        block = blocks[block, BLOCK_AFTER]
+    return int(NEVER)
