@@ -211,7 +211,11 @@ class QueueState:
 
     def deliver(self, updates: int, now: int) -> None:
         """The results of the next ``updates``, in the order of their dequeue, have been
-        delivered."""
+        delivered.
+
+        Raises ValueError if fewer were dequeued."""
+        if not 0 <= updates <= self.words[layout.TAKEN] - self.words[layout.DELIVERED]:
+            raise ValueError(f"{updates} updates are delivered, and fewer were dequeued")
         staleness.deliver(self.words, updates, now)
 
     def enqueue_rows(self, ids: Words, events: Words, watermarks: Words, now: int) -> Words:
@@ -237,7 +241,11 @@ class QueueState:
         window_manager.forget(self.words, keys)
 
     def deliver_windows(self, keys: Words, now: int) -> None:
-        """The results of windows whose last row had the mark CLOSES have been delivered."""
+        """The results of windows whose last row had the mark CLOSES have been delivered.
+
+        Raises ValueError if one of ``keys`` has no such window."""
+        if (self.store.arrays["buffers"][keys, layout.STATE] != layout.DONE).any():
+            raise ValueError("a window is delivered that has not closed")
         window_manager.deliver_windows(self.words, keys, now)
 
     # -- reports ---------------------------------------------------------------------------------

@@ -37,8 +37,7 @@ def same_area(found: float, exact: Fraction) -> bool:
 
 
 class _Trace:
-    """``renew``: what stands for the queue after each operation; a test puts a restored copy there.
-    ``note_cost``: the kernel, or its uncompiled twin."""
+    """``renew``: what stands for the queue after each operation, such as a restored copy."""
 
     state: QueueState
     renew: Callable[[QueueState], QueueState] | None = None
@@ -47,7 +46,6 @@ class _Trace:
         self.choice = choice
         self.now = choice.choice((0, 5, -1000, 10**15))
         self.rows = 0
-        self.note_cost: Any = staleness.note_cost
         #: The largest number of keys and of rows in one batch, and of ticks between operations.
         self.keys, self.batch, self.pause = choice.choice((1, 2, 3, 6)), choice.randint(1, 6), 4
 
@@ -56,7 +54,7 @@ class _Trace:
 
     def costs(self, line: Any) -> None:
         cost = self.choice.choice((0.5, 1.0, 3.0))
-        self.note_cost(self.state.words, cost)
+        staleness.note_cost(self.state.words, cost)
         line.note_cost(cost)
 
     def check_keys(self, areas: Callable[[int, int], tuple[Fraction, Fraction]]) -> None:
@@ -89,6 +87,7 @@ class RowTrace(_Trace):
         self.places: dict[int, tuple[int, int, int]] = {}
         self.event = choice.choice((0, -50, 10**12))
         self.floors: dict[int, int] = {}
+        self.peak = 0
 
     def step(self) -> None:
         self.tick()
@@ -168,7 +167,16 @@ class RowTrace(_Trace):
             assert state.words[layout.PLACES_USED] == sum(
                 key.arrivals > 0 for key in model.keys.values()
             )
+        self.check_pages()
         self.check_keys(model.areas)
+
+    def check_pages(self) -> None:
+        """A page leaves the pool only when all others are full."""
+        q: list[int] = self.state.words.tolist()
+        self.peak = max(self.peak, q[layout.PLACES_USED])
+        most = -(-self.peak // q[layout.PAGE_ROWS])
+        assert q[layout.PAGES_USED] <= q[layout.UNUSED] <= most
+        assert q[layout.PAGES_USED] <= q[layout.PLACES_USED]
 
 
 class WindowTrace(_Trace):
