@@ -201,6 +201,7 @@ class NaiveWindowQueue:
         assert newest is not None
         assert first is not None
         low = self._last_end(first) if low is None else max(low, self._last_end(first))
+        high = min(high, newest + self.size)
         starts = range(
             self._last_end(low) + self.slide - self.size, high - self.size + 1, self.slide
         )

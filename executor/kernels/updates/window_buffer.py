@@ -5,7 +5,8 @@ A row lies there once, whichever windows it is in. Four pointers say what
 for: ET behind the newest row, DF at the row that is dequeued next, WS at the most recent window, WE
 at the end of the committed one. When a new window starts, EAGER erases the rows from WS to ET but
 those of the committed window; so the buffer holds the rows of at most SIZE + SLIDE - 1 units of
-time. LAZY drops the rows before WS when a window ends.
+time. LAZY drops the rows before WS when a window ends, of those behind WE whole blocks; so it holds
+as many, and the committed window.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cql.executor.kernels.updates.layout import (
     ROWS_GONE,
     ROWS_HELD,
     STATE,
+    WE,
     blocks_of,
     events_of,
 )
@@ -92,6 +94,25 @@ def drop_front(q: Any, buffers: Any, cell: int, keep: int) -> None:
         n += 1
         if blocks[block, DEQUEUED] == blocks[block, ENQUEUED]:
             _free_block(q, buffers, cell, block)
+    q[ROWS_HELD] -= n
+    q[ROWS_GONE] += n
+
+
+@njit("void(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def drop_behind_committed(q: Any, buffers: Any, cell: int, keep: int) -> None:
+    """LAZY: frees the blocks whose rows are all between the end of the committed window, which has
+    rows to dequeue, and event time ``keep``. There is a row from ``keep`` on."""
+    blocks, events = blocks_of(q), events_of(q)
+    n, block = 0, blocks[buffers[cell, DF_BLOCK], BLOCK_AFTER]
+    while block >= 0:
+        begin, end = blocks[block, DEQUEUED], blocks[block, ENQUEUED]
+        following = blocks[block, BLOCK_AFTER]
+        if events[block * q[BLOCK_ROWS] + end - 1] >= keep:
+            break
+        if events[block * q[BLOCK_ROWS] + begin] >= buffers[cell, WE]:
+            n += end - begin
+            _free_block(q, buffers, cell, block)
+        block = following
     q[ROWS_HELD] -= n
     q[ROWS_GONE] += n
 

@@ -101,7 +101,13 @@ from cql.executor.kernels.updates.staleness import (
     end_waiting,
     note_arrival,
 )
-from cql.executor.kernels.updates.window_buffer import drop_front, erase_back, first_row, push
+from cql.executor.kernels.updates.window_buffer import (
+    drop_behind_committed,
+    drop_front,
+    erase_back,
+    first_row,
+    push,
+)
 
 # Marks of a dequeued row (table 1). OPENS: open the window. CLOSES: emit its result.
 UPDATES, OPENS, CLOSES = 0, 1, 2
@@ -296,6 +302,8 @@ def _end_lazy(q: Any, cells: Any, buffers: Any, cell: int, last: int, now: int) 
         _update(q, cells, buffers, cell, now)
         _close(cells, buffers, cell, start, now)
         drop_front(q, buffers, cell, start)
+        if buffers[cell, STATE] == READY:
+            drop_behind_committed(q, buffers, cell, start)
         end += q[SLIDE]
 
 
