@@ -191,3 +191,16 @@ def test_a_refused_growth_leaves_a_queue_that_works(windows: Windows | None, lef
     enqueue(range(600), 1)
     walk(state)
     assert state.counters()["held"] == (600 if windows is None or windows.eager else 0)
+
+
+@pytest.mark.parametrize("scheduler", ROW)
+def test_a_lazy_window_that_is_served_slowly_holds_no_others(scheduler: Scheduler) -> None:
+    """Between its rows and those of the most recent window lies at most a part of two blocks."""
+    size, slide, rows = 20, 5, 4
+    state = QueueState("queue", Unlimited(), scheduler, windows=Windows(size, slide, False, rows))
+    for event in range(2_000):
+        state.enqueue_rows(numbers(0), numbers(event), numbers(event), event)
+        if event % 200 == 50:
+            state.forget(state.serve(1, event).keys)
+        assert state.words[layout.ROWS_HELD] <= 2 * size + slide + 2 * rows
+    walk(state)
