@@ -146,6 +146,7 @@ def test_windows_leave_nothing(scheduler: Scheduler, eager: bool, block_rows: in
         state.forget(found.keys)
         state.deliver_windows(found.keys[(found.marks & 2) != 0], to)
     assert state.words[layout.ROWS_HELD] == state.words[layout.PAGES_USED] == 0
+    assert state.effective_usage == 1.0
     assert walk(state).active == []
 
 

@@ -258,8 +258,12 @@ class QueueState:
 
     @property
     def effective_usage(self) -> float:
-        """The share of the places given to keys that hold a row which waits (§7.3)."""
+        """The share of the places given to keys that hold a row which waits (§7.3); of a queue of
+        windows, the share of its blocks' rows that are held."""
         used = int(self.words[layout.PLACES_USED])
+        if self.windows is not None:
+            rows = used * self.windows.block_rows
+            return int(self.words[layout.ROWS_HELD]) / rows if used else 1.0
         return int(self.words[layout.RESIDENTS]) / used if used else 1.0
 
     def counters(self) -> dict[str, int]:

@@ -298,6 +298,7 @@ class WindowTrace(_Trace):
 
     def check_rows(self, walked: Walked) -> None:
         """Rows that a window needs are held; each row is somewhere."""
+        assert 0.0 < self.state.effective_usage <= 1.0
         q: list[int] = self.state.words.tolist()
         model = self.model
         assert q[layout.ROWS_LATE] == model.late
