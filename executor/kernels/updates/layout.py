@@ -78,16 +78,17 @@ ROWS_GONE = 46  # rows that were held
 ROWS_LATE = 47  # rows that came behind a later one of their key, or behind the end of their windows
 ROWS_BETWEEN = 48  # rows in no window: the slide is longer than the size
 ROWS_UNUSED = 49  # EAGER: rows of windows that were served without them
+SERVED_WAITING = 50  # keys that wait while a window of theirs is served
 # Addresses.
-CELLS = 50  # CELL words per key
-PLACES = 51  # PLACE words per place
-PAGE_TABLE = 52  # PAGE words per page
-FLIGHT = 53  # FLIGHT_WORDS per update in flight
-BUFFERS = 54  # BUFFER words per key
-NODES = 55  # PLACE words per key: its links in the queue of keys
-BLOCKS = 56  # BLOCK words per place
-EVENTS = 57  # int64 per row: its event time
-QUEUE_WORDS = 58
+CELLS = 51  # CELL words per key
+PLACES = 52  # PLACE words per place
+PAGE_TABLE = 53  # PAGE words per page
+FLIGHT = 54  # FLIGHT_WORDS per update in flight
+BUFFERS = 55  # BUFFER words per key
+NODES = 56  # PLACE words per key: its links in the queue of keys
+BLOCKS = 57  # BLOCK words per place
+EVENTS = 58  # int64 per row: its event time
+QUEUE_WORDS = 59
 
 # A key cell. Times that are unknown are NEVER.
 EP = 0  # enclosing page; -1: the key has no place
@@ -150,7 +151,9 @@ ACTIVE_AFTER = 14
 ACTIVE_BEFORE = 15
 ENDED = 16  # of an active key: the latest end of a window that it has reached
 REACHED = 17  # group-wise punctuation: no later row of the key is below it; NEVER: there was none
-BUFFER = 18
+GAP_FROM = 18  # EAGER: the key's last row before the first gap ahead of ENDED that is a window long
+GAP_TO = 19  # the first row behind this gap; NEVER: there is none
+BUFFER = 20
 NONE, READY, IDLE, DONE = range(4)
 
 # A block, or FixedLengthContiguousZone: its page and its offset in the page follow from its number.

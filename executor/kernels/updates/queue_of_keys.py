@@ -34,6 +34,7 @@ from cql.executor.kernels.updates.layout import (
     GUARDED,
     HEAD,
     INTERVAL,
+    LAST,
     LAST_CUTTER,
     LINECUTTING,
     OLDER,
@@ -118,20 +119,17 @@ def enter(q: Any, cells: Any, places: Any, place: int, cell: int) -> None:
 @njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64)", nogil=True, cache=True)
 def enter_by_age(q: Any, cells: Any, nodes: Any, cell: int) -> None:
     """A key that has waited while it was served enters at the place that it would have, had it
-    entered when it began to wait. The nodes of keys have the numbers of their cells."""
-    behind = -1
-    following = q[OLDEST]
-    while following >= 0 and cells[following, SINCE] <= cells[cell, SINCE]:
-        behind, following = following, nodes[following, YOUNGER]
+    entered when it began to wait, behind the cutters; under FIFO, when its latest update came. The
+    nodes of keys have the numbers of their cells. The search begins at the tail: few keys have
+    begun to wait since."""
+    behind = q[YOUNGEST]
+    while behind >= 0 and cells[behind, SINCE] > cells[cell, SINCE]:
+        behind = nodes[behind, OLDER]
     _link(q, nodes, cell, behind, OLDEST, YOUNGEST, YOUNGER, OLDER)
-    if q[SCHEDULER] == FIFO:
-        behind = q[TAIL]
-    elif q[SCHEDULER] == LINECUTTING:
-        behind, following = q[LAST_CUTTER], q[HEAD]
-        if behind >= 0:
-            following = nodes[behind, AFTER]
-        while following >= 0 and cells[following, SINCE] <= cells[cell, SINCE]:
-            behind, following = following, nodes[following, AFTER]
+    since = LAST if q[SCHEDULER] == FIFO else SINCE
+    behind = q[TAIL]
+    while behind != q[LAST_CUTTER] and cells[behind, since] > cells[cell, since]:
+        behind = nodes[behind, BEFORE]
     _link(q, nodes, cell, behind, HEAD, TAIL, AFTER, BEFORE)
     q[RESIDENTS] += 1
 

@@ -5,7 +5,8 @@ A row lies there once, whichever windows it is in. Four pointers say what
 for: ET behind the newest row, DF at the row that is dequeued next, WS at the most recent window, WE
 at the end of the committed one. When a new window starts, EAGER erases the rows from WS to ET but
 those of the committed window; so the buffer holds the rows of at most SIZE + SLIDE - 1 units of
-time. LAZY drops the rows before WS when a window ends.
+time. LAZY drops the rows before WS when a window ends, of those behind WE whole blocks; so it holds
+as many, and the committed window.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.kernels.updates.layout import (
     BLOCK_AFTER,
     BLOCK_BEFORE,
@@ -28,8 +30,8 @@ from cql.executor.kernels.updates.layout import (
     READY,
     ROWS_GONE,
     ROWS_HELD,
-    SIZE,
     STATE,
+    WE,
     blocks_of,
     events_of,
 )
@@ -97,6 +99,25 @@ def drop_front(q: Any, buffers: Any, cell: int, keep: int) -> None:
 
 
 @njit("void(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def drop_behind_committed(q: Any, buffers: Any, cell: int, keep: int) -> None:
+    """LAZY: frees the blocks whose rows are all between the end of the committed window, which has
+    rows to dequeue, and event time ``keep``. There is a row from ``keep`` on."""
+    blocks, events = blocks_of(q), events_of(q)
+    n, block = 0, blocks[buffers[cell, DF_BLOCK], BLOCK_AFTER]
+    while block >= 0:
+        begin, end = blocks[block, DEQUEUED], blocks[block, ENQUEUED]
+        following = blocks[block, BLOCK_AFTER]
+        if events[block * q[BLOCK_ROWS] + end - 1] >= keep:
+            break
+        if events[block * q[BLOCK_ROWS] + begin] >= buffers[cell, WE]:
+            n += end - begin
+            _free_block(q, buffers, cell, block)
+        block = following
+    q[ROWS_HELD] -= n
+    q[ROWS_GONE] += n
+
+
+@njit("void(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
 def erase_back(q: Any, buffers: Any, cell: int, start: int) -> None:
     """EAGER: frees the rows from event time ``start`` on; none is in the committed window."""
     blocks, events = blocks_of(q), events_of(q)
@@ -116,22 +137,15 @@ def erase_back(q: Any, buffers: Any, cell: int, start: int) -> None:
     q[ROWS_GONE] += n
 
 
-@njit("boolean(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
-def has_row(q: Any, buffers: Any, cell: int, start: int) -> bool:
-    """Whether the buffer has a row in the window from ``start`` on; it has dropped the rows before
-    ``start``."""
+@njit("int64(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def first_row(q: Any, buffers: Any, cell: int, start: int) -> int:
+    """The event time of the buffer's first row from ``start`` on; NEVER: it has none."""
     block = buffers[cell, FIRST_BLOCK]
-    if block < 0:
-        return False
     events, blocks = events_of(q), blocks_of(q)
-    at = blocks[block, DEQUEUED]
-    while True:
-        event = events[block * q[BLOCK_ROWS] + at]
-        if event >= start:
-            return bool(event < start + q[SIZE])
-        at += 1
-        if at == blocks[block, ENQUEUED]:
-            block = blocks[block, BLOCK_AFTER]
-            if block < 0:
-                return False
-            at = blocks[block, DEQUEUED]
+    while block >= 0:
+        for at in range(blocks[block, DEQUEUED], blocks[block, ENQUEUED]):
+            event = events[block * q[BLOCK_ROWS] + at]
+            if event >= start:
+                return int(event)
+        block = blocks[block, BLOCK_AFTER]
+    return int(NEVER)

@@ -33,6 +33,7 @@ from cql.executor.kernels.updates.layout import (
     BLOCK_AFTER,
     BLOCK_ROWS,
     COMMITTED,
+    DELIVERED,
     DEQUEUED,
     DF_BLOCK,
     DF_ROW,
@@ -43,6 +44,8 @@ from cql.executor.kernels.updates.layout import (
     ENQUEUED,
     FIFO,
     FIRST_BLOCK,
+    GAP_FROM,
+    GAP_TO,
     HEAD,
     IDLE,
     IDLE_HEAD,
@@ -66,6 +69,7 @@ from cql.executor.kernels.updates.layout import (
     ROWS_TAKEN,
     ROWS_UNUSED,
     SCHEDULER,
+    SERVED_WAITING,
     SHOWN,
     SINCE,
     SINCE_FROM,
@@ -97,7 +101,13 @@ from cql.executor.kernels.updates.staleness import (
     end_waiting,
     note_arrival,
 )
-from cql.executor.kernels.updates.window_buffer import drop_front, erase_back, has_row, push
+from cql.executor.kernels.updates.window_buffer import (
+    drop_behind_committed,
+    drop_front,
+    erase_back,
+    first_row,
+    push,
+)
 
 # Marks of a dequeued row (table 1). OPENS: open the window. CLOSES: emit its result.
 UPDATES, OPENS, CLOSES = 0, 1, 2
@@ -192,6 +202,8 @@ def _update(q: Any, cells: Any, buffers: Any, cell: int, now: int) -> None:
     begin(cells, cell, SINCE, SINCE_FROM, now)
     if buffers[cell, STATE] == NONE:
         enter(q, cells, nodes, cell, cell)
+    else:
+        q[SERVED_WAITING] += 1
 
 
 @njit("void(int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
@@ -207,6 +219,17 @@ def _close(cells: Any, buffers: Any, cell: int, start: int, now: int) -> None:
         buffers[cell, NEXT_PENDING] = now
 
 
+@njit(inline="always")
+def _note_gap(q: Any, buffers: Any, cell: int, newest: int, event: int) -> None:
+    """EAGER: notes that an active key has windows without a row between its rows at ``newest`` and
+    at ``event``, unless an earlier gap is still ahead of the progress."""
+    to = buffers[cell, GAP_TO]
+    if to != NEVER and _last_end(q, to) > buffers[cell, ENDED]:
+        return
+    if newest // q[SLIDE] * q[SLIDE] + q[SLIDE] + q[SIZE] <= event:
+        buffers[cell, GAP_FROM], buffers[cell, GAP_TO] = newest, event
+
+
 @njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
 def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
     """The place of a row of a key in its window buffer; -1: the queue does not keep it."""
@@ -219,10 +242,14 @@ def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
     if event >= start + q[SIZE]:
         q[ROWS_BETWEEN] += 1
         return -1
+    newest = cells[cell, NEWEST]
     cells[cell, NEWEST] = event
     if buffers[cell, ACTIVE] == 0:
         _activate(q, buffers, cell)
         buffers[cell, ENDED] = _last_end(q, max(event, reached))
+        buffers[cell, GAP_TO] = NEVER
+    elif q[WINDOWS] == EAGER:
+        _note_gap(q, buffers, cell, newest, event)
     if q[WINDOWS] == LAZY:
         return push(q, buffers, cell, event)
     serves = buffers[cell, STATE] == READY or buffers[cell, STATE] == IDLE
@@ -245,33 +272,54 @@ def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
 
 
 @njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
-def _end(q: Any, cells: Any, buffers: Any, cell: int, start: int, now: int) -> None:
-    """The key's window from ``start`` on has ended."""
-    if q[WINDOWS] == EAGER:
-        if cells[cell, NEWEST] >= start:
-            _close(cells, buffers, cell, start, now)
-        if buffers[cell, STATE] == IDLE and buffers[cell, COMMITTED] == start:
-            _unlink(q, buffers, cell)
-            _make_ready(q, buffers, cell)
-    elif has_row(q, buffers, cell, start):
+def _end_eager(q: Any, cells: Any, buffers: Any, cell: int, last: int, now: int) -> None:
+    """The key's windows that end by ``last`` have ended. What is due for one of them is due for the
+    latest that has a row."""
+    newest = cells[cell, NEWEST]
+    if buffers[cell, GAP_TO] != NEVER and last <= buffers[cell, GAP_TO]:
+        newest = buffers[cell, GAP_FROM]
+    start = min(last - q[SIZE], newest // q[SLIDE] * q[SLIDE])
+    if start + q[SIZE] > buffers[cell, ENDED]:
+        _close(cells, buffers, cell, start, now)
+    if buffers[cell, STATE] == IDLE and buffers[cell, WE] <= last:
+        _unlink(q, buffers, cell)
+        _make_ready(q, buffers, cell)
+
+
+@njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+def _end_lazy(q: Any, cells: Any, buffers: Any, cell: int, last: int, now: int) -> None:
+    """The same; each window that has a row is an update."""
+    end = buffers[cell, ENDED] + q[SLIDE]
+    while end <= last:
+        start = end - q[SIZE]
+        first = first_row(q, buffers, cell, start)
+        if first == NEVER:
+            break
+        if first >= end:  # no row up to the first end behind that row
+            end = _last_end(q, first) + q[SLIDE]
+            continue
         buffers[cell, WS] = start
         _update(q, cells, buffers, cell, now)
         _close(cells, buffers, cell, start, now)
         drop_front(q, buffers, cell, start)
+        if buffers[cell, STATE] == READY:
+            drop_behind_committed(q, buffers, cell, start)
+        end += q[SLIDE]
 
 
 @njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
 def _end_windows(q: Any, cells: Any, buffers: Any, cell: int, to: int, now: int) -> None:
     """The windows of an active key that end by ``to`` have ended."""
-    end = buffers[cell, ENDED] + q[SLIDE]
-    while end <= to:
-        buffers[cell, ENDED] = end
-        start = end - q[SIZE]
-        _end(q, cells, buffers, cell, start, now)
-        if cells[cell, NEWEST] < start + q[SLIDE]:  # no later window has a row so far
-            _deactivate(q, buffers, cell)
-            break
-        end += q[SLIDE]
+    last = _last_end(q, to)
+    if last <= buffers[cell, ENDED]:
+        return
+    if q[WINDOWS] == EAGER:
+        _end_eager(q, cells, buffers, cell, last, now)
+    else:
+        _end_lazy(q, cells, buffers, cell, last, now)
+    buffers[cell, ENDED] = last
+    if cells[cell, NEWEST] // q[SLIDE] * q[SLIDE] + q[SIZE] <= last:  # no open window has a row
+        _deactivate(q, buffers, cell)
 
 
 @njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
@@ -395,7 +443,6 @@ def forget(q: Any, owners: Any) -> None:
         cell = owners[i]
         if i > 0 and cell == owners[i - 1]:
             continue
-        keep = q[PROGRESS] + q[SIZE] + 1
         if cells[cell, WAITING] != 0:
             keep = buffers[cell, WS]
         elif q[WINDOWS] == LAZY:
@@ -415,4 +462,6 @@ def deliver_windows(q: Any, owners: Any, now: int) -> None:
         buffers[cell, SHOWN] = buffers[cell, COMMITTED]
         buffers[cell, STATE] = NONE
         if cells[cell, WAITING] != 0:
+            q[SERVED_WAITING] -= 1
             enter_by_age(q, cells, nodes_of(q), cell)
+    q[DELIVERED] += owners.size

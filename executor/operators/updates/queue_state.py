@@ -109,7 +109,13 @@ class QueueState:
         """Makes room for so many keys in all, for so many more rows, and for so many more updates
         between dequeue and delivery.
 
-        Raises RunError, and changes nothing, if ``max_state`` does not allow it."""
+        Raises RunError if ``max_state`` does not allow it; the queue works on with what it has."""
+        try:
+            self._grow(keys, arrivals, flights)
+        finally:
+            self._bind()
+
+    def _grow(self, keys: int, arrivals: int, flights: int) -> None:
         q = self.words
         known = int(q[layout.KEYS])
         if keys > known:
@@ -135,7 +141,6 @@ class QueueState:
         held = int(q[layout.TAKEN] - q[layout.DELIVERED])
         if held + flights > q[layout.FLIGHTS]:
             self._more_flights(1 << (held + flights - 1).bit_length())
-        self._bind()
 
     def _resize(self, name: str, size: int, dtype: npt.DTypeLike) -> None:
         self.store.resize(name, size, dtype, Role.STATE, clears=False)
@@ -166,7 +171,7 @@ class QueueState:
         buffers[which] = 0
         for word in (layout.WS, layout.COMMITTED, layout.WE):
             buffers[which, word] = NEVER
-        for word in (layout.SHOWN, layout.NEXT_PENDING, layout.REACHED):
+        for word in (layout.SHOWN, layout.NEXT_PENDING, layout.REACHED, layout.GAP_TO):
             buffers[which, word] = NEVER
         for word in (layout.FIRST_BLOCK, layout.LAST_BLOCK, layout.DF_BLOCK):
             buffers[which, word] = -1
@@ -199,13 +204,18 @@ class QueueState:
 
     def dequeue(self, limit: int, now: int) -> Words:
         """The places of the next updates, at most ``limit``."""
+        limit = min(limit, int(self.words[layout.RESIDENTS]))
         self.make_room(flights=limit)
         found = np.empty(limit, np.int64)
         return found[: update_queue.dequeue(self.words, now, found)]
 
     def deliver(self, updates: int, now: int) -> None:
         """The results of the next ``updates``, in the order of their dequeue, have been
-        delivered."""
+        delivered.
+
+        Raises ValueError if fewer were dequeued."""
+        if not 0 <= updates <= self.words[layout.TAKEN] - self.words[layout.DELIVERED]:
+            raise ValueError(f"{updates} updates are delivered, and fewer were dequeued")
         staleness.deliver(self.words, updates, now)
 
     def enqueue_rows(self, ids: Words, events: Words, watermarks: Words, now: int) -> Words:
@@ -231,7 +241,11 @@ class QueueState:
         window_manager.forget(self.words, keys)
 
     def deliver_windows(self, keys: Words, now: int) -> None:
-        """The results of windows whose last row had the mark CLOSES have been delivered."""
+        """The results of windows whose last row had the mark CLOSES have been delivered.
+
+        Raises ValueError if one of ``keys`` has no such window."""
+        if (self.store.arrays["buffers"][keys, layout.STATE] != layout.DONE).any():
+            raise ValueError("a window is delivered that has not closed")
         window_manager.deliver_windows(self.words, keys, now)
 
     # -- reports ---------------------------------------------------------------------------------
@@ -300,19 +314,24 @@ class QueueState:
 
     @property
     def effective_usage(self) -> float:
-        """The share of the places given to keys that hold a row which waits (§7.3)."""
+        """The share of the places given to keys that hold a row which waits (§7.3); of a queue of
+        windows, the share of its blocks' rows that are held."""
         used = int(self.words[layout.PLACES_USED])
+        if self.windows is not None:
+            rows = used * self.windows.block_rows
+            return int(self.words[layout.ROWS_HELD]) / rows if used else 1.0
         return int(self.words[layout.RESIDENTS]) / used if used else 1.0
 
     def counters(self) -> dict[str, int]:
-        """Conservation: rows_in = taken + superseded + shed + held."""
+        """Conservation: rows_in = taken + superseded + shed + held. A queue of windows counts
+        windows that became updates of their keys."""
         q = self.words
         return {
             "rows_in": int(q[layout.ARRIVED]),
             "taken": int(q[layout.TAKEN]),
             "superseded": int(q[layout.SUPERSEDED]),
             "shed": int(q[layout.SHED_ROWS]),
-            "held": int(q[layout.RESIDENTS]),
+            "held": int(q[layout.RESIDENTS] + q[layout.SERVED_WAITING]),
         }
 
     # -- snapshots -------------------------------------------------------------------------------

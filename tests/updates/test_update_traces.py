@@ -1,0 +1,44 @@
+"""Random traces of update queues: each answer, counter, area and order is the slow model's.
+
+``pytest tests/updates/test_update_traces.py --full`` runs 50,000 traces.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from cql.executor.operators.updates.queue_state import Scheduler, Storage
+from tests.support.updates.traces import ROW, RowTrace, WindowTrace
+
+QUICK, FULL = 20, 2_300  # traces of each kind; there are 10 kinds of rows and 12 of windows
+STEPS = 40
+
+ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
+WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
+
+
+@pytest.mark.parametrize(("scheduler", "storage"), ROW_KINDS)
+def test_rows(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        name = f"{scheduler} {storage} {seed + i}"
+        trace = RowTrace(random.Random(name), scheduler, storage)
+        for step in range(STEPS):
+            try:
+                trace.step()
+            except AssertionError as error:
+                pytest.fail(f"{name}, step {step}: {error!r}")
+
+
+@pytest.mark.parametrize(("scheduler", "eager", "by_key"), WINDOW_KINDS)
+def test_windows(scheduler: Scheduler, eager: bool, by_key: bool, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        name = f"{scheduler} {eager} {by_key} {seed + i}"
+        trace = WindowTrace(random.Random(name), scheduler, eager=eager, by_key=by_key)
+        for step in range(STEPS):
+            try:
+                trace.step()
+            except AssertionError as error:
+                raise AssertionError(f"{name}, step {step}") from error
