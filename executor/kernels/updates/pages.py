@@ -71,7 +71,7 @@ def _close(q: Any, pages: Any, page: int) -> None:
         pages[after, PAGE_BEFORE] = before
 
 
-@njit("int64(int64[::1])", nogil=True, cache=True)
+@njit(inline="always")
 def mem_add(q: Any) -> int:
     """MemAdd: a free place, one that was freed if there is such a place. The pool is not
     exhausted (``free_places``)."""
@@ -97,7 +97,7 @@ def mem_add(q: Any) -> int:
     return int(place)
 
 
-@njit("void(int64[::1], int64)", nogil=True, cache=True)
+@njit(inline="always")
 def mem_rem(q: Any, place: int) -> None:
     """MemRem: frees a place, and its page once the page is empty."""
     pages, places = pages_of(q), places_of(q)

@@ -48,7 +48,7 @@ _WEIGHT, _MANY = 1 / 8, 8
 RATE_ROWS = 1024
 
 
-@njit("float64(int64, int64, int64)", cache=True)
+@njit(inline="always")
 def triangle(since: int, start: int, end: int) -> float:
     """The area below ``t - since`` from ``start`` to ``end``."""
     return 0.5 * (float(end - since) ** 2 - float(start - since) ** 2)
@@ -59,14 +59,14 @@ def _add(cells: Any, cell: int, word: int, area: float) -> None:
     cells[cell, word] = bits_of_f64(f64_of_bits(cells[cell, word]) + area)
 
 
-@njit("int64(int64, float64, int64)", cache=True)
+@njit(inline="always")
 def averaged(bits: int, value: float, count: int) -> int:
     """The bits of an exponentially weighted average with one more value, the ``count``-th."""
     weight = max(_WEIGHT, 1.0 / count)
     return bits_of_f64(f64_of_bits(bits) + weight * (value - f64_of_bits(bits)))
 
 
-@njit("void(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def note_arrival(q: Any, cells: Any, cell: int, now: int) -> None:
     """Counts an update of a key in the rates of arrivals."""
     if q[START] == NEVER:
@@ -90,7 +90,7 @@ def begin(cells: Any, cell: int, since: int, start: int, now: int) -> None:
     cells[cell, since], cells[cell, start] = now, now
 
 
-@njit("void(int64[::1], int64[:, ::1], int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def arrive(q: Any, cells: Any, cell: int, now: int) -> None:
     """An update of a key arrives, whether or not the queue keeps it."""
     note_arrival(q, cells, cell, now)
@@ -103,7 +103,7 @@ def arrive(q: Any, cells: Any, cell: int, now: int) -> None:
         begin(cells, cell, PENDING, PENDING_FROM, now)
 
 
-@njit("void(int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def end_waiting(cells: Any, cell: int, following: int, now: int) -> None:
     """Queue staleness ends, or counts from the arrival ``following`` on."""
     area = triangle(cells[cell, SINCE], cells[cell, SINCE_FROM], now)
@@ -111,7 +111,7 @@ def end_waiting(cells: Any, cell: int, following: int, now: int) -> None:
     cells[cell, SINCE], cells[cell, SINCE_FROM] = following, now
 
 
-@njit("void(int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def end_pending(cells: Any, cell: int, following: int, now: int) -> None:
     """Application staleness ends, or counts from the arrival ``following`` on."""
     if cells[cell, PENDING] != NEVER:
@@ -120,7 +120,7 @@ def end_pending(cells: Any, cell: int, following: int, now: int) -> None:
     cells[cell, PENDING], cells[cell, PENDING_FROM] = following, now
 
 
-@njit("void(int64[::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+@njit(inline="always")
 def dequeued(q: Any, cells: Any, cell: int, following: int, now: int) -> None:
     """The oldest update of a key leaves the queue for its operators. ``following``: the first
     arrival of the key behind it, if the queue knows one."""

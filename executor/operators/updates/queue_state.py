@@ -98,6 +98,7 @@ class QueueState:
         q[[layout.START, layout.LATEST, layout.PROGRESS]] = NEVER
         q[[layout.READY_HEAD, layout.READY_TAIL, layout.IDLE_HEAD, layout.ACTIVE_HEAD]] = -1
         q[[layout.ENDS, layout.BLOCK_ROWS]] = NEVER, 1
+        self._moved = False  # whether tables have other addresses than the words say
         self.windows = windows
         if windows is not None:
             q[layout.WINDOWS] = layout.EAGER if windows.eager else layout.LAZY
@@ -113,7 +114,8 @@ class QueueState:
         try:
             self._grow(keys, arrivals, flights)
         finally:
-            self._bind()
+            if self._moved:
+                self._bind()
 
     def _grow(self, keys: int, arrivals: int, flights: int) -> None:
         q = self.words
@@ -143,6 +145,7 @@ class QueueState:
             self._more_flights(1 << (held + flights - 1).bit_length())
 
     def _resize(self, name: str, size: int, dtype: npt.DTypeLike) -> None:
+        self._moved = True
         self.store.resize(name, size, dtype, Role.STATE, clears=False)
 
     def _more_flights(self, size: int) -> None:
@@ -177,6 +180,8 @@ class QueueState:
             buffers[which, word] = -1
 
     def _bind(self) -> None:
+        """Writes the addresses of the tables into the words."""
+        self._moved = False
         for name, word in (
             ("buffers", layout.BUFFERS),
             ("nodes", layout.NODES),
