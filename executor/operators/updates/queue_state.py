@@ -171,7 +171,7 @@ class QueueState:
         buffers[which] = 0
         for word in (layout.WS, layout.COMMITTED, layout.WE):
             buffers[which, word] = NEVER
-        for word in (layout.SHOWN, layout.NEXT_PENDING, layout.REACHED, layout.GAP_TO):
+        for word in (layout.NEXT_PENDING, layout.REACHED, layout.GAP_TO):
             buffers[which, word] = NEVER
         for word in (layout.FIRST_BLOCK, layout.LAST_BLOCK, layout.DF_BLOCK):
             buffers[which, word] = -1

@@ -305,8 +305,7 @@ class WindowTrace(_Trace):
         assert q[layout.ROWS_BETWEEN] == model.between
         assert q[layout.ROWS_TAKEN] == model.rows_taken
         kept = sum(len(key.rows) for key in model.keys.values())
-        unused = q[layout.ROWS_UNUSED]
-        assert kept == q[layout.ROWS_HELD] + q[layout.ROWS_GONE] + unused
+        assert kept == q[layout.ROWS_HELD] + q[layout.ROWS_GONE]
         assert self.rows == kept + model.late + model.between
         for key in model.keys:
             needed = [row.event for row in model.due(key)]
