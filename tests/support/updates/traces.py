@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,13 @@ from tests.reference.naive_update_windows import NaiveWindowQueue
 from tests.reference.naive_updates import NaiveQueue
 from tests.support.updates.walk import Walked, walk
 
+#: The schedulers of update queues.
 ROW = (Scheduler.FIFO, Scheduler.IN_PLACE, Scheduler.LINECUTTING)
+#: Schedulers and storage of rows; schedulers, EAGER and progress by key of windows.
+ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
+WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
+#: Operations of a trace.
+STEPS = 40
 
 
 class Unlimited:
