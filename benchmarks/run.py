@@ -39,6 +39,7 @@ from benchmarks import (
     split,
     texts,
     tpcxbb_scaling,
+    updates,
     window_joins,
 )
 from benchmarks.figure import Figure
@@ -82,6 +83,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "latency": latency.figures,
     "ordered": multicore.figures,
     "spark-scale": spark_simulation.figures,
+    "updates": updates.figures,
 }
 #: Rows of a quick run of figures.
 QUICK = 50_000

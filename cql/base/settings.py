@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from cql.base.slack import parse_slack
+from cql.base.window import WindowOperator
 from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
 
 #: The heading of settings that compare mechanisms.
@@ -289,12 +290,7 @@ class Settings(Mapping[str, Any]):
     window_operator: str = _choice(
         "auto",
         "Operator for windowed aggregates; auto lets the planner choose and say why in EXPLAIN.",
-        "wid",
-        "panes",
-        "two_stacks",
-        "subtract",
-        "two_level",
-        "buffered",
+        *(one.value for one in WindowOperator),
     )
     adaptive_windows: bool = _setting(
         SettingType.FLAG,
@@ -488,9 +484,14 @@ class Settings(Mapping[str, Any]):
         experiment=True,
     )
     queue: str = _choice(
+        "auto",
+        "Queue in which rows of update streams wait for a query: auto is the queue of CREATE "
+        "STREAM, otherwise in_place; linecutting lets keys with few updates cut in.",
         "append",
-        "Queue at the inputs of a query.",
-        later=("append_shed_random", "fifo", "in_place", "linecutting"),
+        "append_shed_random",
+        "fifo",
+        "in_place",
+        "linecutting",
         experiment=True,
     )
     slice_us: int = _setting(

@@ -8,7 +8,8 @@ dates, the column's own units for integers. Window *k* of a sliding window cover
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import Self
 
 #: Rows with an event time beyond this are bad rows: the bounds or ids of their windows may not fit
 #: in 64 bits.
@@ -24,6 +25,32 @@ class WindowKind(Enum):
     SESSION = "session"
     EARLY = "early"  # Bucket has given each row its windows; a row counts from its arrival on
     CUMULATE = "cumulate"  # windows that begin with the RANGE and grow in steps of SLIDE
+
+
+class WindowOperator(StrEnum):
+    """The state in which a windowed aggregate keeps its groups. The value is that of the setting
+    ``window_operator``; ``shown`` is the operator's name in EXPLAIN."""
+
+    _value_: str
+    shown: str
+
+    def __new__(cls, value: str, shown: str) -> Self:
+        made = str.__new__(cls, value)
+        made._value_, made.shown = value, shown
+        return made
+
+    #: Each row updates the groups of each of its windows.
+    WID = "wid", "WidAggregate"
+    #: Each row updates its pane; a window that closes merges its panes.
+    PANES = "panes", "PaneAggregate"
+    #: As panes, but merges panes when they enter and leave.
+    TWO_STACKS = "two_stacks", "TwoStacksAggregate"
+    #: As panes, but subtracts panes that leave.
+    SUBTRACT = "subtract", "SubtractAggregate"
+    #: A small table of partial aggregates below the groups of WID.
+    TWO_LEVEL = "two_level", "TwoLevelAggregate"
+    #: Panes keep rows; a window that closes aggregates its rows.
+    BUFFERED = "buffered", "BufferedAggregate"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,20 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
     return PutBack(first, data), first
 
 
+_QUEUES = ("append", "append shed random", "fifo", "in-place", "linecutting")
+_WINDOWS = ("lazy", "eager")
+
+
+def _word(what: str, given: str, known: Sequence[str]) -> str:
+    """The clause for one of the ``known`` values. Raises BindError for another."""
+    wanted = str(given).lower().replace("_", " ")
+    found = next((k for k in known if k.replace("-", " ") == wanted.replace("-", " ")), None)
+    if found is None:
+        hint = did_you_mean(str(given), known, what=f"{what} takes one of")
+        raise BindError(f"{what} cannot be {given!r}", hint=hint)
+    return found.upper()
+
+
 @dataclass(frozen=True, slots=True)
 class Clauses:
     """The clauses of CREATE STREAM as Python arguments.
@@ -80,6 +94,8 @@ class Clauses:
     watermark: Mapping[str, Slack] | str | None = None
     slack: Slack | None = None
     update_key: Names | None = None
+    queue: str | None = None
+    windows: str | None = None
     rate: float | None = None
     punctuated: Mapping[str, str] | Names | None = None
     max_advance: Slack | None = None
@@ -110,6 +126,10 @@ class Clauses:
             clauses.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
             clauses.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
+        if self.queue is not None:
+            clauses.append(f"QUEUE {_word('queue', self.queue, _QUEUES)}")
+        if self.windows is not None:
+            clauses.append(f"WINDOWS {_word('windows', self.windows, _WINDOWS)}")
         if self.rate is not None:
             clauses.append(f"RATE {_hertz(self.rate)} HZ")
         clauses += self._punctuation()

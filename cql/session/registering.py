@@ -137,6 +137,8 @@ class Registering(ABC):
         watermark: Mapping[str, Slack] | str | None = None,
         slack: Slack | None = None,
         update_key: Names | None = None,
+        queue: str | None = None,
+        windows: str | None = None,
         rate: float | None = None,
         punctuated: Mapping[str, str] | Names | None = None,
         max_advance: Slack | None = None,
@@ -160,8 +162,11 @@ class Registering(ABC):
         ``{'ts': '5 seconds'}``. ``punctuated`` names the attributes with punctuations in the
         source: ``cql.Punctuation`` between its rows, or rows with a true marker,
         ``{'ts': 'marker'}``. ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are
-        the clauses of CREATE STREAM. ``punctuated_by`` is a column with one watermark per value,
-        alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
+        the clauses of CREATE STREAM. ``update_key`` names the columns by which a newer row takes
+        the place of an older one that waits; ``queue`` is the queue in which rows wait
+        (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``),
+        ``windows`` is ``'lazy'`` or ``'eager'``. ``punctuated_by`` is a column with one watermark
+        per value, alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
 
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
         streaming DataFrame of Spark is unbounded by itself; ``poll='100 ms'`` is Spark's polling
@@ -173,6 +178,8 @@ class Registering(ABC):
             watermark,
             slack,
             update_key,
+            queue,
+            windows,
             rate,
             punctuated,
             max_advance,

@@ -10,7 +10,7 @@ from typing import cast
 from cql.base.model import Schema
 from cql.base.recursion import deep_stack
 from cql.base.uninterruptible import load_module
-from cql.base.window import WindowKind
+from cql.base.window import WindowKind, WindowOperator
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.keys import operator_keys
@@ -44,7 +44,6 @@ from cql.planner.nodes.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
-    WindowOperator,
     relations,
     sources,
 )

@@ -1,6 +1,7 @@
 """Where rows and (row, window) pairs went, per operator: the terms of the conservation laws.
 
-Stateless: in = out + filtered + bad + late. Sort and merging union: in = out + over_limit + held,
+Stateless: in = out + filtered + bad + late. An input with an update queue: in = out + superseded +
+shed + held. Sort and merging union: in = out + over_limit + held,
 plus late_rows + bad where the watermark releases rows. Dupelim: in = out + duplicates, out = held +
 purged (rows still remembered, and rows already forgotten). Rows repeated for each of their windows:
 pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither filtered nor bad make

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -173,6 +174,20 @@ class Feed:
         read."""
         self.reader.close()
         self.reader, self.ended, self.offset = reader, False, None
+
+    @property
+    def replays(self) -> bool:
+        """Whether a checkpoint can name the place in the source behind the rows that it gave."""
+        return True
+
+    def reported(self) -> dict[str, Any]:
+        """What the metrics show of it, besides its counts of rows."""
+        return {}
+
+    def watch(self, through: Callable[[], None]) -> None:
+        """Takes a function that drives all admitted morsels through the operators, and delivers
+        their results; for a feed that waits for it."""
+        return
 
     def load(self, timeout: float | None) -> bool:
         """Reads the next block if none is pending. Returns False if no block is available (yet).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -87,7 +87,13 @@ class Inputs:
         ones, known = workspace.ones, node.relation.statistics
         with_nulls = {name.lower() for name, count in known.nulls.items() if count}
         schema = node.schema if computed is None else computed.schema
-        return Feed(
+        kind: Callable[..., Feed] = Feed
+        paced = getattr(self.sources[k], "paced", False)
+        if node.updates is not None and (paced or not node.relation.bounded):
+            from cql.executor.operators.updates.update_feed import UpdateFeed
+
+            kind = partial(UpdateFeed, account=workspace)
+        return kind(
             node,
             self.readers[k],
             workspace.dictionary,

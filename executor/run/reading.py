@@ -69,6 +69,8 @@ class Reading:
 
     def __post_init__(self) -> None:
         self._looks_up = any(self._refreshing())
+        for feed in self.feeds:
+            feed.watch(self.runtime.drain)
 
     @property
     def feeds(self) -> list[Feed]:

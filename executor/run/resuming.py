@@ -86,6 +86,12 @@ class Members:
 
     def _place(self, k: int, alive: Collection[int], phase: int) -> InputPlace:
         feed, name = self.feeds[k], self.feeds[k].source.name
+        if not feed.replays:
+            raise NotSupportedError(
+                f"a checkpoint of a query over the update stream {name} is not supported by this"
+                " version: rows wait in its queue",
+                position=feed.source.pos,
+            )
         begun = self.scheduler.is_open(k) or self.limits.has_error(k)
         read = feed.source.ahead > phase or (feed.source.ahead == phase and k not in alive)
         if read or (feed.ended and feed.pending is None and not begun):

@@ -179,6 +179,7 @@ class QueryRun:
                 **({"far_ahead": f.far_rows} if f.far_rows else {}),
                 **({"nanoseconds": f.nanoseconds} if times is not None else {}),
                 **self._response(k),
+                **f.reported(),
             }
             for k, f in self._feeds().items()
         ]

@@ -59,10 +59,10 @@ class Queued(Alone):
         self._column_from, self._sizes = _columns(inputs, _ports(graph))
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)
-        self._spare = np.zeros(n, np.int64)
+        self._spare = np.zeros(2 * n, np.int64)  # of each pool: those of small morsels first
         self._slots = _SLOTS
         self._ring = np.zeros(n * _SLOTS, np.int64)
-        self._pool = np.zeros(n * _SLOTS, np.int64)
+        self._pool = np.zeros(2 * n * _SLOTS, np.int64)
         self._ready = np.zeros(n + 1, np.int64)
         self._control = np.zeros(16, np.int64)
         self._control[queued.OPERATOR] = -1
@@ -110,10 +110,10 @@ class Queued(Alone):
         self._shrink()
 
     def _shrink(self) -> None:
-        """Frees the spare morsels that a burst needed; each operator keeps at most ADMITTED."""
-        if len(self._morsels) <= ADMITTED * len(self.graph.operators):
+        """Frees the spare morsels that a burst needed; each pool keeps at most ADMITTED."""
+        if len(self._morsels) <= ADMITTED * len(self._spare):
             return
-        for k in range(len(self.graph.operators)):
+        for k in range(len(self._spare)):
             first = k * self._slots
             for place in range(first + ADMITTED, first + int(self._spare[k])):
                 morsel = self._morsels.pop(int(self._pool[place]))
@@ -192,24 +192,24 @@ class Queued(Alone):
             case _:
                 raise AssertionError(f"unknown event {event}")
 
-    def _new_morsel(self, index: int) -> None:
-        morsel = Morsel.allocate(
-            self._widest[index], self._morsel_rows, ones=0, late_rows=True, masks=True
-        )
+    def _new_morsel(self, pool: int) -> None:
+        n = len(self.graph.operators)
+        rows = self._morsel_rows if pool >= n else min(queued.SMALL, self._morsel_rows)
+        morsel = Morsel.allocate(self._widest[pool % n], rows, ones=0, late_rows=True, masks=True)
         self._resize(0, morsel.nbytes, BUFFERS)
         self._morsels[morsel.address] = morsel
-        self._pool[index * self._slots + int(self._spare[index])] = morsel.address
-        self._spare[index] += 1
+        self._pool[pool * self._slots + int(self._spare[pool])] = morsel.address
+        self._spare[pool] += 1
 
     def _more_room(self) -> None:
         """Doubles every queue and moves the waiting entries to their new places."""
         n, old = len(self.graph.operators), self._slots
-        ring, pool = np.zeros(2 * n * old, np.int64), np.zeros(2 * n * old, np.int64)
+        ring, pool = np.zeros(2 * n * old, np.int64), np.zeros(2 * 2 * n * old, np.int64)
         for k in range(n):
             waiting = np.arange(self._head[k], self._tail[k])
             places = k * old + waiting % old
             ring[k * 2 * old + waiting % (2 * old)] = self._ring[places]
-            spare = int(self._spare[k])
+        for k, spare in enumerate(self._spare.tolist()):
             pool[k * 2 * old : k * 2 * old + spare] = self._pool[k * old : k * old + spare]
         self._ring, self._pool, self._slots = ring, pool, 2 * old
 

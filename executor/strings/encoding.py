@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.base.recursion import deep_stack
-from cql.planner.nodes.physical import Physical, SourceExec
+from cql.planner.nodes.physical import Physical, SourceExec, sources
 from cql.planner.nodes.physical.columns import coded_columns
 from cql.planner.nodes.physical.numbers import SourceNumbers
 
@@ -32,6 +32,9 @@ def analyse(roots: Sequence[Physical]) -> TextColumns:
     order = SourceNumbers(*roots)
     encoded: set[Place] = set()
     outputs: list[dict[int, set[Place]]] = []
+    for source in sources(*roots):
+        if source.updates is not None:  # its queue mixes rows of several blocks
+            encoded |= {(order[source], c) for c in coded_columns(source.schema)}
     for root in roots:
         _demand(root, frozenset(), order, encoded)
         forwarded: dict[int, set[Place]] = {}

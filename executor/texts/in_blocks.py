@@ -61,8 +61,9 @@ class BlockColumns:
 
 @deep_stack()
 def in_blocks(roots: Sequence[Physical]) -> BlockColumns:
-    """Moves functions over texts into the sources. A source that several operators read computes
-    none; functions of texts that have codes anyway stay (tables by code)."""
+    """Moves functions over texts into the sources. A source that several operators read, or whose
+    rows wait in an update queue, computes none; functions of texts that have codes anyway stay
+    (tables by code)."""
     nodes = NodeNumbers(*roots)
     if not any(is_text_node(e) for node in nodes for e in _computed(node)):
         return BlockColumns(tuple(roots), {})
@@ -129,7 +130,7 @@ class _Rewriter:
         while isinstance(below, FilterExec) and self._is_read_once(below):
             filters.insert(0, below)
             below = below.input
-        if isinstance(below, SourceExec) and self._is_read_once(below):
+        if isinstance(below, SourceExec) and below.updates is None and self._is_read_once(below):
             texts = _Texts(below, self.coded.get(self.nodes[below], frozenset()))
             moved = _moved(top, filters, texts)
             if moved is not None:

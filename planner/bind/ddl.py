@@ -188,7 +188,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     return StreamSpec(
         progress=own,
         update_key=_update_key(binder, node, schema, find),
-        queue=_queue(binder, node),
+        queue=_queue(node),
         lazy_windows=None if windows is None else windows.this == "LAZY",
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
@@ -250,19 +250,11 @@ def _update_key(
     return tuple(keys)
 
 
-def _queue(binder: Binder, node: nodes.CreateStream) -> Queue:
+def _queue(node: nodes.CreateStream) -> Queue | None:
     clause = node.args.get("queue")
     if clause is None:
-        return Queue.APPEND
-    queue = Queue.APPEND_SHED_RANDOM if clause.args.get("shed") else _QUEUES[str(clause.this)]
-    update = queue in (Queue.FIFO, Queue.IN_PLACE, Queue.LINECUTTING)
-    if update and node.args.get("update_key") is None:
-        raise binder.error(
-            f"QUEUE {queue.value.upper()} keeps the newest row of each key, and there is no key",
-            clause,
-            hint="add UPDATE KEY (column, …)",
-        )
-    return queue
+        return None
+    return Queue.APPEND_SHED_RANDOM if clause.args.get("shed") else _QUEUES[str(clause.this)]
 
 
 def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.planner.explain.joins import (
     asof_line,
     join_line,
@@ -176,28 +176,22 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
             f"append-only{progress_text(node)}",
         )
         return Line("SessionAggregate", text, notes)
-    low = ""
+    name, low = node.operator.shown, ""
     if node.flush is not None:
-        name, parts, many = "TwoLevelAggregate", "windows", node.window.overlap
+        parts, many = "windows", node.window.overlap
         low = f"{node.flush.entries:,} partial aggregates, "
         if node.flush.windows and node.flush.policy is not ph.FlushPolicy.AT_ONCE:
             many += node.flush.windows
     elif node.pane is None:
-        name, parts, many = "WidAggregate", "windows", node.window.overlap
+        parts, many = "windows", node.window.overlap
     else:
-        name = {
-            ph.WindowOperator.TWO_STACKS: "TwoStacksAggregate",
-            ph.WindowOperator.SUBTRACT: "SubtractAggregate",
-            ph.WindowOperator.BUFFERED: "BufferedAggregate",
-            ph.WindowOperator.WID: "WidAggregate",
-        }.get(node.operator, "PaneAggregate")
         parts, many = "panes", (node.window.range or 0) // node.pane
     windows: tuple[Window, ...] = (node.window,)
     if isinstance(node, ph.SharedPanesExec):
         name, windows = "SharedPaneAggregate", node.windows
         many = max(w.range or 0 for w in windows) // (node.pane or 1)
     state = f"{low}groups x open {parts} (at most {many} per instant, and"
-    if node.operator is ph.WindowOperator.BUFFERED:
+    if node.operator is WindowOperator.BUFFERED:
         low = "or groups x open panes; " if node.adaptive else "and the groups of one; "
         state = f"the rows of open windows, {low}(at most {many} panes per instant, and"
     notes = (

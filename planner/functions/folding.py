@@ -8,8 +8,8 @@ from typing import assert_never
 from cql.base.types import BOOLEAN, DataType, Kind
 from cql.errors import unreachable
 from cql.planner.functions.coercion import cast_can_fail
-from cql.planner.interpret.interpreter import EvaluationError, evaluate
-from cql.planner.interpret.text import extraction
+from cql.planner.interpret.interpreter import NEVER_FAIL, NOT_STRICT, EvaluationError, evaluate
+from cql.planner.interpret.text import FAILS_BY, extraction
 from cql.planner.nodes.expr import (
     Call,
     Case,
@@ -26,37 +26,6 @@ from cql.planner.nodes.rewrite import replace
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
-
-
-#: Functions that see NULL arguments, or that leave some arguments unevaluated.
-NOT_STRICT = _words(
-    """
-    and or coalesce in_list is_null is_not_null null_safe_eq is_distinct_from least greatest
-    concat_ws isnan
-    """
-)
-_ALWAYS = _words(
-    """
-    eq ne lt le gt ge not and or coalesce in_list is_null is_not_null null_safe_eq
-    is_distinct_from least greatest isnan cbrt exp ln log2 log10 log pow sign sin cos tan
-    asin acos atan sinh cosh tanh atan2 degrees radians bit_and bit_or bit_xor bit_not
-    shiftleft shiftright year quarter month day dayofweek weekday dayofyear week hour minute
-    second millisecond unix_seconds unix_millis unix_micros timestamp_micros upper lower
-    length octet_length trim ltrim rtrim substring left right concat concat_ws replace
-    translate reverse locate startswith endswith contains initcap ascii chr unhex
-    dayname monthname whole_months
-    """
-)
-_PATTERNED = {
-    "like": 1,
-    "ilike": 1,
-    "rlike": 1,
-    "regexp_replace": 1,
-    "date_format": 1,
-    "split_part": 2,
-    "lpad": 1,
-    "rpad": 1,
-}
 
 
 # -- failures ----------------------------------------------------------------------------------
@@ -92,7 +61,7 @@ def _fails(expr: Expr) -> bool:
         case Cast():
             return not expr.safe and cast_can_fail(expr.arg.type, expr.type)
         case Call():
-            return expr.fn not in _ALWAYS and _call_fails(expr)
+            return expr.fn not in NEVER_FAIL and _call_fails(expr)
     return unreachable(expr)
 
 
@@ -111,11 +80,9 @@ def _call_fails(call: Call) -> bool:
             return not to.is_fraction and to.precision in (0, 18)
         case "div" | "int_div" | "mod" | "pmod":
             return _division_fails(call)
-        case "date_trunc" | "trunc":
-            return False
         case "regexp_extract":
             return not _has_group(*call.args[1:])
-    constant = _PATTERNED.get(call.fn)
+    constant = FAILS_BY.get(call.fn)
     if constant is None:
         return True
     # A constant pattern is valid: ``resolve`` has checked it.
@@ -262,7 +229,7 @@ _RISING = _words(
 
 
 #: All names with a meaning in this module, whether users can call the functions or not.
-KNOWN_BY_NAME = NOT_STRICT | _ALWAYS | _RISING | frozenset(_PATTERNED)
+KNOWN_BY_NAME = NEVER_FAIL | _RISING | frozenset(FAILS_BY)
 
 
 def monotone(expr: Expr, column: int) -> bool:

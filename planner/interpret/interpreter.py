@@ -14,9 +14,9 @@ from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.errors import unreachable
+from cql.planner.interpret import text as texts
 from cql.planner.interpret import time as times
 from cql.planner.interpret.error import EvaluationError
-from cql.planner.interpret.text import TEXT_FUNCTIONS, from_text, to_text
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, Value
 
 __all__ = ["EvaluationError", "convert", "evaluate"]
@@ -120,10 +120,10 @@ def convert(value: Value, source: DataType, to: DataType) -> Value:
     if source == to:
         return value
     if to.kind is Kind.STRING:
-        return to_text(value, source)
+        return texts.to_text(value, source)
     if source.kind is Kind.STRING:
         assert isinstance(value, str)
-        return from_text(value, to)
+        return texts.from_text(value, to)
     assert isinstance(value, bool | int | float)
     if to.kind is Kind.BOOLEAN:
         return value != 0
@@ -508,9 +508,14 @@ def _time(fn: Callable[..., int]) -> Strict:
     return lambda call, args: fit(fn(*args), call.type, call.fn)
 
 
+def _text(fn: Callable[..., Any]) -> Strict:
+    return lambda call, args: fn(*args)
+
+
 Strict = Callable[[Call, list[Value]], Value]
 Special = Callable[[Call, Sequence[Value]], Value]
 
+#: Functions that evaluate their arguments themselves. None fails where its arguments do not.
 _SPECIAL: dict[str, Special] = {
     "and": _and,
     "or": _or,
@@ -535,16 +540,8 @@ def _odd(x: float) -> float:
     return math.copysign(math.inf, x)
 
 
-_STRICT: dict[str, Strict] = {
-    "add": _arithmetic(lambda a, b: a + b, lambda a, b: a + b),
-    "sub": _arithmetic(lambda a, b: a - b, lambda a, b: a - b),
-    "mul": _arithmetic(lambda a, b: a * b, lambda a, b: a * b),
-    "mod": _arithmetic(_mod_whole, _mod_real),
-    "pmod": _arithmetic(_pmod_whole, _pmod_real),
-    "int_div": _arithmetic(_int_div, lambda a, b: a / b),
-    "div": _div,
-    "neg": _unary(lambda a: -a, lambda a: -a),
-    "abs": _unary(abs, abs),
+#: Strict functions that never raise EvaluationError.
+_NEVER_FAIL: dict[str, Strict] = {
     "sign": _unary(lambda a: (a > 0) - (a < 0), _sign),
     "eq": _compared(lambda o: o == 0),
     "ne": _compared(lambda o: o != 0),
@@ -553,11 +550,6 @@ _STRICT: dict[str, Strict] = {
     "gt": _compared(lambda o: o > 0),
     "ge": _compared(lambda o: o >= 0),
     "not": lambda call, args: not args[0],
-    "floor": _toward(math.floor, False),
-    "ceil": _toward(math.ceil, True),
-    "round": _round(False),
-    "bround": _round(True),
-    "sqrt": _libm(math.sqrt, _up),
     "cbrt": _libm(math.cbrt, _up),
     "exp": _libm(math.exp, _up),
     "ln": _log(math.log),
@@ -583,6 +575,31 @@ _STRICT: dict[str, Strict] = {
     "bit_not": lambda call, args: ~int(args[0] or 0),
     "shiftleft": _shift(True),
     "shiftright": _shift(False),
-    **{name: _time(fn) for name, fn in times.FUNCTIONS.items()},
-    **{name: (lambda f: lambda call, args: f(*args))(fn) for name, fn in TEXT_FUNCTIONS.items()},
+    **{name: _time(fn) for name, fn in times.NEVER_FAIL.items()},
+    **{name: _text(fn) for name, fn in texts.NEVER_FAIL.items()},
 }
+#: Strict functions that may raise EvaluationError, for some types or values.
+_MAY_FAIL: dict[str, Strict] = {
+    "add": _arithmetic(lambda a, b: a + b, lambda a, b: a + b),
+    "sub": _arithmetic(lambda a, b: a - b, lambda a, b: a - b),
+    "mul": _arithmetic(lambda a, b: a * b, lambda a, b: a * b),
+    "mod": _arithmetic(_mod_whole, _mod_real),
+    "pmod": _arithmetic(_pmod_whole, _pmod_real),
+    "int_div": _arithmetic(_int_div, lambda a, b: a / b),
+    "div": _div,
+    "neg": _unary(lambda a: -a, lambda a: -a),
+    "abs": _unary(abs, abs),
+    "floor": _toward(math.floor, False),
+    "ceil": _toward(math.ceil, True),
+    "round": _round(False),
+    "bround": _round(True),
+    "sqrt": _libm(math.sqrt, _up),
+    **{name: _time(fn) for name, fn in times.MAY_FAIL.items()},
+    **{name: _text(fn) for name, fn in texts.MAY_FAIL.items()},
+}
+_STRICT = {**_NEVER_FAIL, **_MAY_FAIL}
+
+#: Functions that see NULL arguments, or that leave some arguments unevaluated.
+NOT_STRICT = frozenset(_SPECIAL)
+#: Functions that never fail. ``folding.can_fail`` decides about the others by types and constants.
+NEVER_FAIL = NOT_STRICT | frozenset(_NEVER_FAIL)

@@ -426,7 +426,8 @@ def concat(*parts: Any) -> Any:
     return parts[0][:0].join(parts)
 
 
-TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+#: Functions that have a value for all arguments, if the text that they make is not too long.
+NEVER_FAIL: dict[str, Callable[..., Any]] = {
     "upper": str.upper,
     "lower": str.lower,
     "length": len,
@@ -441,19 +442,24 @@ TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "replace": replace,
     "translate": translate,
     "reverse": lambda s: s[::-1],
-    "repeat": repeat,
-    "lpad": _pad(True),
-    "rpad": _pad(False),
     "locate": locate,
     "startswith": str.startswith,
     "endswith": str.endswith,
     "contains": lambda s, part: part in s,
-    "split_part": split_part,
     "initcap": initcap,
     "ascii": lambda s: ord(s[0]) if s else 0,
     "chr": chr_,
-    "hex": hex_,
     "unhex": unhex,
+    "dayname": lambda d: patterns.DAY_NAMES[(d + 3) % 7][:3],
+    "monthname": lambda d: patterns.MONTH_NAMES[civil_from_days(d)[1] - 1][:3],
+}
+#: Functions that raise EvaluationError for some arguments.
+MAY_FAIL: dict[str, Callable[..., Any]] = {
+    "repeat": repeat,
+    "lpad": _pad(True),
+    "rpad": _pad(False),
+    "split_part": split_part,
+    "hex": hex_,
     "like": like,
     "ilike": ilike,
     "rlike": rlike,
@@ -462,6 +468,16 @@ TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "to_date": patterns.parse_date,
     "to_timestamp": patterns.parse_timestamp,
     "date_format": patterns.date_format,
-    "dayname": lambda d: patterns.DAY_NAMES[(d + 3) % 7][:3],
-    "monthname": lambda d: patterns.MONTH_NAMES[civil_from_days(d)[1] - 1][:3],
+}
+TEXT_FUNCTIONS = {**NEVER_FAIL, **MAY_FAIL}
+#: The index of the one argument that can make a function fail. ``resolve`` checks a constant one.
+FAILS_BY = {
+    "like": 1,
+    "ilike": 1,
+    "rlike": 1,
+    "regexp_replace": 1,
+    "date_format": 1,
+    "split_part": 2,
+    "lpad": 1,
+    "rpad": 1,
 }

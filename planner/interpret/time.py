@@ -111,7 +111,8 @@ def make_date(year: int, month: int, day: int) -> int:
     return days_from_civil(year, month, day)
 
 
-FUNCTIONS: dict[str, Callable[..., int]] = {
+#: Functions whose results always fit their types.
+NEVER_FAIL: dict[str, Callable[..., int]] = {
     "year": lambda d: civil_from_days(d)[0],
     "quarter": quarter,
     "month": lambda d: civil_from_days(d)[1],
@@ -126,18 +127,21 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "millisecond": lambda us: us // 1000 % 1000,
     "date_trunc": trunc_micros,
     "trunc": trunc_days,
+    "whole_months": whole_months,
+    "unix_seconds": lambda us: us // SECOND,
+    "unix_millis": lambda us: us // 1000,
+    "unix_micros": lambda us: us,
+    "timestamp_micros": lambda n: n,
+}
+#: Functions that fail, or whose results do not fit their types, for some arguments.
+MAY_FAIL: dict[str, Callable[..., int]] = {
     "date_add": lambda d, n: d + n,
     "date_sub": lambda d, n: d - n,
     "datediff": lambda end, start: end - start,
     "add_months": add_months,
     "timestamp_add_months": lambda us, n: add_months(us // DAY, n) * DAY + us % DAY,
-    "whole_months": whole_months,
     "last_day": last_day,
-    "unix_seconds": lambda us: us // SECOND,
-    "unix_millis": lambda us: us // 1000,
-    "unix_micros": lambda us: us,
     "timestamp_seconds": lambda n: n * SECOND,
     "timestamp_millis": lambda n: n * 1000,
-    "timestamp_micros": lambda n: n,
     "make_date": make_date,
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cql.base.types import INTERVAL, DataType, Kind
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall, Scan
@@ -18,7 +18,6 @@ from cql.planner.nodes.physical import (
     Physical,
     UnionExec,
     WidAggregateExec,
-    WindowOperator,
     live,
     sources,
 )

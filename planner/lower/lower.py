@@ -22,6 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
+from cql.planner.lower.update_streams import update_queue, why_queue
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
@@ -82,8 +83,11 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
     ``planner.lower.relation``."""
     match node:
         case Scan():
-            why = choose.why_source(node)
-            return SourceExec(node.relation, node.columns, why, node.pos, alias=node.alias)
+            parts = (choose.why_source(node), why_queue(node, settings))
+            why, updates = "; ".join(filter(None, parts)), update_queue(node, settings)
+            return SourceExec(
+                node.relation, node.columns, why, node.pos, alias=node.alias, updates=updates
+            )
         case Values():
             return ValuesExec(node.schema, node.rows)
         case Filter() if isinstance(node.input, RowNumber):

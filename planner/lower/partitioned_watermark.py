@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cql.base.window import WindowKind
+from cql.base.window import WindowKind, WindowOperator
 from cql.errors import PlanError
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.catalog import Progress
@@ -31,7 +31,6 @@ from cql.planner.nodes.physical import (
     UnionExec,
     UnnestExec,
     WidAggregateExec,
-    WindowOperator,
     sources,
 )
 from cql.planner.nodes.physical.late import BY_ARRIVAL

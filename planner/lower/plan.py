@@ -18,6 +18,7 @@ from cql.planner.lower.refuse import refuse
 from cql.planner.lower.relation import (
     changes,
 )
+from cql.planner.lower.update_streams import refuse_over_updates
 from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Cluster
 from cql.planner.nodes.logical import (
@@ -115,6 +116,7 @@ def plan(
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
+    refuse_over_updates(logical)
 
     emits = emit_changes is not None
     changelog = emits or changing(logical)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.relation_join import refuse_join
-from cql.planner.nodes.catalog import Queue, StreamSpec
+from cql.planner.nodes.catalog import StreamSpec
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
@@ -104,10 +104,6 @@ def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
     """The clauses that this version does not run and that would change a result. The mode of
     windows counts only under a window."""
     found = []
-    if spec.update_key is not None:
-        found.append(f"UPDATE KEY ({', '.join(spec.update_key)})")
-    if spec.queue is not Queue.APPEND:
-        found.append(f"QUEUE {spec.queue.value.upper()}")
     if spec.lazy_windows is not None and under_window:
         found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
     if spec.rate_hz is not None:

@@ -31,11 +31,18 @@ class TimeUnit(Enum):
 
 
 class Queue(Enum):
+    """The queue in which rows of a stream wait for a query (UpStream report, section 4)."""
+
     APPEND = "append"
     APPEND_SHED_RANDOM = "append shed random"
     FIFO = "fifo"
     IN_PLACE = "in-place"
     LINECUTTING = "linecutting"
+
+    @property
+    def is_update(self) -> bool:
+        """Whether a row takes the place of an older one of its key that waits."""
+        return self not in (Queue.APPEND, Queue.APPEND_SHED_RANDOM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class StreamSpec:
 
     progress: tuple[Progress, ...] = ()
     update_key: tuple[str, ...] | None = None
-    queue: Queue = Queue.APPEND
+    queue: Queue | None = None  # None: the planner's choice
     lazy_windows: bool | None = None
     rate_hz: float | None = None
     keep_bad_rows: bool | None = None  # None: FAIL on bounded input, KEEP on unbounded
@@ -101,6 +108,13 @@ class StreamSpec:
     computed: tuple[Computed, ...] = ()
     # The progress of a computed column; no stored column progresses then.
     computed_progress: Progress | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its rows wait in a queue that may leave some out: an update queue, or one that
+        sheds load."""
+        queue = self.queue
+        return self.update_key is not None or queue not in (None, Queue.APPEND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def spec_to_json(spec: StreamSpec) -> dict[str, Any]:
     return {
         "progress": [progress_to_json(p) for p in spec.progress],
         "update_key": spec.update_key,
-        "queue": spec.queue.value,
+        "queue": None if spec.queue is None else spec.queue.value,
         "lazy_windows": spec.lazy_windows,
         "rate_hz": spec.rate_hz,
         "keep_bad_rows": spec.keep_bad_rows,
@@ -43,7 +43,7 @@ def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
     return StreamSpec(
         tuple(progress_from_json(p) for p in data["progress"]),
         tuple(data["update_key"]) if data["update_key"] is not None else None,
-        Queue(data["queue"]),
+        None if data["queue"] is None else Queue(data["queue"]),
         data["lazy_windows"],
         data["rate_hz"],
         data["keep_bad_rows"],

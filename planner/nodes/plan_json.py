@@ -21,11 +21,11 @@ from cql.base.call_timeout import Limit
 from cql.base.model import Field, Schema
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import PlanError, Position
 from cql.planner.functions.content_hash import content_hash
 from cql.planner.functions.user_functions import UserFunction
-from cql.planner.nodes.catalog import Relation
+from cql.planner.nodes.catalog import Queue, Relation
 from cql.planner.nodes.declaration_json import (
     schema_to_json,
     spec_from_json,
@@ -46,7 +46,7 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalNode,
     SharedPanesExec,
-    WindowOperator,
+    UpdateQueue,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
 from cql.planner.nodes.rewrite import arguments
@@ -59,7 +59,9 @@ FORMAT = 1
 
 #: The classes of records with numbers: nodes and those expressions that have parts.
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
-_PARTS = (Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window)
+_PARTS = (
+    *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, UpdateQueue, Window),
+)
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -74,7 +76,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     )
 }
 _ENUMS: Mapping[str, type[Enum]] = {
-    kind.__name__: kind for kind in (FlushPolicy, JoinOperator, WindowKind, WindowOperator)
+    kind.__name__: kind for kind in (FlushPolicy, JoinOperator, Queue, WindowKind, WindowOperator)
 }
 
 

@@ -110,7 +110,7 @@ def moved(expr: Expr, places: Places) -> Expr:
 
 
 def _scan(node: Scan, wanted: frozenset[int]) -> tuple[Logical, Places]:
-    kept = sorted(wanted)
+    kept = sorted(wanted | node.queued_by)
     if not kept and node.columns:
         # rows must still be counted: the narrowest column carries them
         kept = [min(range(len(node.columns)), key=lambda k: (_width(node.schema[k].type), k))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from cql.base.window import WindowKind
+from cql.base.window import WindowKind, WindowOperator
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import Aggregate, Join, Logical, Partitioning
@@ -16,7 +16,6 @@ from cql.planner.nodes.physical import (
     Physical,
     SourceExec,
     WidAggregateExec,
-    WindowOperator,
     walk,
 )
 from cql.planner.nodes.rewrite import replace

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cql.base.types import BOOLEAN
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import NotSupportedError, Position
 from cql.planner.nodes.expr import Call, Column, Literal, conjunction
 from cql.planner.nodes.physical import (
@@ -44,7 +44,6 @@ from cql.planner.nodes.physical import (
     UnnestExec,
     WidAggregateExec,
     WindowJoinExec,
-    WindowOperator,
     sources,
     walk,
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cql.base.types import BOOLEAN, INT
-from cql.base.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.base.window import MAX_EVENT_TIME, Window, WindowKind, WindowOperator
 from cql.planner.functions import registry
 from cql.planner.lower.choose import MANY, duration
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, substitute
@@ -22,7 +22,6 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     SharedPanesExec,
     WidAggregateExec,
-    WindowOperator,
     walk,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, DOUBLE, INT, Kind
-from cql.base.window import Window
+from cql.base.window import Window, WindowOperator
 from cql.planner.functions.coercion import cast
 from cql.planner.functions.operators import arithmetic, nullif
 from cql.planner.nodes.catalog import Relation
@@ -26,7 +26,6 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     SourceExec,
     WidAggregateExec,
-    WindowOperator,
     sources,
     walk,
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import cql
+from cql.base.settings import SETTINGS
+from cql.base.window import WindowOperator
 from cql.errors import NotSupportedError
+from cql.executor.operators.windows.choose import _terminal_of
+from cql.planner.explain.physical import physical_line
 from cql.planner.nodes.physical import WidAggregateExec, walk
 from cql.query.query import Query
 
@@ -48,6 +53,18 @@ def test_overlap_decides(window: str, auto: str, pane: int | None) -> None:
     for forced in ("panes", "two_stacks", "subtract"):
         assert chosen(forced, window) == ("wid" if pane is None else forced, pane)
     assert chosen("wid", window) == ("wid", None)
+
+
+def test_each_operator_has_a_value_of_the_setting_a_name_and_code() -> None:
+    assert SETTINGS["window_operator"].choices == ("auto", *(one.value for one in WindowOperator))
+    code = set()
+    for operator in WindowOperator:
+        node = node_of("RANGE 30 SLIDE 10", window_operator=operator.value)
+        assert node.operator is operator
+        assert physical_line(node).name == operator.shown
+        assert pickle.loads(pickle.dumps(operator)) is operator is WindowOperator(operator.value)
+        code.add(_terminal_of(node))
+    assert len(code) == len(WindowOperator) == len({one.shown for one in WindowOperator})
 
 
 @pytest.mark.parametrize("window", ["RANGE 10 SLIDE 10", "RANGE 30 SLIDE 10"])

@@ -337,3 +337,16 @@ def test_nothing_waits_for_the_next_input(runtime: Settings) -> None:
             seen.set()
     assert rows == [1, 2, 3, 4, 5]
     assert in_time == [True]
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo_slice", "run_to_completion"])
+def test_many_small_morsels_wait_in_little_memory(name: str) -> None:
+    """A relation outputs the changes of each instant apart: hundreds of morsels of a few rows."""
+    n = np.arange(400)
+    table = pa.table({"t": n, "k": n % 3, "v": n * 7 % 11})
+    ranked = "SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS p FROM n [RANGE 9]"
+    with cql.connect(spark=False) as session:
+        session.create_stream("n", table, ordered_by="t")
+        apply(session, {"runtime": name, "fuse": False, "max_state": "100 MB"})
+        found: Any = session.sql(f"SELECT k, v, p FROM ({ranked}) WHERE p <= 2")
+        assert found.to_arrow().num_rows == 6

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cql.base.model import Schema
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.base.zones import DAY, days_of
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Graph
@@ -65,7 +65,6 @@ from cql.planner.nodes.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
-    WindowOperator,
 )
 from tests.support.operator_tools import column_data, column_mask, records
 from tests.support.python_operators import PythonOperator

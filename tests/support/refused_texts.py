@@ -343,7 +343,6 @@ BIND_CASES = [
      "takes ts or ts - INTERVAL", ""),
     ("CREATE STREAM x (ts TIMESTAMP) ORDERED BY ts WITHIN 5 s WATERMARK ^ts DELAY 5 s",
      "declared twice", ""),
-    ("CREATE STREAM x (k INT) ^QUEUE FIFO", "there is no key", "UPDATE KEY"),
     ("CREATE STREAM x (k INT) UPDATE KEY (^j)", "there is no column j", ""),
     ("CREATE TABLE x (^k INT PRIMARY KEY)", "PRIMARY KEY of a table", "leave it out"),
     ("CREATE TABLE x (k INT, PRIMARY KEY (^k))", "PRIMARY KEY of a table", "leave it out"),

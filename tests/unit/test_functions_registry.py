@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
+import itertools
+
 import pytest
 
 from cql.base.types import (
@@ -26,12 +31,17 @@ from cql.base.types import (
 )
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.executor.codegen.expressions.calls import COMPILED
+from cql.executor.operators.aggregates import functions
+from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.functions.coercion import castable, common_type
-from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
+from cql.planner.functions.folding import can_fail, fold, monotone
 from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
-from cql.planner.interpret.text import TEXT_FUNCTIONS
+from cql.planner.interpret import interpreter
+from cql.planner.interpret import text as texts
+from cql.planner.interpret import time as times
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
+from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.show import show
 
 POS = Position(3, 7, 4)
@@ -220,8 +230,8 @@ def _check(expr: Expr) -> None:
     show(expr)
     for node in walk(expr):
         if isinstance(node, Call):
-            known = node.fn in COMPILED or node.fn in TEXT_FUNCTIONS or node.fn in NOT_STRICT
-            assert known, node.fn
+            known = (COMPILED, texts.TEXT_FUNCTIONS, interpreter.NOT_STRICT)
+            assert any(node.fn in table for table in known), node.fn
             if node.fn in ("eq", "lt", "coalesce", "least", "greatest", "in_list"):
                 assert len({a.type for a in node.args}) == 1, node
         if isinstance(node, Cast):
@@ -337,6 +347,15 @@ def test_can_fail() -> None:
     assert can_fail(call("like", S, S))
 
 
+def test_each_function_either_never_fails_or_may_fail() -> None:
+    for module in (texts, times, interpreter):
+        may_fail = getattr(module, "MAY_FAIL", None) or interpreter._MAY_FAIL
+        assert not set(module.NEVER_FAIL) & set(may_fail), module
+    assert set(texts.FAILS_BY) <= set(texts.MAY_FAIL)
+    for fn in interpreter.NEVER_FAIL:
+        assert not can_fail(Call(fn, (S, I), STRING, True)), fn
+
+
 def test_monotone() -> None:
     hour = Literal(3_600_000_000, INTERVAL)
     assert monotone(TS, 6)
@@ -430,6 +449,54 @@ def test_aggregate_refusals(
         resolve_aggregate(name, args, False, None, POS)
     assert message in caught.value.message
     assert caught.value.position is not None
+
+
+@functools.cache
+def fixed_size_calls() -> list[AggregateCall]:
+    """Each call of an aggregate with a state of fixed size, for each type of its arguments."""
+    made = []
+    for name in AGGREGATES:
+        for args in ((), *((x,) for x in COLUMNS), *itertools.product(COLUMNS, repeat=2)):
+            with contextlib.suppress(CqlError):
+                made.append(resolve_aggregate(name, args, False, None, POS))
+    return [call for call in made if not call.holistic]
+
+
+def test_each_aggregate_has_code() -> None:
+    assert {made.fn for made in fixed_size_calls()} == {*functions._BUILDERS}
+
+
+@pytest.mark.parametrize("loose", [False, True])
+def test_each_aggregate_can_be_merged(loose: bool) -> None:
+    for made in fixed_size_calls():
+        code = aggregate_code(made, 0, loose)
+        assert code.merge
+        assert bool(code.retract) == bool(code.subtract) == made.can_subtract
+        # A DISTINCT call has the same code, for single values; its groups are not subtracted.
+        distinct = dataclasses.replace(made, distinct=True)
+        assert aggregate_code(distinct, 0, loose) == code
+        assert not distinct.can_subtract
+
+
+@pytest.mark.parametrize("name", ["merge", "retract", "subtract"])
+def test_an_aggregate_without_lines_that_the_planner_relies_on_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = aggregate_code(resolve_aggregate("count", (), False, None, POS), 0, False)
+    less = dataclasses.replace(code, **{name: ()})
+    monkeypatch.setitem(functions._BUILDERS, "count", lambda *_: less)
+    with pytest.raises(AssertionError, match=f"count.*no {name} lines"):
+        aggregate_code(resolve_aggregate("count", (), False, None, POS), 0, False)
+
+
+def test_an_aggregate_whose_subtraction_the_planner_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = resolve_aggregate("max", (I,), False, None, POS)
+    more = dataclasses.replace(aggregate_code(made, 0, False), subtract=("pass",))
+    monkeypatch.setitem(functions._BUILDERS, "max", lambda *_: more)
+    with pytest.raises(AssertionError, match=r"max\(int\): the code has subtract lines.*is False"):
+        aggregate_code(made, 0, False)
 
 
 def test_every_kind_has_a_cast_to_text() -> None:

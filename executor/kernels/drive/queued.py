@@ -7,9 +7,10 @@ saves that copy.
 ``ready`` is a ring of the operators with waiting morsels, the least recently dequeued first. The
 tables are those of ``depth_first.drive`` and, per operator: ``ring`` (its queue of ``slots``
 places), ``head`` and ``tail`` (positions that only grow), ``pool`` and ``spare`` (its free morsels
-and their number), and the item sizes of its input columns. ``column_from[operator] + port`` is an
-index of ``column_from`` itself; the entry there is the start of that port's item sizes in
-``sizes``, the next entry their end.
+and their number: those of SMALL rows in the pool with its number, the others as many pools behind
+it as there are operators), and the item sizes of its input columns.
+``column_from[operator] + port`` is an index of ``column_from`` itself; the entry there is the start
+of that port's item sizes in ``sizes``, the next entry their end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cql.executor.kernels.drive.depth_first import clear_output, start_morsel
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at, nanoseconds
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
     EPOCH,
     ERROR,
     HEADER,
@@ -38,6 +40,10 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
 )
 
+#: Rows of a small waiting morsel. Operators that output few rows at a time may fill a queue with
+#: thousands of morsels.
+SMALL = 1024
+
 # Policies.
 FIFO = 0  # one morsel, then the next queue: FIFO-slice with a slice of zero length
 FIFO_SLICE = 1  # one queue until the slice is over or the queue is empty
@@ -49,7 +55,7 @@ SINK = 1
 PYTHON = 2
 NEEDS = 3
 FAILED = 4
-NEED_MORSEL = 6  # operator control[WANTS] has no free morsel
+NEED_MORSEL = 6  # the pool control[WANTS] has no free morsel
 NEED_ROOM = 7  # the queue of operator control[WANTS] is full
 
 # Control words.
@@ -93,6 +99,12 @@ def copy_morsel(source: int, target: int, columns: int, sizes: Any) -> None:
         copy_bytes(a[LATE_ROW_ADDRESS], b[LATE_ROW_ADDRESS], late)
 
 
+@njit(inline="always")
+def _pool_of(operator: int, rows: int, head: Any) -> int:
+    """The pool of an operator with the morsels that have room for ``rows``."""
+    return operator if rows <= SMALL else operator + head.size
+
+
 @njit(
     "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
@@ -115,13 +127,14 @@ def enqueue(
     control: Any,
 ) -> int:
     """Copies a morsel to the queue of an operator. Returns 0, NEED_MORSEL or NEED_ROOM."""
-    control[WANTS] = operator
-    if spare[operator] == 0:
+    own = _pool_of(operator, words(source, HEADER)[ROWS], head)
+    if spare[own] == 0:
+        control[WANTS] = own
         return NEED_MORSEL
     if tail[operator] - head[operator] >= slots:
         return NEED_ROOM
-    spare[operator] -= 1
-    morsel = pool[operator * slots + spare[operator]]
+    spare[own] -= 1
+    morsel = pool[own * slots + spare[own]]
     at = column_from[operator] + port
     first = column_from[at]
     columns = column_from[at + 1] - first
@@ -257,8 +270,9 @@ def run(
         if control[CODE] == OUTPUT_FULL:
             control[STATE] = 0
             continue
-        pool[operator * slots + spare[operator]] = control[MORSEL]
-        spare[operator] += 1
+        own = _pool_of(operator, words(control[MORSEL], HEADER)[CAPACITY], head)
+        pool[own * slots + spare[own]] = control[MORSEL]
+        spare[own] += 1
         control[MORSEL] = 0
         more = tail[operator] > head[operator]
         if more and policy == RUN_TO_COMPLETION:

@@ -45,8 +45,8 @@ RESULT_WORDS = 7
 )
 def simulate(q: Any, times: Any, ids: Any, events: Any, cost: int, end: int, results: Any) -> int:
     """Runs until ``end``, or until all updates that arrive before are delivered, or until
-    ``results`` is full. An update that arrives at the instant of a dequeue comes before it. Returns
-    the number of results.
+    ``results`` is full. An update that arrives at the instant of a dequeue comes before it. At the
+    end an update may be in flight. Returns the number of results.
 
     ``times`` (ascending), ``ids`` and ``events``: one entry per arrival. There is room in the pool
     for all."""
@@ -54,25 +54,27 @@ def simulate(q: Any, times: Any, ids: Any, events: Any, cost: int, end: int, res
     now, i, n = times[0], 0, 0
     note_cost(q, float(cost))
     while n < results.shape[0]:
-        if q[HEAD] < 0:
-            if i == times.size or times[i] >= end:
-                break
+        if q[HEAD] < 0 and i < times.size:
             now = max(now, times[i])
+        if now >= end:
+            break
         while i < times.size and times[i] <= now:
             enqueue_one(q, cells, places, ids[i], events[i], times[i])
             i += 1
         if q[HEAD] < 0:
+            if i == times.size:
+                break
             continue
-        if now + cost > end:
-            break
         residents, used, pages = q[RESIDENTS], q[PLACES_USED], q[PAGES_USED]
         place = dequeue_one(q, cells, places, now)
         results[n, 0], results[n, 1] = places[place, OWNER], places[place, EVENT]
         results[n, 2], results[n, 3] = now, now + cost
         results[n, 4], results[n, 5], results[n, 6] = residents, used, pages
-        while i < times.size and times[i] < now + cost:
+        while i < times.size and times[i] < min(now + cost, end):
             enqueue_one(q, cells, places, ids[i], events[i], times[i])
             i += 1
+        if now + cost > end:
+            break
         now += cost
         deliver(q, 1, now)
         n += 1
@@ -120,7 +122,7 @@ def simulate_windows(
     committed = np.zeros(q[KEYS], np.int64)
     now, i, n = times[0], 0, 0
     note_cost(q, float(cost))
-    while n < results.shape[0]:
+    while n < results.shape[0] and now < end:
         i = _arrive_until(q, times, ids, events, by_key, i, now)
         if serve(q, now, rows, owners, starts, marks) == 0:
             if i == times.size:

@@ -26,23 +26,25 @@ class AggregateCode:
     ``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
     the arguments (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
     ``{leave}`` (leaves the kernel: the query fails). ``final_lines`` compute ``result``. ``merge``
-    adds the state of entry ``m`` to that of ``g``; it is empty where a state cannot be merged.
-    ``sees_null``: the arguments whose NULL is a value (the row counts; the flag
-    ``<argument>_ok`` is false). ``ranked``: the argument whose rank is read."""
+    adds the state of entry ``m`` to that of ``g``; only a holistic call and a user's aggregate may
+    have no such lines. ``retract`` and ``subtract`` undo an update and a merge, exactly: the
+    engine's aggregates have both where ``AggregateCall.has_inverse``, else none. ``sees_null``: the
+    arguments whose NULL is a value (the row counts; the flag ``<argument>_ok`` is false).
+    ``ranked``: the argument whose rank is read."""
 
     columns: tuple[tuple[str, str], ...]
     init: tuple[str, ...]
     update: tuple[str, ...]
     final_lines: tuple[str, ...]
     result: Code
-    merge: tuple[str, ...] = ()
+    merge: tuple[str, ...]
     fatal: str | None = None  # message of the error behind {leave}
     ranked: int | None = None
     ordered: bool = field(default=False)  # reads T and Q
     sees_null: frozenset[int] = frozenset()
     codes: tuple[str, ...] = ()  # state columns that hold dictionary codes
-    retract: tuple[str, ...] = ()  # undoes an update; empty where no lines can
-    subtract: tuple[str, ...] = ()  # undoes a merge; empty where no lines can
+    retract: tuple[str, ...] = ()
+    subtract: tuple[str, ...] = ()
     own: OwnCode | None = None  # for a user's aggregate
 
 

@@ -20,13 +20,22 @@ from cql.planner.nodes.logical import AggregateCall
 
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
     """Code of the ``k``-th call. A DISTINCT call updates its state for new values only. Raises
-    NotSupportedError for an unknown function."""
+    NotSupportedError for an unknown function, AssertionError for an aggregate of the engine whose
+    code lacks lines that the planner relies on."""
     if call.function is not None:
         return user_aggregate_code(call, k)
     builder = _BUILDERS.get(call.fn)
     if builder is None:
         raise NotSupportedError(f"aggregate {call.fn} is not supported yet", position=call.pos)
-    return builder(call, f"a{k}", argument(k, 0), loose)
+    code = builder(call, f"a{k}", argument(k, 0), loose)
+    assert code.merge, f"{call.fn}: the code has no merge lines, which panes and sessions need"
+    for name, lines in (("retract", code.retract), ("subtract", code.subtract)):
+        assert bool(lines) == call.has_inverse, (
+            f"{call.fn}({', '.join(str(a.type) for a in call.args)}): the code has"
+            f" {'' if lines else 'no '}{name} lines, and AggregateCall.has_inverse is"
+            f" {call.has_inverse}"
+        )
+    return code
 
 
 def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:

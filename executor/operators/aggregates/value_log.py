@@ -108,6 +108,7 @@ def holistic_code(call: AggregateCall, k: int) -> AggregateCode:
         (),
         (f"{a}v = {a}h[g] != 0",) if call.nullable else (),
         Code(f"({a}r[g] != 0)" if boolean else f"{a}r[g]", f"{a}v" if call.nullable else None),
+        merge=(),  # its values move instead
         ordered=call.by_time,
         codes=(f"{a}r",) if call.type.is_coded else (),
         sees_null=ordering(call),

@@ -256,6 +256,62 @@ class QueueState:
         staleness.areas(self.words, now, queue, application)
         return Staleness(queue, application)
 
+    def rise(self, to: int) -> None:
+        """No later row has an event time below ``to``; of a queue without windows."""
+        self.words[layout.PROGRESS] = max(int(self.words[layout.PROGRESS]), to)
+
+    @property
+    def floor(self) -> int:
+        """A lower bound of the event times of all rows that wait or will come (NEVER: none is
+        known): the progress when the oldest resident began to wait."""
+        oldest = int(self.words[layout.OLDEST])
+        if oldest < 0:
+            return int(self.words[layout.PROGRESS])
+        return int(self.store.arrays["places"][oldest, layout.FLOOR])
+
+    @property
+    def places(self) -> int:
+        """Places of the pool."""
+        return int(self.words[layout.PAGES] * self.words[layout.PAGE_ROWS])
+
+    def residents(self) -> Words:
+        """The places with rows that wait, in the order of service; not of a queue of windows."""
+        found, place = [], int(self.words[layout.HEAD])
+        links = self.store.arrays["places"]
+        while place >= 0:
+            found.append(place)
+            place = int(links[place, layout.AFTER])
+        return np.array(found, np.int64)
+
+    def idle(self) -> Words:
+        """The keys that have arrived and of which nothing waits, is in flight or is pending, and of
+        which no row can come behind the newest; the one whose last update is longest ago first."""
+        cells = self.store.arrays["cells"]
+        waits = (cells[:, layout.WAITING] > 0) | (cells[:, layout.IN_FLIGHT] >= 0)
+        pending = cells[:, layout.PENDING] != NEVER
+        over = cells[:, layout.NEWEST] < self.words[layout.PROGRESS]
+        found = np.flatnonzero((cells[:, layout.LAST] != NEVER) & ~waits & ~pending & over)
+        return found[np.argsort(cells[found, layout.LAST], kind="stable")]
+
+    def forget_keys(self, gone: Words) -> None:
+        """Forgets idle keys; the totals keep their staleness."""
+        for key in gone.tolist():
+            staleness.keep_areas(self.words, key)
+        self._clear_cells(gone)
+
+    def mean_staleness(self, now: int) -> tuple[float, float, float]:
+        """Staleness from the first arrival to ``now``, in units of the clock, on average over all
+        keys: of the queue and of the application; then that of the application of the worst key."""
+        q = self.words
+        time, keys = now - int(q[layout.START]), int(q[layout.SEEN_KEYS])
+        if keys == 0 or time <= 0:
+            return 0.0, 0.0, 0.0
+        found = self.areas(now)
+        gone = q[[layout.GONE_AREA, layout.GONE_STALENESS]].view(np.float64)
+        queue = float(found.queue.sum() + gone[0]) / keys
+        application = float(found.application.sum() + gone[1]) / keys
+        return queue / time, application / time, float(found.application.max(initial=0.0)) / time
+
     @property
     def effective_usage(self) -> float:
         """The share of the places given to keys that hold a row which waits (§7.3); of a queue of

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.base.window import WindowOperator
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.windows.region_table import PLACES
 from cql.executor.operators.windows.buffered import BufferedTerminal
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.planner.nodes.physical import WindowOperator
 
 #: The values of ``mode`` in the descriptor are indexes of this tuple.
 MODES = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)

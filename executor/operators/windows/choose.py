@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cql.base.window import WindowKind
+from cql.base.window import WindowKind, WindowOperator
 from cql.executor.codegen.kernel_cache import once
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.spec import StageCode, StageSpec
@@ -16,7 +16,7 @@ from cql.executor.operators.windows.subtract_on_evict import SubtractTerminal
 from cql.executor.operators.windows.two_level import TwoLevelTerminal
 from cql.executor.operators.windows.two_stacks import TwoStacksTerminal
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
+from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec
 
 
 @once
@@ -47,13 +47,12 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
         )
 
         return PartitionedWatermarkTerminal
-    if node.operator is WindowOperator.TWO_LEVEL:
-        return TwoLevelTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,
         WindowOperator.TWO_STACKS: TwoStacksTerminal,
         WindowOperator.SUBTRACT: SubtractTerminal,
+        WindowOperator.TWO_LEVEL: TwoLevelTerminal,
         WindowOperator.BUFFERED: BufferedTerminal,
     }
     return terminals[node.operator]

@@ -26,7 +26,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from cql.errors import NotSupportedError
 from cql.executor.codegen.kernel_builder import NEED_ROOM
 from cql.executor.codegen.key_packing import pack_keys
 from cql.executor.kernels.lib.views import FIELDS
@@ -54,10 +53,6 @@ class SessionTerminal(AggregateTerminal):
             holistic_code(call, k) if call.holistic else aggregate_code(call, k, self._loose(call))
             for k, call in enumerate(node.calls)
         ]
-        for call, code in zip(node.calls, self._codes, strict=True):
-            if not (code.merge or call.beside):
-                what = f"{call.fn} in a session window is not supported by this version"
-                raise NotSupportedError(what, position=call.pos)
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         if self._nullable_keys:
             keys.append(("nulls", "int64"))

@@ -45,11 +45,15 @@ class AggregateCall:
         return f"{self.fn}, which needs all values of a group," if self.holistic else None
 
     @property
+    def has_inverse(self) -> bool:
+        """Whether the code of an aggregate of the engine can undo updates and merges exactly."""
+        exact = not self.type.is_fraction
+        return self.fn in WITH_INVERSE and exact and self.function is None
+
+    @property
     def can_subtract(self) -> bool:
         """Whether the contribution of some of a group's rows can be subtracted exactly."""
-        exact = not self.type.is_fraction
-        fits = self.fn in ("count", "count_if") or (self.fn in ("sum", "avg") and exact)
-        return fits and self.function is None and not self.distinct
+        return self.has_inverse and not self.distinct
 
     @property
     def read(self) -> tuple[Expr, ...]:
@@ -70,6 +74,9 @@ class AggregateCall:
 
 #: Canonical names; see ``cql.planner.functions.holistic``.
 HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "string_agg"))
+#: Aggregates whose states, unless they are floats, can be subtracted. The executor requires that
+#: these aggregates, and no others, have ``retract`` and ``subtract`` lines.
+WITH_INVERSE = frozenset(("count", "count_if", "sum", "avg"))
 ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))
 BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
 

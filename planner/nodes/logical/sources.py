@@ -28,6 +28,17 @@ class Scan(NoInput):
         object.__setattr__(self, "schema", schema)
 
     @property
+    def queued_by(self) -> frozenset[int]:
+        """The columns, among ``columns``, that the queue of an update stream needs: the update key,
+        and the time by which a row of a key follows another."""
+        spec, schema = self.relation.stream, self.relation.schema
+        if spec is None or not spec.is_queued:
+            return frozenset()
+        names = [*(spec.update_key or ()), *(p.column for p in spec.progress[:1])]
+        found = (schema.find(name) for name in names)
+        return frozenset(self.columns.index(c) for c in found if c in self.columns)
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
 

@@ -43,7 +43,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.sources import Awaited, SourceExec, ValuesExec
+from cql.planner.nodes.physical.sources import Awaited, SourceExec, UpdateQueue, ValuesExec
 from cql.planner.nodes.physical.steps import (
     BucketExec,
     FilterExec,
@@ -70,7 +70,6 @@ from cql.planner.nodes.physical.windows import (
     KeyWindowsExec,
     SharedPanesExec,
     WidAggregateExec,
-    WindowOperator,
 )
 
 __all__ = [
@@ -117,10 +116,10 @@ __all__ = [
     "TopExec",
     "UnionExec",
     "UnnestExec",
+    "UpdateQueue",
     "ValuesExec",
     "WidAggregateExec",
     "WindowJoinExec",
-    "WindowOperator",
     "change_fields",
     "forwarded_columns",
     "goes_by_arrival",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cql.base.model import NO_COLUMNS, Schema
 from cql.errors import Position
-from cql.planner.nodes.catalog import Progress, Relation
+from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical.base import NoInput
 from cql.planner.nodes.progress import max_advance
@@ -22,13 +22,24 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateQueue:
+    """The queue in which the rows of an update stream wait (UpStream report, section 4). ``keys``:
+    the columns of the update key, among those that the source reads; without any, each row updates
+    the one before it."""
+
+    queue: Queue
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceExec(NoInput):
     """Reads blocks, marks late rows and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use (``planner.lower.watermark_demand``);
     None: any. ``ahead``: the nesting depth of the source in tables and subqueries that rows are
     looked up in; deeper sources are read to their end before the others. ``refresh``: the interval,
     in microseconds, at which the source is read again. ``alias`` is the relation's name in the
-    query."""
+    query. ``updates``: where rows wait that come faster than the query takes them; None: at the
+    source."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -38,6 +49,7 @@ class SourceExec(NoInput):
     ahead: int = 0
     refresh: int | None = None
     alias: str = field(default="", compare=False)
+    updates: UpdateQueue | None = None
     schema: Schema = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from cql.base.model import Field, Schema
 from cql.base.types import INT
-from cql.base.window import Window, WindowKind
+from cql.base.window import Window, WindowKind, WindowOperator
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning
@@ -18,17 +18,6 @@ from cql.planner.nodes.watermarks import Wanted, add_wanted, window_ends
 
 #: The column with the index of the query that a row belongs to, if queries share an operator.
 QUERY = "_query"
-
-
-class WindowOperator(StrEnum):
-    """The state in which a windowed aggregate keeps its groups."""
-
-    WID = "wid"  # each row updates the groups of each of its windows
-    PANES = "panes"  # each row updates its pane; a window that closes merges its panes
-    TWO_STACKS = "two_stacks"  # as panes, but merges panes when they enter and leave
-    SUBTRACT = "subtract"  # as panes, but subtracts panes that leave
-    BUFFERED = "buffered"  # panes keep rows; a window that closes aggregates its rows
-    TWO_LEVEL = "two_level"  # a small table of partial aggregates below the groups of WID
 
 
 class FlushPolicy(StrEnum):

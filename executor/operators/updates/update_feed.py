@@ -1,0 +1,203 @@
+"""The feed of an update stream: its rows wait in an update queue, where a newer row of a key takes
+the place of an older one, and the query takes some whenever it has processed those before (UpStream
+report, section 4).
+
+The queue lies before admission. What is superseded has no serial number, and under every runtime
+the admitted rows have the order in which the queue gave them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from cql.executor.kernels.ingest.cutter import MARK
+from cql.executor.kernels.morsel_layout import CAPACITY, NEVER
+from cql.executor.kernels.updates.staleness import note_cost
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import Words
+from cql.executor.morsel.row_watermarks import WatermarkPass
+from cql.executor.morsel.source_punctuation import separate
+from cql.executor.operators.updates.queue_state import QueueState, Scheduler
+from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
+from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
+from cql.executor.state.store import Account
+from cql.planner.nodes.catalog import Queue
+
+_SCHEDULERS = {
+    Queue.APPEND: Scheduler.APPEND,
+    Queue.APPEND_SHED_RANDOM: Scheduler.SHED,
+    Queue.FIFO: Scheduler.FIFO,
+    Queue.IN_PLACE: Scheduler.IN_PLACE,
+    Queue.LINECUTTING: Scheduler.LINECUTTING,
+}
+_SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Bursts:
+    """How many rows the query takes from the queue at a time: a power of two. A burst should take
+    TARGET nanoseconds, since so much later a newer row supersedes an older one and a key cuts in;
+    longer, up to LONGEST, where a burst of twice the rows takes less than GAIN times as long."""
+
+    TARGET: ClassVar[int] = 1_000_000
+    LONGEST: ClassVar[int] = 100_000_000
+    GAIN: ClassVar[float] = 1.5
+
+    most: int
+    size: int = 1
+    _times: dict[int, float] = field(default_factory=dict)  # by size, the average time
+
+    def note(self, rows: int, taken: int) -> None:
+        """Learns from a burst of ``rows`` that took ``taken`` nanoseconds. One of fewer rows than
+        allowed has emptied the queue, and says nothing of larger ones."""
+        if rows < self.size:
+            return
+        before = self._times.get(rows)
+        time = float(taken) if before is None else before + (taken - before) / 4
+        self._times[rows] = time
+        half = self._times.get(rows // 2)
+        gains = half is None or time < self.GAIN * half
+        if time <= self.TARGET or (gains and time <= self.LONGEST):
+            self.size = min(2 * rows, self.most)
+        elif rows > 1:
+            self.size = rows // 2
+
+
+@dataclass(slots=True)
+class UpdateFeed(Feed):
+    """``account``: ``max_state`` of the query. ``clock``: nanoseconds."""
+
+    account: Account | None = None
+    clock: Callable[[], int] = time.monotonic_ns
+    waiting: UpdateRows = field(init=False)
+    _passes: list[WatermarkPass] = field(init=False)
+    _bursts: Bursts = field(init=False)
+    _in_flight: int = 0
+    _dequeued: int = 0  # when the rows in flight left the queue
+    _read_all: bool = False
+    _through: Callable[[], None] | None = None
+    _unread: list[BadInput] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        Feed.__post_init__(self)
+        updates = self.source.updates
+        assert updates is not None
+        assert self.account is not None
+        self.waiting = UpdateRows(
+            f"the queue of {self.source.name}",
+            self.source.schema,
+            updates.keys,
+            _SCHEDULERS[updates.queue],
+            self.account,
+        )
+        relation = self.source.relation
+        self._passes = [WatermarkPass(relation, a.progress) for a in self.attributes]
+        self._bursts = Bursts(int(self.morsel.words[CAPACITY]))
+
+    @property
+    def queue(self) -> QueueState:
+        return self.waiting.queue
+
+    def reported(self) -> dict[str, Any]:
+        """Where rows went, and staleness in seconds: of the queue and of the application on average
+        over the keys, and of the application of the key that has the highest."""
+        counts = self.queue.counters()
+        queue, application, worst = self.queue.mean_staleness(self.clock())
+        return {
+            "rows_in": counts["rows_in"],
+            "superseded": counts["superseded"],
+            "shed": counts["shed"],
+            "held": counts["held"],
+            "queue_staleness": queue / _SECOND,
+            "staleness": application / _SECOND,
+            "worst_staleness": worst / _SECOND,
+            "state_bytes": self.waiting.nbytes,
+        }
+
+    @property
+    def replays(self) -> bool:
+        return False
+
+    def watch(self, through: Callable[[], None]) -> None:
+        self._through = through
+
+    def _load(self, timeout: float | None, *, again: bool = False) -> bool:
+        self._deliver()
+        self._fill(0.0 if self.waiting.held else timeout)
+        if not self.waiting.held and not self._unread:
+            self.ended = self._read_all
+            return False
+        self.pending = self._next_burst()
+        return True
+
+    def _deliver(self) -> None:
+        """The rows of the last burst go through, and their cost is measured."""
+        if self._in_flight == 0:
+            return
+        assert self._through is not None
+        self._through()
+        now, rows = self.clock(), self._in_flight
+        self.waiting.deliver(rows, now)
+        taken = max(now - self._dequeued, 1)
+        note_cost(self.queue.words, taken / rows)
+        self._bursts.note(rows, taken)
+        self._in_flight = 0
+
+    def _fill(self, timeout: float | None) -> None:
+        """Enqueues what has arrived at the source, at most about BLOCK_ROWS rows: a source that
+        never pauses must not keep the query from its work."""
+        rows = 0
+        while rows < BLOCK_ROWS and not self._read_all:
+            block = self.reader.next(timeout)
+            if block is None:
+                self._read_all = True
+                return
+            if block.is_empty:
+                return
+            self._enqueue(self._convert(block, ()))
+            self.offset, timeout = block.offset, 0.0
+            rows += block.batch.num_rows + 1
+
+    def _enqueue(self, loaded: Loaded) -> None:
+        self._unread += loaded.block.bad
+        times = loaded.times[0] if loaded.times else np.zeros(loaded.rows, np.int64)
+        for attribute, passed, values in zip(
+            self.attributes, self._passes, loaded.times, strict=True
+        ):
+            passed.take(values, loaded.masks[attribute.column])
+        self.waiting.take(loaded.data, loaded.masks, times, self.clock())
+        if self._passes:
+            given = loaded.separated.row_punctuation.reshape(-1, MARK)
+            told = int(given[given[:, 1] == 0, 2].max(initial=NEVER))
+            self.queue.rise(max(told, self._passes[0].watermark))
+
+    def _next_burst(self) -> Loaded:
+        """The rows that the query takes next, as a block."""
+        floor, self._dequeued = self.queue.floor, self.clock()
+        data, masks, self._in_flight = self.waiting.give(self._bursts.size, self._dequeued)
+        return self._as_block(data, masks, self._in_flight, floor)
+
+    def _as_block(
+        self, data: list[Array], masks: Sequence[Mask | None], n: int, floor: int
+    ) -> Loaded:
+        """Rows as a block. ``floor`` is the watermark before each of them; the one after the last
+        is that of the queue now."""
+        marks: tuple[tuple[str, Words], ...] = ()
+        after: tuple[tuple[str, int], ...] = ()
+        if self.attributes:
+            name, behind = self.attributes[0].name, self.queue.floor
+            marks = ((name, np.full(n, floor, np.int64)),)
+            after = ((name, behind),) if behind > NEVER else ()
+        batch = pa.record_batch([pa.nulls(n)], names=["_"])
+        bad, self._unread = tuple(self._unread), []
+        block = Block(batch, self.offset or {}, after, bad, row_watermarks=marks)
+        separated = separate(self.source, block, self.attributes, data, masks)
+        times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
+        brought = self._brought(block, separated)
+        return Loaded(block, separated, data, list(masks), times, brought)

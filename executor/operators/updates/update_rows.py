@@ -1,0 +1,131 @@
+"""The rows of an update queue: their columns, at the places that the queue gives them, and the
+numbers of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.base.model import Schema
+from cql.executor.kernels.updates import layout
+from cql.executor.morsel.morsel import Words, stored_dtype
+from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.relations.group_index import GroupIndex, key_words
+from cql.executor.operators.updates.queue_state import QueueState, Scheduler
+from cql.executor.state.store import Account, Role, StateStore
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.uint8]
+#: The number of keys that are always remembered.
+_KEYS = 4096
+
+
+class UpdateRows:
+    """An update queue with its rows. ``keys``: the columns of the update key; NULL equals NULL.
+
+    State: the queue, an index of the keys, and per column ``c<i>`` and, if it may be NULL,
+    ``m<i>``, indexed by place. Keys without a row that waits are forgotten when there are many."""
+
+    def __init__(
+        self, name: str, schema: Schema, keys: Sequence[int], scheduler: Scheduler, account: Account
+    ) -> None:
+        self.schema, self._keys = schema, list(keys)
+        self.queue = QueueState(name, account, scheduler)
+        self._store = StateStore(name, account)
+        self._index = GroupIndex([schema[c].type for c in keys])
+        self._account, self._name = account, name
+        self._remembered = 2 * _KEYS
+
+    def take(
+        self, data: Sequence[Array], masks: Sequence[Mask | None], times: Words, now: int
+    ) -> None:
+        """Enqueues rows with these columns and event times, which arrive at ``now``."""
+        if len(times) == 0:
+            return
+        places = self.queue.enqueue(self._ids(data, masks, len(times)), times, now)
+        kept = np.flatnonzero(places >= 0)
+        places = places[kept]
+        self._make_room()
+        columns = self._store.arrays
+        for i, f in enumerate(self.schema):
+            # Of several rows at one place the last one stays: assignment goes in order.
+            columns[f"c{i}"][places] = data[i][kept]
+            if f.nullable:
+                mask = masks[i]
+                columns[f"m{i}"][places] = 1 if mask is None else mask[kept]
+
+    def give(self, limit: int, now: int) -> tuple[list[Array], list[Mask | None], int]:
+        """Dequeues at most ``limit`` rows: their columns, masks (None: no NULL), and number."""
+        places, columns = self.queue.dequeue(limit, now), self._store.arrays
+        data: list[Array] = []
+        masks: list[Mask | None] = []
+        for i, f in enumerate(self.schema):
+            column = columns.get(f"c{i}")
+            data.append(np.empty(0, self._dtype(i)) if column is None else column[places])
+            mask = columns.get(f"m{i}")
+            given = None if mask is None or not f.nullable else mask[places]
+            masks.append(None if given is None or given.all() else given)
+        return data, masks, len(places)
+
+    def deliver(self, updates: int, now: int) -> None:
+        """The results of the next ``updates`` have been delivered."""
+        self.queue.deliver(updates, now)
+        if self._index.capacity - self._index.free > self._remembered:
+            self._forget_idle()
+
+    @property
+    def nbytes(self) -> int:
+        return self.queue.store.nbytes + self._store.nbytes + self._index.nbytes
+
+    @property
+    def held(self) -> int:
+        """Rows that wait."""
+        return int(self.queue.words[layout.RESIDENTS])
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Replaces all dictionary codes in the rows and the keys."""
+        self._index.map_codes(change)
+        used = self.queue.residents()
+        for i, f in enumerate(self.schema):
+            if f.type.is_coded and len(used):
+                column, mask = self._store.arrays[f"c{i}"], self._store.arrays.get(f"m{i}")
+                held = used if mask is None else used[mask[used] != 0]
+                column[held] = change(column[held])
+
+    def _ids(self, data: Sequence[Array], masks: Sequence[Mask | None], n: int) -> Words:
+        if not self._keys:
+            return np.zeros(n, np.int64)
+        ones = np.ones(n, np.uint8)
+        rows: dict[str, Array] = {f"c{c}": data[c] for c in self._keys}
+        for c in self._keys:
+            mask = masks[c]
+            rows[f"m{c}"] = ones if mask is None else mask
+        before = self._index.nbytes
+        ids, _ = self._index.ids(key_words(rows, self._keys, self._index.types, n))
+        self._account.resize(before, self._index.nbytes, self._name)
+        return ids
+
+    def _dtype(self, column: int) -> np.dtype[Any]:
+        return np.dtype(stored_dtype(self.schema[column].type.storage))
+
+    def _make_room(self) -> None:
+        """Gives the columns a place for each place of the queue."""
+        places = self.queue.places
+        for i, f in enumerate(self.schema):
+            if len(self._store.arrays.get(f"c{i}", ())) < places:
+                self._store.resize(f"c{i}", places, self._dtype(i), Role.STATE, clears=False)
+                if f.nullable:
+                    self._store.resize(f"m{i}", places, np.uint8, Role.STATE, clears=False)
+
+    def _forget_idle(self) -> None:
+        """Forgets keys of which nothing waits and nothing is pending, those first whose last update
+        is longest ago; as many keys as wait at most, and some more, are remembered."""
+        idle = self.queue.idle()
+        live = self._index.capacity - self._index.free
+        gone = idle[: max(live - max(_KEYS, 4 * self.held), 0)]
+        self.queue.forget_keys(gone)
+        self._index.give_back(gone)
+        self._remembered = 2 * max(_KEYS, live - len(gone))
