@@ -134,7 +134,7 @@ class NaiveWindowQueue:
         key.rows.append(Row(event, row))
         if who not in self.active:
             self.active.insert(0, who)
-            key.gap, key.since, key.unknown = None, event, False
+            key.since, key.unknown = event, False
         else:
             self._note_gap(key, reach)
         if self.eager:

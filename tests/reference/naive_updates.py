@@ -201,6 +201,14 @@ class NaiveQueue:
             cell.application.reached(update.number - cell.delivered, now)
             cell.delivered = update.number
 
+    def is_idle(self, key: int, progress: int) -> bool:
+        """Whether nothing of the key waits, is in flight or is pending, and its rows are behind the
+        progress."""
+        cell = self.keys[key]
+        busy = cell.queue.pending or cell.application.pending
+        busy = busy or any(update.key == key for update in self.flights)
+        return not busy and cell.newest is not None and cell.newest < progress
+
     def areas(self, key: int, now: int) -> tuple[Fraction, Fraction]:
         """Of queue staleness and of application staleness, up to ``now``."""
         cell = self.keys.get(key, Key())

@@ -10,9 +10,8 @@ import pytest
 from cql.executor.kernels.updates import pages, windows
 from cql.executor.operators.updates.queue_state import Scheduler, Storage
 from tests.support.updates import uncompiled
-from tests.support.updates.traces import RowTrace, WindowTrace
+from tests.support.updates.traces import ROW_KINDS, STEPS, WINDOW_KINDS, RowTrace, WindowTrace
 from tests.support.updates.uncompiled import Poisoned
-from tests.updates.test_update_traces import ROW_KINDS, STEPS, WINDOW_KINDS
 
 QUICK, FULL = 3, 100  # traces of each kind
 

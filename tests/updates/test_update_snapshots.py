@@ -11,8 +11,14 @@ import pytest
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler, Storage
 from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
 from cql.executor.state.store import Snapshot
-from tests.support.updates.traces import RowTrace, Unlimited, WindowTrace
-from tests.updates.test_update_traces import ROW_KINDS, STEPS, WINDOW_KINDS
+from tests.support.updates.traces import (
+    ROW_KINDS,
+    STEPS,
+    WINDOW_KINDS,
+    RowTrace,
+    Unlimited,
+    WindowTrace,
+)
 
 QUICK, FULL = 5, 300  # traces of each kind
 

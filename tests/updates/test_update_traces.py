@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
 
 from cql.executor.operators.updates.queue_state import Scheduler, Storage
-from tests.support.updates.traces import ROW, RowTrace, WindowTrace
+from tests.support.updates.traces import ROW_KINDS, STEPS, WINDOW_KINDS, RowTrace, WindowTrace
 
 QUICK, FULL = 20, 2_300  # traces of each kind; there are 10 kinds of rows and 12 of windows
-STEPS = 40
-
-ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
-WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
 
 
 @pytest.mark.parametrize(("scheduler", "storage"), ROW_KINDS)

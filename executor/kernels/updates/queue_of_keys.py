@@ -144,8 +144,9 @@ def move_to_tail(q: Any, places: Any, place: int) -> None:
 
 @njit(inline="always")
 def leave(q: Any, places: Any, place: int) -> None:
-    if q[LAST_CUTTER] == place:  # the cutters are the first of the list
-        q[LAST_CUTTER] = places[place, BEFORE]
+    """The place at the head leaves."""
+    if q[LAST_CUTTER] == place:
+        q[LAST_CUTTER] = -1
     _unlink(q, places, place, HEAD, TAIL, AFTER, BEFORE)
     _unlink(q, places, place, OLDEST, YOUNGEST, YOUNGER, OLDER)
     q[RESIDENTS] -= 1

@@ -67,10 +67,8 @@ from cql.executor.kernels.updates.layout import (
     ROWS_BETWEEN,
     ROWS_LATE,
     ROWS_TAKEN,
-    ROWS_UNUSED,
     SCHEDULER,
     SERVED_WAITING,
-    SHOWN,
     SINCE,
     SINCE_FROM,
     SIZE,
@@ -208,10 +206,8 @@ def _update(q: Any, cells: Any, buffers: Any, cell: int, now: int) -> None:
 
 @njit("void(int64[:, ::1], int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
 def _close(cells: Any, buffers: Any, cell: int, start: int, now: int) -> None:
-    """A window of the key has fully arrived: its result is due, if none of a later one was
-    delivered."""
-    if start <= buffers[cell, SHOWN]:
-        return
+    """A window of the key has fully arrived: its result is due. None of a later one was delivered:
+    windows of a key end in order."""
     if cells[cell, PENDING] == NEVER:
         begin(cells, cell, PENDING, PENDING_FROM, now)
     serves = buffers[cell, STATE] != NONE
@@ -247,7 +243,6 @@ def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
     if buffers[cell, ACTIVE] == 0:
         _activate(q, buffers, cell)
         buffers[cell, ENDED] = _last_end(q, max(event, reached))
-        buffers[cell, GAP_TO] = NEVER
     elif q[WINDOWS] == EAGER:
         _note_gap(q, buffers, cell, newest, event)
     if q[WINDOWS] == LAZY:
@@ -259,9 +254,6 @@ def enqueue_row(q: Any, cell: int, event: int, now: int) -> int:
             used = buffers[cell, WE] if serves else NEVER
             erase_back(q, buffers, cell, max(buffers[cell, WS], used))
         buffers[cell, WS] = start
-    elif cells[cell, WAITING] == 0 and not (serves and event < buffers[cell, WE]):
-        q[ROWS_UNUSED] += 1
-        return -1
     place = push(q, buffers, cell, event)
     if begins:
         _update(q, cells, buffers, cell, now)
@@ -459,7 +451,6 @@ def deliver_windows(q: Any, owners: Any, now: int) -> None:
     for i in range(owners.size):
         cell = owners[i]
         end_pending(cells, cell, buffers[cell, NEXT_PENDING], now)
-        buffers[cell, SHOWN] = buffers[cell, COMMITTED]
         buffers[cell, STATE] = NONE
         if cells[cell, WAITING] != 0:
             q[SERVED_WAITING] -= 1

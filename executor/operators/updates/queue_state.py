@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.kernels.updates import layout, staleness, update_queue
 from cql.executor.kernels.updates import windows as window_manager
-from cql.executor.kernels.updates.pages import free_places
+from cql.executor.kernels.updates.pages import free_places, mem_rem
 from cql.executor.morsel.morsel import Words
 from cql.executor.state.store import Account, Role, Snapshot, StateStore
 
@@ -174,7 +174,7 @@ class QueueState:
         buffers[which] = 0
         for word in (layout.WS, layout.COMMITTED, layout.WE):
             buffers[which, word] = NEVER
-        for word in (layout.SHOWN, layout.NEXT_PENDING, layout.REACHED, layout.GAP_TO):
+        for word in (layout.NEXT_PENDING, layout.REACHED, layout.GAP_TO):
             buffers[which, word] = NEVER
         for word in (layout.FIRST_BLOCK, layout.LAST_BLOCK, layout.DF_BLOCK):
             buffers[which, word] = -1
@@ -299,9 +299,14 @@ class QueueState:
         return found[np.argsort(cells[found, layout.LAST], kind="stable")]
 
     def forget_keys(self, gone: Words) -> None:
-        """Forgets idle keys; the totals keep their staleness."""
+        """Forgets idle keys and frees their places (PREALLOCATED); the totals keep their
+        staleness."""
+        pages = self.store.arrays["cells"][gone, layout.EP]
+        kept = pages * self.words[layout.PAGE_ROWS] + self.store.arrays["cells"][gone, layout.DL]
         for key in gone.tolist():
             staleness.keep_areas(self.words, key)
+        for place in kept[pages >= 0].tolist():
+            mem_rem(self.words, place)
         self._clear_cells(gone)
 
     def mean_staleness(self, now: int) -> tuple[float, float, float]:

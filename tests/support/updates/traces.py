@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,13 @@ from tests.reference.naive_update_windows import NaiveWindowQueue
 from tests.reference.naive_updates import NaiveQueue
 from tests.support.updates.walk import Walked, walk
 
+#: The schedulers of update queues.
 ROW = (Scheduler.FIFO, Scheduler.IN_PLACE, Scheduler.LINECUTTING)
+#: Schedulers and storage of rows; schedulers, EAGER and progress by key of windows.
+ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
+WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
+#: Operations of a trace.
+STEPS = 40
 
 
 class Unlimited:
@@ -87,11 +94,14 @@ class RowTrace(_Trace):
         self.places: dict[int, tuple[int, int, int]] = {}
         self.event = choice.choice((0, -50, 10**12))
         self.floors: dict[int, int] = {}
+        self.low = NEVER
+        self.gone = Fraction(0), Fraction(0)
         self.peak = 0
 
     def step(self) -> None:
         self.tick()
-        kind = self.choice.choice(("enqueue", "enqueue", "dequeue", "deliver", "cost"))
+        kinds = ("enqueue", "enqueue", "enqueue", "dequeue", "dequeue", "deliver", "cost", "forget")
+        kind = self.choice.choice(kinds)
         getattr(self, f"_{kind}")()
         if self.renew is not None:
             self.state = self.renew(self.state)
@@ -115,7 +125,8 @@ class RowTrace(_Trace):
             self.keys += 1
         events = self._events(n)
         if self.choice.random() < 0.3:
-            self.state.words[layout.PROGRESS] = self.event - 5
+            self.low = max(self.low, self.event - self.choice.choice((-2, 0, 5)))
+            self.state.rise(self.low)
         shed = int(self.state.words[layout.SHED_ROWS])
         found = self.state.enqueue(np.array(keys, np.int64), np.array(events, np.int64), self.now)
         shed = int(self.state.words[layout.SHED_ROWS]) - shed
@@ -144,6 +155,18 @@ class RowTrace(_Trace):
             assert row[layout.FLOOR] == self.floors.pop(place)
         assert found == [(one.key, one.event, one.row) for one in expected]
 
+    def _forget(self) -> None:
+        """Some of the idle keys."""
+        idle, keys = self.state.idle(), self.model.keys
+        expected = [k for k in sorted(keys) if self.model.is_idle(k, self.low)]
+        assert idle.tolist() == sorted(expected, key=lambda k: keys[k].rate.last or 0)
+        n = self.choice.randint(0, len(idle))
+        for key in idle[:n].tolist():
+            queue, application = self.model.areas(key, self.now)
+            self.gone = self.gone[0] + queue, self.gone[1] + application
+            del keys[key]
+        self.state.forget_keys(idle[:n])
+
     def _deliver(self) -> None:
         n = self.choice.randint(0, len(self.model.flights))
         self.state.deliver(n, self.now)
@@ -167,8 +190,11 @@ class RowTrace(_Trace):
             assert state.words[layout.PLACES_USED] == sum(
                 key.arrivals > 0 for key in model.keys.values()
             )
+        assert state.residents().tolist() == walked.order
         self.check_pages()
         self.check_keys(model.areas)
+        found = state.words[[layout.GONE_AREA, layout.GONE_STALENESS]].view(np.float64)
+        assert all(map(same_area, found.tolist(), self.gone))
 
     def check_pages(self) -> None:
         """A page leaves the pool only when all others are full."""
@@ -305,8 +331,7 @@ class WindowTrace(_Trace):
         assert q[layout.ROWS_BETWEEN] == model.between
         assert q[layout.ROWS_TAKEN] == model.rows_taken
         kept = sum(len(key.rows) for key in model.keys.values())
-        unused = q[layout.ROWS_UNUSED]
-        assert kept == q[layout.ROWS_HELD] + q[layout.ROWS_GONE] + unused
+        assert kept == q[layout.ROWS_HELD] + q[layout.ROWS_GONE]
         assert self.rows == kept + model.late + model.between
         for key in model.keys:
             needed = [row.event for row in model.due(key)]

@@ -114,6 +114,7 @@ def use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queue_state, "staleness", twins[staleness])
     patch.setattr(queue_state, "window_manager", twins[windows])
     patch.setattr(queue_state, "free_places", twins[pages].free_places)
+    patch.setattr(queue_state, "mem_rem", twins[pages].mem_rem)
     patch.setattr(traces, "windows", twins[windows])
     patch.setattr(traces, "staleness", twins[staleness])
 
