@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql.executor.kernels.ingest.cutter import MARK
-from cql.executor.kernels.morsel_layout import CAPACITY, NEVER
+from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Words
@@ -99,6 +99,8 @@ class UpdateFeed(Feed):
         relation = self.source.relation
         self._passes = [WatermarkPass(relation, a.progress) for a in self.attributes]
         self._bursts = Bursts(int(self.morsel.words[CAPACITY]))
+        if not self.attributes:
+            self.queue.rise(INFINITY)  # rows without a time are never behind another
 
     @property
     def queue(self) -> QueueState:
