@@ -122,7 +122,7 @@ class Feed:
     _failure: Exception | None = None  # raised by ``read_ahead``, not yet reported
 
     def __post_init__(self) -> None:
-        spec, schema = self.source.relation.stream, self.schema
+        by, schema = self.source.by, self.schema
         progressing = self.source.progress
         first = cut.CUTTER + cut.COLUMN * len(schema)
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
@@ -134,10 +134,10 @@ class Feed:
             words = self.cutter[first : first + cut.ATTRIBUTE]
             self.attributes.append(Attribute.of(self.source, column, progress, words))
             first += cut.ATTRIBUTE
-        if spec is not None and spec.by is not None:
-            place = [n.lower() for n in columns_read(self.source)].index(spec.by.lower())
+        if by is not None:
+            place = [n.lower() for n in columns_read(self.source)].index(by.lower())
             full = self.source.relation.schema
-            self.values = Values(place, full[full.find(spec.by) or 0], self.attributes)
+            self.values = Values(place, full[full.find(by) or 0], self.attributes)
             self.cutter[cut.BY] = place
         room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # untouched while no row is late
@@ -233,17 +233,22 @@ class Feed:
             self.on_block(self.pending)
         return True
 
-    def _convert(self, block: Block, computed: Sequence[Computed]) -> Loaded:
-        schema = self.source.schema
+    def _stored(self, block: Block) -> tuple[list[Array], list[npt.NDArray[np.uint8] | None]]:
+        """The data and the masks of the columns that the block has."""
         data: list[Array] = []
         masks: list[npt.NDArray[np.uint8] | None] = []
-        for i, f in enumerate(schema):
+        for i, f in enumerate(self.source.stored):
             column = block.batch.column(i)
             if self._is_carried(i):
                 data.append(ROW_NUMBERS[: len(column)])
             else:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(unpack_mask(column))
+        return data, masks
+
+    def _convert(self, block: Block, computed: Sequence[Computed]) -> Loaded:
+        schema = self.source.stored
+        data, masks = self._stored(block)
         texts: dict[int, pa.Array] = {}
         for i, made in enumerate(computed, len(schema)):
             kind = self.schema[i].type
@@ -261,18 +266,23 @@ class Feed:
             numbers = None if numbers is None else separated.data(numbers)
             data = [separated.data(values) for values in data]
             masks = [None if mask is None else separated.mask(mask) for mask in masks]
-        for i, (f, mask) in enumerate(zip(self.schema, masks, strict=True)):
-            if mask is not None:
-                if not f.nullable:
-                    raise CatalogError(
-                        f"{self.source.name}.{f.name} is declared NOT NULL and holds a NULL"
-                    )
-                self.nulls.add(i)
+        self._note_nulls(masks)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         brought = self._brought(block, separated)
         loaded = Loaded(block, separated, data, masks, times, brought, numbers)
         loaded.width, loaded.texts = len(schema), texts
         return loaded
+
+    def _note_nulls(self, masks: Sequence[npt.NDArray[np.uint8] | None]) -> None:
+        """Notes the columns that hold a NULL. Raises CatalogError if one is declared NOT NULL."""
+        for i, mask in enumerate(masks):
+            if mask is not None:
+                f = self.schema[i]
+                if not f.nullable:
+                    raise CatalogError(
+                        f"{self.source.name}.{f.name} is declared NOT NULL and holds a NULL"
+                    )
+                self.nulls.add(i)
 
     def _brought(self, block: Block, separated: Separated) -> list[npt.NDArray[np.int64] | None]:
         """By attribute, the watermarks before the rows that the block brings. Raises CatalogError
@@ -300,7 +310,7 @@ class Feed:
         if values is None:
             return None
         place = values.place
-        if place < len(self.source.schema) and not self._is_carried(place):
+        if place < len(self.source.stored) and not self._is_carried(place):
             column, mask = data[place], masks[place]
         else:
             array = block.batch.column(place)

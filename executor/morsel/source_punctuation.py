@@ -70,10 +70,10 @@ def markers_of(node: SourceExec) -> tuple[str, ...]:
 def columns_read(node: SourceExec) -> tuple[str, ...]:
     """The columns to request from a source: those of the plan, then the missing ones among the
     markers and PUNCTUATE BY."""
-    spec = node.relation.stream
-    by = (spec.by,) if spec is not None and spec.by is not None else ()
+    by = () if node.by is None else (node.by,)
     more = dict.fromkeys((*markers_of(node), *by))
-    return (*node.schema.names, *(m for m in more if node.schema.find(m) is None))
+    stored = node.stored
+    return (*stored.names, *(m for m in more if stored.find(m) is None))
 
 
 def separate(

@@ -39,7 +39,7 @@ class Attribute:
         most = max_advance(node.relation, progress)
         slack, by_rows = progress.slack, progress.by_rows
         words[[cutter.INDEX, cutter.OWN_SLACK, cutter.OWN_BY_ROWS]] = column, slack, by_rows
-        if node.relation.stream is not None and node.relation.stream.by is not None:
+        if node.by is not None:
             # The watermark of all values of PUNCTUATE BY.
             behind = max_skew(node.relation, progress)
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None

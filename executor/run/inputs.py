@@ -90,9 +90,7 @@ class Inputs:
         kind: Callable[..., Feed] = Feed
         paced = getattr(self.sources[k], "paced", False)
         if node.updates is not None and (paced or not node.relation.bounded):
-            from cql.executor.operators.updates.update_feed import UpdateFeed
-
-            kind = partial(UpdateFeed, account=workspace)
+            kind = partial(_update_feed(node), account=workspace)
         return kind(
             node,
             self.readers[k],
@@ -127,3 +125,15 @@ class Inputs:
             for feed in self.feeds:
                 if feed.ahead is not None:
                     closing.callback(feed.ahead.close)
+
+
+def _update_feed(node: SourceExec) -> Callable[..., Feed]:
+    """The feed of an update stream; its kernels are loaded with the first one."""
+    assert node.updates is not None
+    if node.updates.windows is None:
+        from cql.executor.operators.updates.update_feed import UpdateFeed
+
+        return UpdateFeed
+    from cql.executor.operators.updates.window_feed import WindowFeed
+
+    return WindowFeed

@@ -22,7 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.update_streams import update_queue, why_queue
+from cql.planner.lower.update_streams import over_windows, update_queue, why_queue
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
@@ -156,6 +156,9 @@ def _unnest(node: Unnest, child: Physical) -> Physical:
 
 
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
+    updates = over_windows(node, settings, lambda below: lower(below, settings))
+    if updates is not None:
+        return updates
     child = lower(node.input, settings)
     if node.window is None:
         distinct = dupelim(node, child, settings)

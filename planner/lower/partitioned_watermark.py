@@ -78,8 +78,8 @@ def check(root: Physical) -> None:
 
 
 def column_of(source: SourceExec) -> str | None:
-    """The column of PUNCTUATE BY; None without that clause."""
-    return source.relation.stream.by if source.relation.stream is not None else None
+    """The column whose values have a watermark each; None: there is none."""
+    return source.by
 
 
 def _never_passes(source: SourceExec, progress: Progress) -> bool:

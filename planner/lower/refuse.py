@@ -104,7 +104,7 @@ def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
     """The clauses that this version does not run and that would change a result. The mode of
     windows counts only under a window."""
     found = []
-    if spec.lazy_windows is not None and under_window:
+    if spec.lazy_windows is not None and under_window and not spec.is_queued:
         found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
     if spec.rate_hz is not None:
         found.append(f"RATE {spec.rate_hz:.15g} HZ")

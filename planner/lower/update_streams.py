@@ -1,14 +1,43 @@
-"""Update streams: the queue in which their rows wait, and the operators that may read them."""
+"""Update streams: the queue in which their rows wait, and the operators that may read them.
+
+An aggregate over windows takes windows as updates (UpStream report, section 6). Its source adds a
+column with the start of the window for which the queue gives a row, WINDOW_OF_ROW. The aggregate
+has windows of one slide over this column, and computes the bounds of the real windows from theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from cql.errors import NotSupportedError
-from cql.planner.nodes.catalog import Queue, StreamSpec
-from cql.planner.nodes.logical import Filter, Limit, Logical, Project, Scan
-from cql.planner.nodes.physical import UpdateQueue
+from cql.base.types import BIGINT, DATE, INT, INTERVAL
+from cql.base.window import Window, WindowKind
+from cql.errors import NotSupportedError, PlanError
+from cql.planner.functions.operators import arithmetic
+from cql.planner.nodes.catalog import Queue, Relation, StreamSpec
+from cql.planner.nodes.expr import Column, Expr, Literal
+from cql.planner.nodes.logical import (
+    WINDOW_COLUMNS,
+    Aggregate,
+    Filter,
+    Limit,
+    Logical,
+    Project,
+    Scan,
+)
+from cql.planner.nodes.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    SourceExec,
+    UpdateQueue,
+    UpdateWindows,
+    WidAggregateExec,
+)
+from cql.planner.nodes.physical.sources import WINDOW_OF_ROW
+from cql.planner.nodes.progress import is_value
+from cql.planner.nodes.watermarks import value_origin
 
 #: What users write, by the class of the node that it becomes.
 _CLAUSES = {
@@ -57,15 +86,142 @@ def why_queue(scan: Scan, settings: Mapping[str, Any]) -> str:
     else:
         why = "declared"
     pulled = ", unused: a bounded input is read as fast as the query takes its rows"
-    bounded = pulled if scan.relation.bounded else ""
+    bounded = pulled if is_pulled(scan.relation) else ""
     return f"queue {queue.queue.value} by {key} ({why}{bounded})"
+
+
+def is_pulled(relation: Relation) -> bool:
+    """Whether a query reads the relation as fast as it takes its rows: none waits in a queue."""
+    return relation.bounded and not getattr(relation.source(), "paced", False)
+
+
+def over_windows(
+    node: Aggregate, settings: Mapping[str, Any], lower: Callable[[Logical], Physical]
+) -> Physical | None:
+    """The operators of an aggregate over windows of an update stream; None for another aggregate.
+
+    Raises NotSupportedError for windows that cannot be updates, PlanError for a GROUP BY without
+    the update key."""
+    scan = _queued_below(node.input)
+    window = node.window
+    if scan is None or window is None or is_pulled(scan.relation):
+        return None
+    spec = scan.relation.stream
+    assert spec is not None
+    _check_windows(node, scan, spec, settings)
+    assert window.range is not None
+    assert window.slide is not None
+    queue = update_queue(scan, settings)
+    assert queue is not None
+    time = scan.columns.index(scan.relation.schema.find(spec.progress[0].column) or 0)
+    eager = spec.lazy_windows is False
+    windows = UpdateWindows(window.range, window.slide, eager, time)
+    child = _with_start(node.input, replace(queue, windows=windows), lower)
+    start = len(child.schema) - 1
+    why = (
+        "EAGER: a window of a key is begun with its first row"
+        if eager
+        else ("LAZY: a window of a key is taken when it has fully arrived")
+    )
+    grouped = WidAggregateExec(
+        child,
+        Window(WindowKind.SLIDING, start, window.slide, window.slide),
+        node.keys,
+        node.calls,
+        node.names,
+        why=f"windows as updates, {why} (UpStream report §6)",
+    )
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(grouped.schema)]
+    first = columns[len(node.names)]
+    bounds = [first, _moved(first, window.range), _moved(first, window.range - 1)]
+    return ProjectExec(
+        grouped, (*columns[: len(node.names)], *bounds), (*node.names, *WINDOW_COLUMNS)
+    )
+
+
+def _moved(time: Column, by: int) -> Expr:
+    """A time that is ``by`` units later."""
+    kind = BIGINT if time.type.is_integer else INT if time.type == DATE else INTERVAL
+    return arithmetic("add")((time, Literal(by, kind)), None)
+
+
+def _with_start(
+    node: Logical, queue: UpdateQueue, lower: Callable[[Logical], Physical]
+) -> Physical:
+    """The filters and projections of ``node`` over its source; WINDOW_OF_ROW is the last column."""
+    match node:
+        case Scan():
+            made = lower(node)
+            assert isinstance(made, SourceExec)
+            return replace(made, updates=queue)
+        case Filter():
+            return FilterExec(_with_start(node.input, queue, lower), node.condition)
+        case Project():
+            below = _with_start(node.input, queue, lower)
+            last = len(below.schema) - 1
+            start = Column(last, WINDOW_OF_ROW, below.schema[last].type, False)
+            return ProjectExec(below, (*node.exprs, start), (*node.names, WINDOW_OF_ROW))
+    raise AssertionError(node)
+
+
+def _check_windows(
+    node: Aggregate, scan: Scan, spec: StreamSpec, settings: Mapping[str, Any]
+) -> None:
+    window, name, key = node.window, ".".join(scan.relation.name), spec.update_key or ()
+    assert window is not None
+    wrong = None
+    if window.kind is not WindowKind.SLIDING or window.zone is not None or window.offset:
+        wrong = "a window other than RANGE with SLIDE"
+    elif len(key) != 1:
+        wrong = f"a window with an update key of {len(key) or 'no'} columns"
+    elif node.late_output:
+        wrong = "LATE OUTPUT"
+    elif settings["window_operator"] not in ("auto", "wid"):
+        wrong = f"window_operator = {settings['window_operator']}"
+    elif not _is_first_time(node.input, window.wa, scan, spec):
+        wrong = "a window over another column than the first time of the stream"
+    elif not is_value(scan.schema[_place(scan, key[0])].type):
+        wrong = "a window with an update key of fractions"
+    if wrong is not None:
+        raise NotSupportedError(
+            f"{wrong} over the update stream {name} is not supported by this version",
+            position=node.pos or scan.pos,
+        )
+    place = _place(scan, key[0])
+    if not any(_origin(node.input, value_origin(k)) == place for k in node.keys):
+        raise PlanError(
+            f"an aggregate over the update stream {name} must be grouped by its update key, so that"
+            " each result has a key that newer ones replace",
+            position=node.pos or scan.pos,
+            hint=f"GROUP BY {key[0]}, …",
+        )
+
+
+def _place(scan: Scan, column: str) -> int:
+    at = scan.relation.schema.find(column)
+    assert at is not None
+    return scan.columns.index(at)
+
+
+def _origin(node: Logical, column: int | None) -> int | None:
+    """The column of the stream below filters and projections that ``column`` is, unchanged."""
+    while isinstance(node, Filter | Project) and column is not None:
+        column = value_origin(node.exprs[column]) if isinstance(node, Project) else column
+        node = node.input
+    return column
+
+
+def _is_first_time(node: Logical, wa: int | None, scan: Scan, spec: StreamSpec) -> bool:
+    if wa is None or not spec.progress:
+        return False
+    return _origin(node, wa) == _place(scan, spec.progress[0].column)
 
 
 def refuse_over_updates(node: Logical) -> None:
     """Raises NotSupportedError for the outermost operator that reads an update stream and must see
     every row of it."""
     queued = _queued_below(node)
-    if queued is None or isinstance(node, Filter | Project | Limit | Scan):
+    if queued is None or isinstance(node, Filter | Project | Limit | Scan) or _takes_windows(node):
         for child in node.inputs:
             refuse_over_updates(child)
         return
@@ -74,8 +230,19 @@ def refuse_over_updates(node: Logical) -> None:
         f"{clause} over the update stream {name} is not supported by this"
         " version: newer rows take the place of older ones, and it would not see them all",
         position=queued.pos,
-        hint="WHERE and a select list of expressions are supported",
+        hint="WHERE, expressions in the select list, and aggregates over a window of RANGE with"
+        " SLIDE are supported",
     )
+
+
+def _takes_windows(node: Logical) -> bool:
+    """Whether ``node`` is an aggregate over windows of the rows of a stream."""
+    if not isinstance(node, Aggregate) or node.window is None:
+        return False
+    below = node.input
+    while isinstance(below, Filter | Project):
+        below = below.input
+    return isinstance(below, Scan)
 
 
 def _queued_below(node: Logical) -> Scan | None:

@@ -47,6 +47,7 @@ from cql.planner.nodes.physical import (
     PhysicalNode,
     SharedPanesExec,
     UpdateQueue,
+    UpdateWindows,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
 from cql.planner.nodes.rewrite import arguments
@@ -60,7 +61,8 @@ FORMAT = 1
 #: The classes of records with numbers: nodes and those expressions that have parts.
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
 _PARTS = (
-    *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, UpdateQueue, Window),
+    *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window),
+    *(UpdateQueue, UpdateWindows),
 )
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind

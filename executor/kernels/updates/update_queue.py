@@ -75,10 +75,10 @@ def _append(q: Any, cells: Any, places: Any, cell: int, now: int) -> int:
 )
 def enqueue_one(q: Any, cells: Any, places: Any, cell: int, event: int, now: int) -> int:
     """The place at which the update of a key lies from ``now`` on; -1: nowhere, because it is shed,
-    or, in an update queue, because a row of the key with a
-    later event time has come before it."""
+    or, in an update queue, because a row of the key with a later event time has come before it. A
+    row without an event time (NEVER) is behind no other."""
     q[ARRIVED] += 1
-    if q[SCHEDULER] >= FIFO and event < cells[cell, NEWEST]:
+    if q[SCHEDULER] >= FIFO and NEVER < event < cells[cell, NEWEST]:
         q[SUPERSEDED] += 1
         return -1
     cells[cell, NEWEST] = max(cells[cell, NEWEST], event)

@@ -234,6 +234,14 @@ class QueueState:
         """No later row has an event time below ``to``; a queue of windows."""
         window_manager.progress(self.words, to, now)
 
+    def end(self, now: int) -> None:
+        """The input has ended: all windows have fully arrived."""
+        windows = self.windows
+        assert windows is not None
+        newest = int(self.store.arrays["cells"][:, layout.NEWEST].max(initial=NEVER))
+        if newest > NEVER:
+            self.progress(newest + windows.size + windows.slide, now)
+
     def serve(self, limit: int, now: int) -> Served:
         """The next rows of committed windows, at most ``limit``, of a queue of windows. The caller
         copies them, then calls ``forget``."""
@@ -275,9 +283,10 @@ class QueueState:
         return int(self.store.arrays["places"][oldest, layout.FLOOR])
 
     @property
-    def places(self) -> int:
-        """Places of the pool."""
-        return int(self.words[layout.PAGES] * self.words[layout.PAGE_ROWS])
+    def rows(self) -> int:
+        """Rows for which the pool has room."""
+        q = self.words
+        return int(q[layout.PAGES] * q[layout.PAGE_ROWS] * q[layout.BLOCK_ROWS])
 
     def residents(self) -> Words:
         """The places with rows that wait, in the order of service; not of a queue of windows."""
@@ -295,7 +304,12 @@ class QueueState:
         waits = (cells[:, layout.WAITING] > 0) | (cells[:, layout.IN_FLIGHT] >= 0)
         pending = cells[:, layout.PENDING] != NEVER
         over = cells[:, layout.NEWEST] < self.words[layout.PROGRESS]
-        found = np.flatnonzero((cells[:, layout.LAST] != NEVER) & ~waits & ~pending & over)
+        idle = (cells[:, layout.LAST] != NEVER) & ~waits & ~pending & over
+        if self.windows is not None:
+            buffers = self.store.arrays["buffers"]
+            idle &= (buffers[:, layout.STATE] == layout.NONE) & (buffers[:, layout.ACTIVE] == 0)
+            idle &= buffers[:, layout.FIRST_BLOCK] < 0
+        found = np.flatnonzero(idle)
         return found[np.argsort(cells[found, layout.LAST], kind="stable")]
 
     def forget_keys(self, gone: Words) -> None:
@@ -308,6 +322,24 @@ class QueueState:
         for place in kept[pages >= 0].tolist():
             mem_rem(self.words, place)
         self._clear_cells(gone)
+        if self.windows is not None:
+            self._clear_buffers(gone)
+
+    @property
+    def window_floor(self) -> int:
+        """A lower bound of the starts of all windows whose rows will be served (NEVER: none is
+        known)."""
+        q, windows = self.words, self.windows
+        assert windows is not None
+        progress = int(q[layout.PROGRESS])
+        if progress == NEVER:
+            return NEVER
+        size, slide = windows.size, windows.slide
+        buffers, waits = self.store.arrays["buffers"], self.store.arrays["cells"][:, layout.WAITING]
+        served = buffers[buffers[:, layout.STATE] != layout.NONE, layout.COMMITTED]
+        waiting = buffers[waits > 0, layout.WS]
+        to_come = (progress - size) // slide * slide + slide
+        return min(to_come, *(int(a.min(initial=to_come)) for a in (served, waiting)))
 
     def mean_staleness(self, now: int) -> tuple[float, float, float]:
         """Staleness from the first arrival to ``now``, in units of the clock, on average over all

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from cql.base.model import Schema
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
@@ -89,18 +90,24 @@ class UpdateFeed(Feed):
         updates = self.source.updates
         assert updates is not None
         assert self.account is not None
-        self.waiting = UpdateRows(
-            f"the queue of {self.source.name}",
-            self.source.schema,
-            updates.keys,
-            _SCHEDULERS[updates.queue],
-            self.account,
-        )
-        relation = self.source.relation
-        self._passes = [WatermarkPass(relation, a.progress) for a in self.attributes]
+        made = f"the queue of {self.source.name}", self.source.stored, updates.keys
+        self.waiting = self._rows_of(*made, _SCHEDULERS[updates.queue], self.account)
+        relation, declared = self.source.relation, self.source.relation.stream
+        progress = () if declared is None else declared.progress[:1]
+        self._passes = [WatermarkPass(relation, p) for p in progress if self.attributes]
         self._bursts = Bursts(int(self.morsel.words[CAPACITY]))
         if not self.attributes:
             self.queue.rise(INFINITY)  # rows without a time are never behind another
+
+    def _rows_of(
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[int],
+        scheduler: Scheduler,
+        account: Account,
+    ) -> UpdateRows:
+        return UpdateRows(name, schema, keys, scheduler, account)
 
     @property
     def queue(self) -> QueueState:
@@ -131,8 +138,10 @@ class UpdateFeed(Feed):
 
     def _load(self, timeout: float | None, *, again: bool = False) -> bool:
         self._deliver()
-        self._fill(0.0 if self.waiting.held else timeout)
-        if not self.waiting.held and not self._unread:
+        self._fill(0.0 if self.waiting.is_ready else timeout)
+        if self._read_all and not self.waiting.is_ready:
+            self._finish()
+        if not self.waiting.is_ready and not self._unread:
             self.ended = self._read_all
             return False
         self.pending = self._next_burst()
@@ -145,11 +154,18 @@ class UpdateFeed(Feed):
         assert self._through is not None
         self._through()
         now, rows = self.clock(), self._in_flight
-        self.waiting.deliver(rows, now)
+        self._delivered(rows, now)
         taken = max(now - self._dequeued, 1)
         note_cost(self.queue.words, taken / rows)
         self._bursts.note(rows, taken)
         self._in_flight = 0
+
+    def _delivered(self, rows: int, now: int) -> None:
+        self.waiting.deliver(rows, now)
+
+    def _finish(self) -> None:
+        """The source has ended, and nothing waits."""
+        return
 
     def _fill(self, timeout: float | None) -> None:
         """Enqueues what has arrived at the source, at most about BLOCK_ROWS rows: a source that
@@ -162,22 +178,24 @@ class UpdateFeed(Feed):
                 return
             if block.is_empty:
                 return
-            self._enqueue(self._convert(block, ()))
+            self._enqueue(block)
             self.offset, timeout = block.offset, 0.0
             rows += block.batch.num_rows + 1
 
-    def _enqueue(self, loaded: Loaded) -> None:
-        self._unread += loaded.block.bad
-        times = loaded.times[0] if loaded.times else np.zeros(loaded.rows, np.int64)
-        for attribute, passed, values in zip(
-            self.attributes, self._passes, loaded.times, strict=True
-        ):
-            passed.take(values, loaded.masks[attribute.column])
+    def _enqueue(self, block: Block) -> None:
+        loaded = self._convert(block, ())
+        self._unread += block.bad
+        times = np.full(loaded.rows, NEVER, np.int64)
+        for attribute, passed in zip(self.attributes, self._passes, strict=False):
+            times, mask = loaded.times[0], loaded.masks[attribute.column]
+            passed.take(times, mask)
+            if mask is not None:
+                times = np.where(mask != 0, times, NEVER)
         self.waiting.take(loaded.data, loaded.masks, times, self.clock())
-        if self._passes:
+        for passed in self._passes:
             given = loaded.separated.row_punctuation.reshape(-1, MARK)
             told = int(given[given[:, 1] == 0, 2].max(initial=NEVER))
-            self.queue.rise(max(told, self._passes[0].watermark))
+            self.queue.rise(max(told, passed.watermark))
 
     def _next_burst(self) -> Loaded:
         """The rows that the query takes next, as a block."""

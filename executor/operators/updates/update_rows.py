@@ -33,11 +33,14 @@ class UpdateRows:
         self, name: str, schema: Schema, keys: Sequence[int], scheduler: Scheduler, account: Account
     ) -> None:
         self.schema, self._keys = schema, list(keys)
-        self.queue = QueueState(name, account, scheduler)
+        self.queue = self._queue_of(name, account, scheduler)
         self._store = StateStore(name, account)
         self._index = GroupIndex([schema[c].type for c in keys])
         self._account, self._name = account, name
         self._remembered = 2 * _KEYS
+
+    def _queue_of(self, name: str, account: Account, scheduler: Scheduler) -> QueueState:
+        return QueueState(name, account, scheduler)
 
     def take(
         self, data: Sequence[Array], masks: Sequence[Mask | None], times: Words, now: int
@@ -45,7 +48,12 @@ class UpdateRows:
         """Enqueues rows with these columns and event times, which arrive at ``now``."""
         if len(times) == 0:
             return
-        places = self.queue.enqueue(self._ids(data, masks, len(times)), times, now)
+        self._store_rows(data, masks, self.queue.enqueue(self._ids(data, masks), times, now))
+
+    def _store_rows(
+        self, data: Sequence[Array], masks: Sequence[Mask | None], places: Words
+    ) -> None:
+        """Copies rows to their places; -1: the queue does not keep the row."""
         kept = np.flatnonzero(places >= 0)
         places = places[kept]
         self._make_room()
@@ -59,7 +67,12 @@ class UpdateRows:
 
     def give(self, limit: int, now: int) -> tuple[list[Array], list[Mask | None], int]:
         """Dequeues at most ``limit`` rows: their columns, masks (None: no NULL), and number."""
-        places, columns = self.queue.dequeue(limit, now), self._store.arrays
+        places = self.queue.dequeue(limit, now)
+        return *self._read(places), len(places)
+
+    def _read(self, places: Words) -> tuple[list[Array], list[Mask | None]]:
+        """The rows at ``places``: columns and masks."""
+        columns = self._store.arrays
         data: list[Array] = []
         masks: list[Mask | None] = []
         for i, f in enumerate(self.schema):
@@ -68,17 +81,25 @@ class UpdateRows:
             mask = columns.get(f"m{i}")
             given = None if mask is None or not f.nullable else mask[places]
             masks.append(None if given is None or given.all() else given)
-        return data, masks, len(places)
+        return data, masks
 
     def deliver(self, updates: int, now: int) -> None:
         """The results of the next ``updates`` have been delivered."""
         self.queue.deliver(updates, now)
+        self._forget_some()
+
+    def _forget_some(self) -> None:
         if self._index.capacity - self._index.free > self._remembered:
             self._forget_idle()
 
     @property
     def nbytes(self) -> int:
         return self.queue.store.nbytes + self._store.nbytes + self._index.nbytes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a row to give."""
+        return int(self.queue.words[layout.HEAD]) >= 0
 
     @property
     def held(self) -> int:
@@ -95,7 +116,9 @@ class UpdateRows:
                 held = used if mask is None else used[mask[used] != 0]
                 column[held] = change(column[held])
 
-    def _ids(self, data: Sequence[Array], masks: Sequence[Mask | None], n: int) -> Words:
+    def _ids(self, data: Sequence[Array], masks: Sequence[Mask | None]) -> Words:
+        """The number of the key of each row."""
+        n = len(data[0])
         if not self._keys:
             return np.zeros(n, np.int64)
         ones = np.ones(n, np.uint8)
@@ -112,8 +135,8 @@ class UpdateRows:
         return np.dtype(stored_dtype(self.schema[column].type.storage))
 
     def _make_room(self) -> None:
-        """Gives the columns a place for each place of the queue."""
-        places = self.queue.places
+        """Gives the columns a place for each row of the queue."""
+        places = self.queue.rows
         for i, f in enumerate(self.schema):
             if len(self._store.arrays.get(f"c{i}", ())) < places:
                 self._store.resize(f"c{i}", places, self._dtype(i), Role.STATE, clears=False)

@@ -43,7 +43,13 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.sources import Awaited, SourceExec, UpdateQueue, ValuesExec
+from cql.planner.nodes.physical.sources import (
+    Awaited,
+    SourceExec,
+    UpdateQueue,
+    UpdateWindows,
+    ValuesExec,
+)
 from cql.planner.nodes.physical.steps import (
     BucketExec,
     FilterExec,
@@ -117,6 +123,7 @@ __all__ = [
     "UnionExec",
     "UnnestExec",
     "UpdateQueue",
+    "UpdateWindows",
     "ValuesExec",
     "WidAggregateExec",
     "WindowJoinExec",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cql.base.model import NO_COLUMNS, Schema
+from cql.base.model import NO_COLUMNS, Field, Schema
+from cql.base.types import BIGINT
 from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
@@ -21,14 +22,32 @@ class Awaited:
     boundaries: tuple[tuple[int, int], ...] | None
 
 
+#: The column that the source of an update stream adds if windows are updates: the start of the
+#: window for which a row is given.
+WINDOW_OF_ROW = "_update_window"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateWindows:
+    """Windows as updates (UpStream report, section 6), ``size`` long and ``slide`` apart, in units
+    of the column ``time``. ``eager``: the query begins with a window when its first row has come;
+    otherwise when the window has fully arrived (LAZY)."""
+
+    size: int
+    slide: int
+    eager: bool
+    time: int
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateQueue:
     """The queue in which the rows of an update stream wait (UpStream report, section 4). ``keys``:
     the columns of the update key, among those that the source reads; without any, each row updates
-    the one before it."""
+    the one before it. ``windows``: None if each row is an update."""
 
     queue: Queue
     keys: tuple[int, ...]
+    windows: UpdateWindows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +58,7 @@ class SourceExec(NoInput):
     looked up in; deeper sources are read to their end before the others. ``refresh``: the interval,
     in microseconds, at which the source is read again. ``alias`` is the relation's name in the
     query. ``updates``: where rows wait that come faster than the query takes them; None: at the
-    source."""
+    source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -53,8 +72,26 @@ class SourceExec(NoInput):
     schema: Schema = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        schema = self.relation.schema.part(self.columns, self.alias)
+        schema = self.stored
+        windows = None if self.updates is None else self.updates.windows
+        if windows is not None:
+            time = schema[windows.time].type
+            start = Field(WINDOW_OF_ROW, BIGINT if time.is_integer else time, False)
+            schema = Schema((*schema.fields, start))
         object.__setattr__(self, "schema", schema)
+
+    @property
+    def stored(self) -> Schema:
+        """The columns that are read from the source."""
+        return self.relation.schema.part(self.columns, self.alias)
+
+    @property
+    def by(self) -> str | None:
+        """The column whose values have a watermark each: that of PUNCTUATE BY, or the update key if
+        windows are updates."""
+        if self.updates is not None and self.updates.windows is not None:
+            return self.schema.names[self.updates.keys[0]]
+        return None if self.relation.stream is None else self.relation.stream.by
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
         """The boundaries of the awaited punctuation on ``column``; None: any punctuation; (): no
@@ -65,7 +102,11 @@ class SourceExec(NoInput):
 
     @property
     def progress(self) -> tuple[tuple[int, Progress], ...]:
-        """The progressing columns (index and declaration) that the source reads."""
+        """The progressing columns (index and declaration) that the source reads. If windows are
+        updates, WINDOW_OF_ROW alone progresses: the queue knows when no window of a key before it
+        follows."""
+        if self.updates is not None and self.updates.windows is not None:
+            return ((len(self.columns), Progress(WINDOW_OF_ROW, by_rows=False)),)
         spec, whole = self.relation.stream, self.relation.schema
         found = [(whole.find(p.column), p) for p in (spec.progress if spec else ())]
         return tuple(
@@ -88,7 +129,7 @@ class SourceExec(NoInput):
         declared = dict(self.progress).get(column)
         if declared is None or not declared.by_rows or declared.slack:
             return False
-        if self.relation.stream is not None and self.relation.stream.by is not None:
+        if self.by is not None:
             return False  # only the rows of one value are in order
         sparse = declared.every is not None or declared.marked_by is not None
         return not sparse and (guarded or max_advance(self.relation, declared) is None)

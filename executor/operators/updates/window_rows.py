@@ -1,0 +1,114 @@
+"""The rows of an update queue in which windows are updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.base.model import Schema
+from cql.executor.kernels.updates import layout
+from cql.executor.kernels.updates.windows import CLOSES
+from cql.executor.morsel.morsel import Words
+from cql.executor.operators.updates.queue_state import QueueState, Scheduler, Windows
+from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
+from cql.executor.state.store import Account, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Rows of committed windows, and the ends of windows between them. ``data`` and ``masks``: the
+    columns of the rows. ``starts``: of the window of each row. The other arrays have an entry per
+    row and per end: ``items`` tells the rows, ``closes`` which entry ends the window that begins at
+    ``ends``, ``keys`` and ``key_mask`` are the values of the update key, ``owners`` their numbers.
+    """
+
+    data: list[Array]
+    masks: list[Mask | None]
+    starts: Words
+    items: npt.NDArray[np.bool_]
+    closes: npt.NDArray[np.bool_]
+    ends: Words
+    keys: Array
+    key_mask: Mask | None
+    owners: Words
+
+
+class WindowRows(UpdateRows):
+    """``keys``: one column. State beside that of ``UpdateRows``: ``key`` and ``key mask``, the
+    value of each key."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[int],
+        scheduler: Scheduler,
+        account: Account,
+        windows: Windows,
+    ) -> None:
+        self._windows = windows
+        super().__init__(name, schema, keys, scheduler, account)
+
+    def _queue_of(self, name: str, account: Account, scheduler: Scheduler) -> QueueState:
+        return QueueState(name, account, scheduler, windows=self._windows)
+
+    def take_rows(
+        self,
+        data: Sequence[Array],
+        masks: Sequence[Mask | None],
+        times: Words,
+        watermarks: Words,
+        now: int,
+    ) -> None:
+        """Enqueues rows with these columns and event times; ``watermarks``: before each row."""
+        if len(times) == 0:
+            return
+        ids = self._ids(data, masks)
+        self._note_keys(ids, data, masks)
+        places = self.queue.enqueue_rows(ids, times, watermarks, now)
+        self._store_rows(data, masks, places)
+
+    def give_rows(self, limit: int, now: int) -> Given:
+        """The next rows of committed windows and ends of windows, at most ``limit``."""
+        served = self.queue.serve(limit, now)
+        items = served.rows >= 0
+        data, masks = self._read(served.rows[items])
+        self.queue.forget(served.keys)
+        arrays = self._store.arrays
+        keys, mask = arrays["key"][served.keys], arrays["key mask"][served.keys]
+        return Given(
+            data,
+            masks,
+            served.starts[items],
+            items,
+            (served.marks & CLOSES) != 0,
+            served.starts,
+            keys,
+            None if mask.all() else mask,
+            served.keys,
+        )
+
+    def deliver_keys(self, keys: Words, now: int) -> None:
+        """The results of windows of ``keys`` have been delivered."""
+        self.queue.deliver_windows(keys, now)
+        self._forget_some()
+
+    @property
+    def is_ready(self) -> bool:
+        q = self.queue.words
+        return int(q[layout.HEAD]) >= 0 or int(q[layout.READY_HEAD]) >= 0
+
+    def _note_keys(self, ids: Words, data: Sequence[Array], masks: Sequence[Mask | None]) -> None:
+        """Keeps the value of each key, for the end of a window that has no row left."""
+        (column,) = self._keys
+        room, arrays = self._index.capacity, self._store.arrays
+        if len(arrays.get("key", ())) < room:
+            self._store.resize("key", room, self._dtype(column), Role.STATE, clears=False)
+            self._store.resize("key mask", room, np.uint8, Role.STATE, clears=False)
+        mask: Any = masks[column]
+        arrays["key"][ids] = data[column]
+        arrays["key mask"][ids] = 1 if mask is None else mask
