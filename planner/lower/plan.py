@@ -18,7 +18,7 @@ from cql.planner.lower.refuse import refuse
 from cql.planner.lower.relation import (
     changes,
 )
-from cql.planner.lower.update_streams import refuse_over_updates
+from cql.planner.lower.update_streams import refuse_over_updates, without_idle_queues
 from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Cluster
 from cql.planner.nodes.logical import (
@@ -83,6 +83,10 @@ def _scan_once(root: Physical, _: Question) -> Physical:
     return join_once(root)
 
 
+def _drop_idle_queues(root: Physical, _: Question) -> Physical:
+    return without_idle_queues(root)
+
+
 def _check_partitioned_watermarks(root: Physical, _: Question) -> Physical:
     partitioned_watermark.check(root)
     return root
@@ -90,6 +94,7 @@ def _check_partitioned_watermarks(root: Physical, _: Question) -> Physical:
 
 #: The passes over the operators of a query, in their order. A pass relies on those before it.
 PASSES: tuple[Pass, ...] = (
+    Pass("drop append queues below operators that need all rows", _drop_idle_queues),
     Pass("refuse LATE OUTPUT above an order", _refuse_order),
     Pass("choose partitioned watermarks", _partitioned_watermarks),
     Pass("check PARTITION BY", _check_partitioning),
@@ -116,7 +121,7 @@ def plan(
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
-    refuse_over_updates(logical)
+    refuse_over_updates(logical, settings)
 
     emits = emit_changes is not None
     changelog = emits or changing(logical)

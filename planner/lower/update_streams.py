@@ -28,12 +28,15 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.physical import (
     FilterExec,
+    LimitExec,
     Physical,
     ProjectExec,
     SourceExec,
     UpdateQueue,
     UpdateWindows,
     WidAggregateExec,
+    sources,
+    walk,
 )
 from cql.planner.nodes.physical.sources import WINDOW_OF_ROW
 from cql.planner.nodes.progress import is_value
@@ -108,11 +111,13 @@ def over_windows(
         return None
     spec = scan.relation.stream
     assert spec is not None
-    _check_windows(node, scan, spec, settings)
-    assert window.range is not None
-    assert window.slide is not None
     queue = update_queue(scan, settings)
     assert queue is not None
+    if queue.queue is Queue.APPEND:
+        return None  # it takes all rows
+    _check_windows(node, scan, spec, queue.queue, settings)
+    assert window.range is not None
+    assert window.slide is not None
     time = scan.columns.index(scan.relation.schema.find(spec.progress[0].column) or 0)
     eager = spec.lazy_windows is False
     windows = UpdateWindows(window.range, window.slide, eager, time)
@@ -165,7 +170,7 @@ def _with_start(
 
 
 def _check_windows(
-    node: Aggregate, scan: Scan, spec: StreamSpec, settings: Mapping[str, Any]
+    node: Aggregate, scan: Scan, spec: StreamSpec, queue: Queue, settings: Mapping[str, Any]
 ) -> None:
     window, name, key = node.window, ".".join(scan.relation.name), spec.update_key or ()
     assert window is not None
@@ -176,9 +181,15 @@ def _check_windows(
         wrong = f"a window with an update key of {len(key) or 'no'} columns"
     elif node.late_output:
         wrong = "LATE OUTPUT"
+    elif spec.heartbeat is not None:
+        wrong = "HEARTBEAT with a window"
+    elif spec.progress[0].marked_by is not None:
+        wrong = "PUNCTUATE ON with rows that are punctuation, with a window"
+    elif queue is Queue.APPEND_SHED_RANDOM:
+        wrong = "a window with QUEUE APPEND SHED RANDOM"
     elif settings["window_operator"] not in ("auto", "wid"):
         wrong = f"window_operator = {settings['window_operator']}"
-    elif not _is_first_time(node.input, window.wa, scan, spec):
+    elif not spec.progress or not _is_first_time(node.input, window.wa, scan, spec):
         wrong = "a window over another column than the first time of the stream"
     elif not is_value(scan.schema[_place(scan, key[0])].type):
         wrong = "a window with an update key of fractions"
@@ -217,15 +228,41 @@ def _is_first_time(node: Logical, wa: int | None, scan: Scan, spec: StreamSpec) 
     return _origin(node, wa) == _place(scan, spec.progress[0].column)
 
 
-def refuse_over_updates(node: Logical) -> None:
+def without_idle_queues(root: Physical) -> Physical:
+    """``root``, in which sources have append queues only below filters and projections: other
+    operators need what a queue does not pass on, such as the order of the rows of two inputs."""
+    if not any(s.updates is not None for s in sources(root)):
+        return root
+    if all(isinstance(n, FilterExec | ProjectExec | LimitExec | SourceExec) for n in walk(root)):
+        return root
+    return _without_append(root)
+
+
+def _without_append(node: Physical) -> Physical:
+    if isinstance(node, SourceExec):
+        appends = node.updates is not None and node.updates.queue is Queue.APPEND
+        return replace(node, updates=None) if appends else node
+    return node.with_inputs(tuple(map(_without_append, node.inputs)))
+
+
+def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
     """Raises NotSupportedError for the outermost operator that reads an update stream and must see
     every row of it."""
     queued = _queued_below(node)
+    if queued is not None and _takes_all(queued, settings):
+        return
+    spec = None if queued is None else queued.relation.stream
+    if queued is node and spec is not None and spec.by is not None:
+        raise NotSupportedError(
+            f"PUNCTUATE BY of the update stream {'.'.join(queued.relation.name)} is not supported"
+            " by this version",
+            position=queued.pos,
+        )
     if queued is None or isinstance(node, Filter | Project | Limit | Scan) or _takes_windows(node):
         for child in node.inputs:
-            refuse_over_updates(child)
+            refuse_over_updates(child, settings)
         return
-    name, clause = ".".join(queued.relation.name), _CLAUSES.get(type(node).__name__, "this")
+    name, clause = ".".join(queued.relation.name), _CLAUSES.get(type(node).__name__, "this clause")
     raise NotSupportedError(
         f"{clause} over the update stream {name} is not supported by this"
         " version: newer rows take the place of older ones, and it would not see them all",
@@ -233,6 +270,11 @@ def refuse_over_updates(node: Logical) -> None:
         hint="WHERE, expressions in the select list, and aggregates over a window of RANGE with"
         " SLIDE are supported",
     )
+
+
+def _takes_all(scan: Scan, settings: Mapping[str, Any]) -> bool:
+    queue = update_queue(scan, settings)
+    return queue is not None and queue.queue is Queue.APPEND
 
 
 def _takes_windows(node: Logical) -> bool:

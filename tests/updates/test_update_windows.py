@@ -172,6 +172,38 @@ def test_windows_that_cannot_be_updates(
         session.sql(query)
 
 
+@pytest.mark.parametrize(
+    ("clauses", "told"),
+    [
+        ("UPDATE KEY (symbol) QUEUE APPEND SHED RANDOM", "SHED RANDOM"),
+        ("UPDATE KEY (symbol, price)", "update key of 2 columns"),
+        ("QUEUE IN-PLACE", "update key of no columns"),
+        ("UPDATE KEY (symbol) PUNCTUATE BY symbol", "PUNCTUATE BY of the update stream"),
+    ],
+)
+def test_streams_whose_windows_cannot_be_updates(clauses: str, told: str, session: Session) -> None:
+    session.sql(f"CREATE STREAM s (ts BIGINT, symbol STRING, price INT) ORDERED BY ts {clauses}")
+    with pytest.raises(NotSupportedError, match=told):
+        session.sql("SELECT symbol, count(*) FROM s [RANGE 4 SLIDE 2] GROUP BY symbol")
+
+
+def test_an_append_queue_takes_all_rows(session: Session) -> None:
+    session.sql(f"{QUOTES} QUEUE APPEND")
+    rows = [(t, "ab"[t % 2], t) for t in range(20)]
+    asked: Any = session.sql(f"{TOTALS} FROM quotes [RANGE 4 SLIDE 2] GROUP BY symbol")
+    joined: Any = session.sql(
+        "SELECT a.ts, b.ts AS other FROM quotes [RANGE 1] AS a JOIN quotes [RANGE 1] AS b"
+        " ON a.price = b.price"
+    )
+    session.push("quotes", rows)
+    read, pairs = iter(asked), iter(joined)
+    found = [next(read), next(pairs)]
+    session.end("quotes")
+    totals = [tuple(r.values()) for b in [found[0], *read] for r in b.to_pylist()]
+    assert sorted(totals) == sorted(windows_of(rows, 4, 2).values())
+    assert sum(b.num_rows for b in [found[1], *pairs]) == len(rows)
+
+
 def test_rows_without_a_time_are_bad(session: Session) -> None:
     session.sql(f"{QUOTES} WINDOWS LAZY")
     asked: Any = session.sql(f"{TOTALS} FROM quotes [RANGE 4 SLIDE 4] GROUP BY symbol")
