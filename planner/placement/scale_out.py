@@ -222,6 +222,8 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
         spec, name = source.relation.stream, source.name
         if not source.relation.bounded:
             return Whole(f"{name} has no end", source.pos)
+        if source.updates is not None and source.updates.windows is not None:
+            return Whole(f"{name} is an update stream", source.pos)
         if spec is None:
             continue
         if spec.by is not None:

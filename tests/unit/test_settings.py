@@ -115,7 +115,6 @@ def test_bad_values(name: str, value: object) -> None:
     ("name", "value"),
     [
         ("runtime", "simulation"),
-        ("queue", "IN-PLACE"),
     ],
 )
 def test_known_but_later(name: str, value: object) -> None:

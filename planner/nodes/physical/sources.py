@@ -69,21 +69,19 @@ class SourceExec(NoInput):
     refresh: int | None = None
     alias: str = field(default="", compare=False)
     updates: UpdateQueue | None = None
+    #: The columns that are read from the source.
+    stored: Schema = field(init=False, compare=False, repr=False)
     schema: Schema = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        schema = self.stored
+        stored = schema = self.relation.schema.part(self.columns, self.alias)
+        object.__setattr__(self, "stored", stored)
         windows = None if self.updates is None else self.updates.windows
         if windows is not None:
             time = schema[windows.time].type
             start = Field(WINDOW_OF_ROW, BIGINT if time.is_integer else time, False)
             schema = Schema((*schema.fields, start))
         object.__setattr__(self, "schema", schema)
-
-    @property
-    def stored(self) -> Schema:
-        """The columns that are read from the source."""
-        return self.relation.schema.part(self.columns, self.alias)
 
     @property
     def by(self) -> str | None:
