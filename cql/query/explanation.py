@@ -103,6 +103,9 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "reorder": lambda of, _: _span(of["reorder"]) if "reorder" in of else None,
     "parts": lambda of, _: f"{of['partitions']}" if "partitions" in of else None,
     "largest": lambda of, _: f"{of['largest']:.0%}" if "largest" in of else None,
+    "in queue": lambda of, _: _stale(of, "queue_staleness"),
+    "stale": lambda of, _: _stale(of, "staleness"),
+    "stalest": lambda of, _: _stale(of, "worst_staleness"),
     "punct. in": lambda of, _: f"{of['punctuation_in']:,}" if "punctuation_in" in of else None,
     "punct. out": lambda of, _: f"{of['punctuation_out']:,}" if "punctuation_out" in of else None,
     "bad": lambda of, _: f"{of['bad']:,}" if of.get("bad") else None,
@@ -111,12 +114,18 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
 }
 _SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
 _SHOWN |= {"nanoseconds", "response", "queue", "longest", "reorder", "partitions", "largest"}
+_SHOWN |= {"queue_staleness", "staleness", "worst_staleness"}
 _SHOWN |= {"why_partitions", "punctuation_in", "punctuation_out"}
 
 
 def _further(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics of an operator that no column of the table shows."""
     return {name: value for name, value in entry.items() if name not in _SHOWN}
+
+
+def _stale(entry: Mapping[str, Any], name: str) -> str | None:
+    """A staleness, which the metrics have in seconds."""
+    return _span(entry[name] * 1e9) if name in entry else None
 
 
 def _passes(entry: Mapping[str, Any]) -> bool:

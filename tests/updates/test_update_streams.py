@@ -199,6 +199,21 @@ def test_the_same_in_python(session: Session) -> None:
             session.create_stream("t", [{"ts": 1}], ordered_by="ts", **given)
 
 
+def test_a_run_shows_its_staleness(session: Session) -> None:
+    session.sql(f"{QUOTES} UPDATE KEY (symbol)")
+    asked: Any = session.sql("SELECT symbol FROM quotes")
+    read = iter(asked)
+    session.push("quotes", ROWS)
+    next(read)
+    session.end("quotes")
+    assert list(read)
+    header, line = str(asked._explain_run()).split("operator", 1)[1].splitlines()[:2]
+    assert "in queue" in header
+    assert "stale  stalest" in header
+    assert line.startswith("quotes")
+    assert "quotes: superseded 4" in str(asked._explain_run())
+
+
 def test_a_burst_grows_while_it_is_short_or_gains() -> None:
     bursts = Bursts(most=1024)
     for _ in range(20):
