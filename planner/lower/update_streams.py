@@ -15,6 +15,7 @@ from cql.base.types import BIGINT, DATE, INT, INTERVAL
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions.operators import arithmetic
+from cql.planner.lower.choose import duration
 from cql.planner.nodes.catalog import Queue, Relation, StreamSpec
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import (
@@ -118,23 +119,16 @@ def over_windows(
     _check_windows(node, scan, spec, queue.queue, settings)
     assert window.range is not None
     assert window.slide is not None
-    time = scan.columns.index(scan.relation.schema.find(spec.progress[0].column) or 0)
-    eager = spec.lazy_windows is False
+    time, eager = _place(scan, spec.progress[0].column), spec.lazy_windows is False
     windows = UpdateWindows(window.range, window.slide, eager, time)
     child = _with_start(node.input, replace(queue, windows=windows), lower)
     start = len(child.schema) - 1
-    why = (
-        "EAGER: a window of a key is begun with its first row"
-        if eager
-        else ("LAZY: a window of a key is taken when it has fully arrived")
-    )
     grouped = WidAggregateExec(
         child,
         Window(WindowKind.SLIDING, start, window.slide, window.slide),
         node.keys,
         node.calls,
         node.names,
-        why=f"windows as updates, {why} (UpStream report §6)",
     )
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(grouped.schema)]
     first = columns[len(node.names)]
@@ -158,7 +152,8 @@ def _with_start(
         case Scan():
             made = lower(node)
             assert isinstance(made, SourceExec)
-            return replace(made, updates=queue)
+            why = f"{made.why}; {_why_windows(made, queue)}"
+            return replace(made, updates=queue, why=why)
         case Filter():
             return FilterExec(_with_start(node.input, queue, lower), node.condition)
         case Project():
@@ -167,6 +162,17 @@ def _with_start(
             start = Column(last, WINDOW_OF_ROW, below.schema[last].type, False)
             return ProjectExec(below, (*node.exprs, start), (*node.names, WINDOW_OF_ROW))
     raise AssertionError(node)
+
+
+def _why_windows(source: SourceExec, queue: UpdateQueue) -> str:
+    windows = queue.windows
+    assert windows is not None
+    kind = source.schema[windows.time].type
+    size, slide = duration(windows.size, kind), duration(windows.slide, kind)
+    mode = "LAZY: one is taken when it has fully arrived"
+    if windows.eager:
+        mode = "EAGER: one is taken with its first row"
+    return f"windows of {size} every {slide} as updates, {mode} (UpStream report §6)"
 
 
 def _check_windows(
