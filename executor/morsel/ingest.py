@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,12 @@ from cql.executor.texts.blocks import Computed, ComputedColumns
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
+
+
+class HoldsCodes(Protocol):
+    def map_codes(self, change: Callable[[Array], Array]) -> None:
+        """Replaces all dictionary codes by ``change(codes)``."""
+        ...
 
 
 @dataclass(slots=True)
@@ -174,6 +180,11 @@ class Feed:
         read."""
         self.reader.close()
         self.reader, self.ended, self.offset = reader, False, None
+
+    @property
+    def holders(self) -> list[HoldsCodes]:
+        """What of it holds dictionary codes, besides its blocks."""
+        return [] if self.values is None else [self.values]
 
     @property
     def replays(self) -> bool:

@@ -341,8 +341,8 @@ class Reading:
         """Compacts the dictionary between two morsels, when only operator state and read blocks
         refer to texts."""
         self.runtime.drain()
-        values = [feed.values for feed in self.feeds if feed.values is not None]
-        compact(self.workspace, list(self.graph.running()), [*values, self.scheduler])
+        held = [one for feed in self.feeds for one in feed.holders]
+        compact(self.workspace, list(self.graph.running()), [*held, self.scheduler])
         self.refresh()
 
     # -- reports ---------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cql.executor.morsel.partitioned_watermark import Values
+from cql.executor.morsel.ingest import HoldsCodes
 from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.run.input_scheduler import InputScheduler
 
 #: A compaction is due when the dictionary has grown by as many bytes as the last compaction kept,
 #: but by at least LEAST bytes, and at most by max_state / PART.
@@ -33,7 +32,7 @@ def is_due(workspace: Workspace) -> bool:
 def compact(
     workspace: Workspace,
     operators: Sequence[Operator],
-    others: Sequence[Values | InputScheduler] = (),
+    others: Sequence[HoldsCodes] = (),
 ) -> None:
     """Forgets every text that neither ``operators`` nor ``others`` refer to. ``operators`` are all
     running operators, each instance separately. Call it only while no morsel is inside."""
@@ -45,7 +44,7 @@ def compact(
         live[codes[codes >= 0]] = True
         return codes
 
-    states: list[Operator | Values | InputScheduler] = [*operators, *others]
+    states: list[HoldsCodes] = [*operators, *others]
     for state in states:
         state.map_codes(keep)
     held = live.copy()

@@ -10,6 +10,7 @@ import pytest
 import cql
 from cql.errors import BindError, NotSupportedError
 from cql.executor.operators.updates.update_feed import Bursts
+from cql.executor.strings import compaction
 from cql.planner.nodes.catalog import Queue
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
@@ -129,6 +130,31 @@ def test_texts_of_many_blocks(session: Session) -> None:
     assert {k: note for k, note, _ in rows} == newest
     assert len(rows) == 50
     assert all(loud == (note and note.upper()) for _, note, loud in rows)
+
+
+@pytest.mark.parametrize("window", ["", " [RANGE 8 SLIDE 8] GROUP BY symbol, window_end"])
+def test_texts_that_come_and_go(
+    window: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dictionary forgets texts while rows and keys of the queue hold others."""
+    monkeypatch.setattr(compaction, "LEAST", 0)
+    session.sql(
+        "CREATE STREAM quotes (ts BIGINT, symbol STRING, note STRING) ORDERED BY ts"
+        " UPDATE KEY (symbol) WINDOWS LAZY"
+    )
+    shown = "symbol, max(note) AS note" if window else "symbol, note"
+    asked: Any = session.sql(f"SELECT {shown} FROM quotes{window}")
+    read, newest, found = None, {}, []
+    for start in range(0, 3000, 150):
+        rows = [(t, f"key {t % (t // 100 + 5)}", f"note {t:05}") for t in range(start, start + 150)]
+        session.push("quotes", rows)
+        newest |= {symbol: note for _, symbol, note in rows}
+        read = read or iter(asked)
+        found += next(read).to_pylist()
+    session.end("quotes")
+    assert read is not None
+    found += [row for batch in read for row in batch.to_pylist()]
+    assert {r["symbol"]: r["note"] for r in found} == newest
 
 
 def test_a_bounded_stream_is_pulled(session: Session) -> None:

@@ -161,10 +161,9 @@ def note_cost(q: Any, cost: float) -> None:
     q[COST] = averaged(q[COST], cost, 1 if q[COST] == 0 else _MANY)
 
 
-@njit("void(int64[::1], int64, float64[::1], float64[::1])", nogil=True, cache=True)
-def areas(q: Any, now: int, queue: Any, application: Any) -> None:
+@njit("void(int64[:, ::1], int64, float64[::1], float64[::1])", nogil=True, cache=True)
+def areas(cells: Any, now: int, queue: Any, application: Any) -> None:
     """The areas of all cells up to ``now``: of queue staleness and of application staleness."""
-    cells = cells_of(q)
     for cell in range(queue.size):
         queue[cell] = f64_of_bits(cells[cell, QUEUE_AREA])
         if cells[cell, SINCE] != NEVER:

@@ -264,9 +264,11 @@ class QueueState:
     # -- reports ---------------------------------------------------------------------------------
 
     def areas(self, now: int) -> Staleness:
-        """The integrals of staleness up to ``now``, of all keys that have room."""
-        queue, application = np.zeros((2, int(self.words[layout.KEYS])))
-        staleness.areas(self.words, now, queue, application)
+        """The integrals of staleness up to ``now``, of all keys that have room. Other threads may
+        ask."""
+        cells = self.store.arrays["cells"]  # not by address: the table may move meanwhile
+        queue, application = np.zeros((2, len(cells)))
+        staleness.areas(cells, now, queue, application)
         return Staleness(queue, application)
 
     def rise(self, to: int) -> None:
@@ -288,8 +290,22 @@ class QueueState:
         q = self.words
         return int(q[layout.PAGES] * q[layout.PAGE_ROWS] * q[layout.BLOCK_ROWS])
 
-    def residents(self) -> Words:
-        """The places with rows that wait, in the order of service; not of a queue of windows."""
+    def held_rows(self) -> Words:
+        """The rows of the pool that hold a row: those of the residents, or of the window
+        buffers."""
+        if self.windows is None:
+            return self._residents()
+        blocks, size, found = self.store.arrays["blocks"], self.windows.block_rows, []
+        for first in self.store.arrays["buffers"][:, layout.FIRST_BLOCK].tolist():
+            block = first
+            while block >= 0:
+                after, _, start, end = blocks[block].tolist()
+                found.append(np.arange(size * block + start, size * block + end))
+                block = after
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _residents(self) -> Words:
+        """The places with rows that wait, in the order of service."""
         found, place = [], int(self.words[layout.HEAD])
         links = self.store.arrays["places"]
         while place >= 0:

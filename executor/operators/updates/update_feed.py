@@ -20,7 +20,7 @@ from cql.base.model import Schema
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
-from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.ingest import Feed, HoldsCodes, Loaded
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.morsel.source_punctuation import separate
@@ -128,6 +128,10 @@ class UpdateFeed(Feed):
             "worst_staleness": worst / _SECOND,
             "state_bytes": self.waiting.nbytes,
         }
+
+    @property
+    def holders(self) -> list[HoldsCodes]:
+        return [self.waiting] if self.values is None else [self.values, self.waiting]
 
     @property
     def replays(self) -> bool:

@@ -109,7 +109,7 @@ class UpdateRows:
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Replaces all dictionary codes in the rows and the keys."""
         self._index.map_codes(change)
-        used = self.queue.residents()
+        used = self.queue.held_rows()
         for i, f in enumerate(self.schema):
             if f.type.is_coded and len(used):
                 column, mask = self._store.arrays[f"c{i}"], self._store.arrays.get(f"m{i}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.windows import CLOSES
 from cql.executor.morsel.morsel import Words
+from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler, Windows
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.state.store import Account, Role
@@ -101,6 +102,14 @@ class WindowRows(UpdateRows):
     def is_ready(self) -> bool:
         q = self.queue.words
         return int(q[layout.HEAD]) >= 0 or int(q[layout.READY_HEAD]) >= 0
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        (column,), arrays = self._keys, self._store.arrays
+        if self.schema[column].type.is_coded and "key" in arrays:
+            live = self._index.live
+            live = live[arrays["key mask"][live] != 0]
+            arrays["key"][live] = change(arrays["key"][live])
 
     def _note_keys(self, ids: Words, data: Sequence[Array], masks: Sequence[Mask | None]) -> None:
         """Keeps the value of each key, for the end of a window that has no row left."""
