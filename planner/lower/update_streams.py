@@ -106,7 +106,7 @@ def over_windows(
 
     Raises NotSupportedError for windows that cannot be updates, PlanError for a GROUP BY without
     the update key."""
-    scan = _queued_below(node.input)
+    scan = _updates_below(node.input, settings)
     window = node.window
     if scan is None or window is None or is_pulled(scan.relation):
         return None
@@ -114,8 +114,6 @@ def over_windows(
     assert spec is not None
     queue = update_queue(scan, settings)
     assert queue is not None
-    if queue.queue is Queue.APPEND:
-        return None  # it takes all rows
     _check_windows(node, scan, spec, queue.queue, settings)
     assert window.range is not None
     assert window.slide is not None
@@ -189,14 +187,14 @@ def _check_windows(
         wrong = "LATE OUTPUT"
     elif spec.heartbeat is not None:
         wrong = "HEARTBEAT with a window"
+    elif not spec.progress or not _is_first_time(node.input, window.wa, scan, spec):
+        wrong = "a window over another column than the first time of the stream"
     elif spec.progress[0].marked_by is not None:
         wrong = "PUNCTUATE ON with rows that are punctuation, with a window"
     elif queue is Queue.APPEND_SHED_RANDOM:
         wrong = "a window with QUEUE APPEND SHED RANDOM"
     elif settings["window_operator"] not in ("auto", "wid"):
         wrong = f"window_operator = {settings['window_operator']}"
-    elif not spec.progress or not _is_first_time(node.input, window.wa, scan, spec):
-        wrong = "a window over another column than the first time of the stream"
     elif not is_value(scan.schema[_place(scan, key[0])].type):
         wrong = "a window with an update key of fractions"
     if wrong is not None:
@@ -254,17 +252,17 @@ def _without_append(node: Physical) -> Physical:
 def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
     """Raises NotSupportedError for the outermost operator that reads an update stream and must see
     every row of it."""
-    queued = _queued_below(node)
-    if queued is not None and _takes_all(queued, settings):
+    queued = _updates_below(node, settings)
+    if queued is None:
         return
-    spec = None if queued is None else queued.relation.stream
+    spec = queued.relation.stream
     if queued is node and spec is not None and spec.by is not None:
         raise NotSupportedError(
             f"PUNCTUATE BY of the update stream {'.'.join(queued.relation.name)} is not supported"
             " by this version",
             position=queued.pos,
         )
-    if queued is None or isinstance(node, Filter | Project | Limit | Scan) or _takes_windows(node):
+    if isinstance(node, Filter | Project | Limit | Scan) or _takes_windows(node):
         for child in node.inputs:
             refuse_over_updates(child, settings)
         return
@@ -278,11 +276,6 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
     )
 
 
-def _takes_all(scan: Scan, settings: Mapping[str, Any]) -> bool:
-    queue = update_queue(scan, settings)
-    return queue is not None and queue.queue is Queue.APPEND
-
-
 def _takes_windows(node: Logical) -> bool:
     """Whether ``node`` is an aggregate over windows of the rows of a stream."""
     if not isinstance(node, Aggregate) or node.window is None:
@@ -293,9 +286,10 @@ def _takes_windows(node: Logical) -> bool:
     return isinstance(below, Scan)
 
 
-def _queued_below(node: Logical) -> Scan | None:
-    """The first update stream that ``node`` reads."""
+def _updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
+    """The first stream that ``node`` reads whose queue may leave rows out."""
     if isinstance(node, Scan):
-        spec = node.relation.stream
-        return node if spec is not None and spec.is_queued else None
-    return next((found for n in node.inputs if (found := _queued_below(n)) is not None), None)
+        queue = update_queue(node, settings)
+        return None if queue is None or queue.queue is Queue.APPEND else node
+    found = (_updates_below(n, settings) for n in node.inputs)
+    return next((scan for scan in found if scan is not None), None)
