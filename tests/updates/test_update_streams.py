@@ -9,7 +9,7 @@ import pytest
 
 import cql
 from cql.errors import BindError, NotSupportedError
-from cql.executor.operators.updates.update_feed import Bursts
+from cql.executor.operators.updates.bursts import Bursts
 from cql.executor.strings import compaction
 from cql.planner.nodes.catalog import Queue
 from cql.session.session import Session
