@@ -60,9 +60,8 @@ class UpdateFeed(Feed):
         Feed.__post_init__(self)
         updates = self.source.updates
         assert updates is not None
-        assert self.account is not None
         made = f"the queue of {self.source.name}", self.source.stored, updates.keys
-        self.waiting = self._rows_of(*made, _SCHEDULERS[updates.queue], self.account)
+        self.waiting = self._rows_of(*made)
         relation, declared = self.source.relation, self.source.relation.stream
         progress = () if declared is None else declared.progress[:1]
         self._passes = [WatermarkPass(relation, p) for p in progress if self.attributes]
@@ -70,15 +69,19 @@ class UpdateFeed(Feed):
         if not self.attributes:
             self.queue.rise(INFINITY)  # rows without a time are never behind another
 
-    def _rows_of(
-        self,
-        name: str,
-        schema: Schema,
-        keys: Sequence[int],
-        scheduler: Scheduler,
-        account: Account,
-    ) -> UpdateRows:
-        return UpdateRows(name, schema, keys, scheduler, account)
+    @property
+    def _accounting(self) -> Account:
+        assert self.account is not None
+        return self.account
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        assert self.source.updates is not None
+        return _SCHEDULERS[self.source.updates.queue]
+
+    def _rows_of(self, name: str, schema: Schema, keys: Sequence[int]) -> UpdateRows:
+        queue = QueueState(name, self._accounting, self._scheduler)
+        return UpdateRows(name, schema, keys, queue, self._accounting)
 
     @property
     def queue(self) -> QueueState:

@@ -14,7 +14,7 @@ from cql.executor.kernels.updates import layout
 from cql.executor.morsel.morsel import Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
-from cql.executor.operators.updates.queue_state import QueueState, Scheduler
+from cql.executor.operators.updates.queue_state import QueueState
 from cql.executor.state.store import Account, Role, StateStore
 
 Array = npt.NDArray[Any]
@@ -24,23 +24,19 @@ _KEYS = 4096
 
 
 class UpdateRows:
-    """An update queue with its rows. ``keys``: the columns of the update key; NULL equals NULL.
+    """The rows of ``queue``. ``keys``: the columns of the update key; NULL equals NULL.
 
     State: the queue, an index of the keys, and per column ``c<i>`` and, if it may be NULL,
     ``m<i>``, indexed by place. Keys without a row that waits are forgotten when there are many."""
 
     def __init__(
-        self, name: str, schema: Schema, keys: Sequence[int], scheduler: Scheduler, account: Account
+        self, name: str, schema: Schema, keys: Sequence[int], queue: QueueState, account: Account
     ) -> None:
-        self.schema, self._keys = schema, list(keys)
-        self.queue = self._queue_of(name, account, scheduler)
+        self.schema, self._keys, self.queue = schema, list(keys), queue
         self._store = StateStore(name, account)
         self._index = GroupIndex([schema[c].type for c in keys])
         self._account, self._name = account, name
         self._remembered = 2 * _KEYS
-
-    def _queue_of(self, name: str, account: Account, scheduler: Scheduler) -> QueueState:
-        return QueueState(name, account, scheduler)
 
     def take(
         self, data: Sequence[Array], masks: Sequence[Mask | None], times: Words, now: int

@@ -23,12 +23,11 @@ from cql.executor.kernels.updates import layout
 from cql.executor.morsel.ingest import Loaded
 from cql.executor.morsel.morsel import Words, stored_dtype
 from cql.executor.morsel.source_punctuation import Separated
-from cql.executor.operators.updates.queue_state import Scheduler, Windows
+from cql.executor.operators.updates.queue_state import QueueState, Windows
 from cql.executor.operators.updates.update_feed import UpdateFeed
 from cql.executor.operators.updates.update_rows import Array, Mask
 from cql.executor.operators.updates.window_rows import Given, WindowRows
 from cql.executor.protocols import BadInput, Block
-from cql.executor.state.store import Account
 from cql.planner.nodes.physical import UpdateWindows
 
 #: Bursts between two punctuations of all keys together.
@@ -50,17 +49,11 @@ class WindowFeed(UpdateFeed):
         self._windows = self.source.updates.windows
         UpdateFeed.__post_init__(self)
 
-    def _rows_of(
-        self,
-        name: str,
-        schema: Schema,
-        keys: Sequence[int],
-        scheduler: Scheduler,
-        account: Account,
-    ) -> WindowRows:
-        w = self._windows
+    def _rows_of(self, name: str, schema: Schema, keys: Sequence[int]) -> WindowRows:
+        w, account = self._windows, self._accounting
         windows = Windows(w.size, w.slide, w.eager)
-        return WindowRows(name, schema, keys, scheduler, account, windows)
+        queue = QueueState(name, account, self._scheduler, windows=windows)
+        return WindowRows(name, schema, keys, queue, account)
 
     @property
     def _rows(self) -> WindowRows:

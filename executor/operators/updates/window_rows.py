@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.windows import CLOSES
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.updates.queue_state import QueueState, Scheduler, Windows
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
-from cql.executor.state.store import Account, Role
+from cql.executor.state.store import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +39,6 @@ class Given:
 class WindowRows(UpdateRows):
     """``keys``: one column. State beside that of ``UpdateRows``: ``key`` and ``key mask``, the
     value of each key."""
-
-    def __init__(
-        self,
-        name: str,
-        schema: Schema,
-        keys: Sequence[int],
-        scheduler: Scheduler,
-        account: Account,
-        windows: Windows,
-    ) -> None:
-        self._windows = windows
-        super().__init__(name, schema, keys, scheduler, account)
-
-    def _queue_of(self, name: str, account: Account, scheduler: Scheduler) -> QueueState:
-        return QueueState(name, account, scheduler, windows=self._windows)
 
     def take_rows(
         self,
