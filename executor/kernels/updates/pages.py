@@ -27,6 +27,7 @@ from cql.executor.kernels.updates.layout import (
     pages_of,
     places_of,
 )
+from cql.executor.kernels.updates.lists import link_first, unlink_from
 
 
 @njit("int64(int64[::1])", nogil=True, cache=True)
@@ -52,23 +53,13 @@ def _allocate(q: Any, pages: Any) -> int:
 @njit(inline="always")
 def _open(q: Any, pages: Any, page: int) -> None:
     """ELP.add."""
-    first = q[OPEN_PAGE]
-    pages[page, PAGE_BEFORE], pages[page, PAGE_AFTER] = -1, first
-    if first >= 0:
-        pages[first, PAGE_BEFORE] = page
-    q[OPEN_PAGE] = page
+    link_first(q, pages, page, OPEN_PAGE, PAGE_AFTER, PAGE_BEFORE)
 
 
 @njit(inline="always")
 def _close(q: Any, pages: Any, page: int) -> None:
     """Takes a page out of the ELP."""
-    before, after = pages[page, PAGE_BEFORE], pages[page, PAGE_AFTER]
-    if before >= 0:
-        pages[before, PAGE_AFTER] = after
-    else:
-        q[OPEN_PAGE] = after
-    if after >= 0:
-        pages[after, PAGE_BEFORE] = before
+    unlink_from(q, pages, page, OPEN_PAGE, PAGE_AFTER, PAGE_BEFORE)
 
 
 @njit(inline="always")

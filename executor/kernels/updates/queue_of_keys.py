@@ -47,44 +47,11 @@ from cql.executor.kernels.updates.layout import (
     YOUNGER,
     YOUNGEST,
 )
+from cql.executor.kernels.updates.lists import link, unlink
 from cql.executor.kernels.updates.staleness import measured_load
 
 #: Weight of the latest dequeue in the share of cutters.
 _LATEST_SHARE = 1 / 32
-
-
-@njit(inline="always")
-def _link(
-    q: Any, places: Any, place: int, behind: int, first: int, last: int, after: int, before: int
-) -> None:
-    """Enters ``place`` into a list behind the place ``behind``; -1: at its head. ``first`` and
-    ``last`` are the words of the queue with the ends of the list, ``after`` and ``before`` those of
-    a place with its neighbours."""
-    following = q[first] if behind < 0 else places[behind, after]
-    places[place, before], places[place, after] = behind, following
-    if behind < 0:
-        q[first] = place
-    else:
-        places[behind, after] = place
-    if following < 0:
-        q[last] = place
-    else:
-        places[following, before] = place
-
-
-@njit(inline="always")
-def _unlink(
-    q: Any, places: Any, place: int, first: int, last: int, after: int, before: int
-) -> None:
-    previous, following = places[place, before], places[place, after]
-    if previous < 0:
-        q[first] = following
-    else:
-        places[previous, after] = following
-    if following < 0:
-        q[last] = previous
-    else:
-        places[following, before] = previous
 
 
 @njit(inline="always")
@@ -111,8 +78,8 @@ def enter(q: Any, cells: Any, places: Any, place: int, cell: int) -> None:
     if q[SCHEDULER] == LINECUTTING and is_slow(q, cells, cell):
         behind = q[LAST_CUTTER]
         q[LAST_CUTTER] = place
-    _link(q, places, place, behind, HEAD, TAIL, AFTER, BEFORE)
-    _link(q, places, place, q[YOUNGEST], OLDEST, YOUNGEST, YOUNGER, OLDER)
+    link(q, places, place, behind, HEAD, TAIL, AFTER, BEFORE)
+    link(q, places, place, q[YOUNGEST], OLDEST, YOUNGEST, YOUNGER, OLDER)
     q[RESIDENTS] += 1
 
 
@@ -125,12 +92,12 @@ def enter_by_age(q: Any, cells: Any, nodes: Any, cell: int) -> None:
     behind = q[YOUNGEST]
     while behind >= 0 and cells[behind, SINCE] > cells[cell, SINCE]:
         behind = nodes[behind, OLDER]
-    _link(q, nodes, cell, behind, OLDEST, YOUNGEST, YOUNGER, OLDER)
+    link(q, nodes, cell, behind, OLDEST, YOUNGEST, YOUNGER, OLDER)
     since = LAST if q[SCHEDULER] == FIFO else SINCE
     behind = q[TAIL]
     while behind != q[LAST_CUTTER] and cells[behind, since] > cells[cell, since]:
         behind = nodes[behind, BEFORE]
-    _link(q, nodes, cell, behind, HEAD, TAIL, AFTER, BEFORE)
+    link(q, nodes, cell, behind, HEAD, TAIL, AFTER, BEFORE)
     q[RESIDENTS] += 1
 
 
@@ -138,8 +105,8 @@ def enter_by_age(q: Any, cells: Any, nodes: Any, cell: int) -> None:
 def move_to_tail(q: Any, places: Any, place: int) -> None:
     """FIFO: the key's newer update waits behind all others."""
     if q[TAIL] != place:
-        _unlink(q, places, place, HEAD, TAIL, AFTER, BEFORE)
-        _link(q, places, place, q[TAIL], HEAD, TAIL, AFTER, BEFORE)
+        unlink(q, places, place, HEAD, TAIL, AFTER, BEFORE)
+        link(q, places, place, q[TAIL], HEAD, TAIL, AFTER, BEFORE)
 
 
 @njit(inline="always")
@@ -147,8 +114,8 @@ def leave(q: Any, places: Any, place: int) -> None:
     """The place at the head leaves."""
     if q[LAST_CUTTER] == place:
         q[LAST_CUTTER] = -1
-    _unlink(q, places, place, HEAD, TAIL, AFTER, BEFORE)
-    _unlink(q, places, place, OLDEST, YOUNGEST, YOUNGER, OLDER)
+    unlink(q, places, place, HEAD, TAIL, AFTER, BEFORE)
+    unlink(q, places, place, OLDEST, YOUNGEST, YOUNGER, OLDER)
     q[RESIDENTS] -= 1
 
 

@@ -86,6 +86,7 @@ from cql.executor.kernels.updates.layout import (
     events_of,
     nodes_of,
 )
+from cql.executor.kernels.updates.lists import link, link_first, unlink, unlink_from
 from cql.executor.kernels.updates.queue_of_keys import (
     enter,
     enter_by_age,
@@ -117,63 +118,36 @@ UPDATES, OPENS, CLOSES = 0, 1, 2
 @njit(inline="always")
 def _make_ready(q: Any, buffers: Any, cell: int) -> None:
     """Enters a key at the tail of upq."""
-    last = q[READY_TAIL]
-    buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER] = last, -1
-    if last < 0:
-        q[READY_HEAD] = cell
-    else:
-        buffers[last, LINK_AFTER] = cell
-    q[READY_TAIL] = cell
+    tail = q[READY_TAIL]
+    link(q, buffers, cell, tail, READY_HEAD, READY_TAIL, LINK_AFTER, LINK_BEFORE)
     buffers[cell, STATE] = READY
 
 
 @njit(inline="always")
 def _make_idle(q: Any, buffers: Any, cell: int) -> None:
-    first = q[IDLE_HEAD]
-    buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER] = -1, first
-    if first >= 0:
-        buffers[first, LINK_BEFORE] = cell
-    q[IDLE_HEAD] = cell
+    link_first(q, buffers, cell, IDLE_HEAD, LINK_AFTER, LINK_BEFORE)
     buffers[cell, STATE] = IDLE
 
 
 @njit(inline="always")
 def _unlink(q: Any, buffers: Any, cell: int) -> None:
     """Takes a key out of upq or il."""
-    before, after = buffers[cell, LINK_BEFORE], buffers[cell, LINK_AFTER]
-    ready = buffers[cell, STATE] == READY
-    if before >= 0:
-        buffers[before, LINK_AFTER] = after
-    elif ready:
-        q[READY_HEAD] = after
+    if buffers[cell, STATE] == READY:
+        unlink(q, buffers, cell, READY_HEAD, READY_TAIL, LINK_AFTER, LINK_BEFORE)
     else:
-        q[IDLE_HEAD] = after
-    if after >= 0:
-        buffers[after, LINK_BEFORE] = before
-    elif ready:
-        q[READY_TAIL] = before
+        unlink_from(q, buffers, cell, IDLE_HEAD, LINK_AFTER, LINK_BEFORE)
 
 
 @njit(inline="always")
 def _activate(q: Any, buffers: Any, cell: int) -> None:
-    first = q[ACTIVE_HEAD]
+    link_first(q, buffers, cell, ACTIVE_HEAD, ACTIVE_AFTER, ACTIVE_BEFORE)
     buffers[cell, ACTIVE] = 1
-    buffers[cell, ACTIVE_BEFORE], buffers[cell, ACTIVE_AFTER] = -1, first
-    if first >= 0:
-        buffers[first, ACTIVE_BEFORE] = cell
-    q[ACTIVE_HEAD] = cell
 
 
 @njit(inline="always")
 def _deactivate(q: Any, buffers: Any, cell: int) -> None:
-    before, after = buffers[cell, ACTIVE_BEFORE], buffers[cell, ACTIVE_AFTER]
+    unlink_from(q, buffers, cell, ACTIVE_HEAD, ACTIVE_AFTER, ACTIVE_BEFORE)
     buffers[cell, ACTIVE] = 0
-    if before >= 0:
-        buffers[before, ACTIVE_AFTER] = after
-    else:
-        q[ACTIVE_HEAD] = after
-    if after >= 0:
-        buffers[after, ACTIVE_BEFORE] = before
 
 
 @njit(inline="always")

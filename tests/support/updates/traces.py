@@ -190,7 +190,7 @@ class RowTrace(_Trace):
             assert state.words[layout.PLACES_USED] == sum(
                 key.arrivals > 0 for key in model.keys.values()
             )
-        assert state.residents().tolist() == walked.order
+        assert state.held_rows().tolist() == walked.order
         self.check_pages()
         self.check_keys(model.areas)
         found = state.words[[layout.GONE_AREA, layout.GONE_STALENESS]].view(np.float64)

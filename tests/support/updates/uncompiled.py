@@ -15,6 +15,7 @@ import pytest
 from cql.executor.kernels.lib import memory
 from cql.executor.kernels.updates import (
     layout,
+    lists,
     pages,
     queue_of_keys,
     staleness,
@@ -25,7 +26,7 @@ from cql.executor.kernels.updates import (
 from cql.executor.operators.updates import queue_state
 from tests.support.updates import traces
 
-MODULES = (layout, pages, queue_of_keys, staleness, update_queue, window_buffer, windows)
+MODULES = (layout, lists, pages, queue_of_keys, staleness, update_queue, window_buffer, windows)
 
 
 class Checked:
