@@ -113,8 +113,12 @@ class StreamSpec:
     def is_queued(self) -> bool:
         """Whether its rows wait in a queue that may leave some out: an update queue, or one that
         sheds load."""
-        queue = self.queue
-        return self.update_key is not None or queue not in (None, Queue.APPEND)
+        return self.is_updates or self.queue is Queue.APPEND_SHED_RANDOM
+
+    @property
+    def is_updates(self) -> bool:
+        """Whether each row replaces the one before it: of its update key, or of all rows."""
+        return self.update_key is not None or (self.queue is not None and self.queue.is_update)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,13 @@ class LogicalNode(Abstract):
         return False
 
     @property
+    def update_key(self) -> tuple[int, ...] | None:
+        """The columns of the update key: each row of an update stream replaces the one before it
+        with the same values in them (no column: the one before it). None: the node is no update
+        stream, or leaves out a column of the key."""
+        return None
+
+    @property
     def makes_relation(self) -> bool | None:
         """Whether the output is a relation, whose rows may also leave (True), or none (False),
         whatever the inputs are; None: it is one if an input is one."""

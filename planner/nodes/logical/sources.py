@@ -39,6 +39,15 @@ class Scan(NoInput):
         return frozenset(self.columns.index(c) for c in found if c in self.columns)
 
     @property
+    def update_key(self) -> tuple[int, ...] | None:
+        spec, schema = self.relation.stream, self.relation.schema
+        if spec is None or not spec.is_updates:
+            return None
+        places = [schema.find(name) for name in spec.update_key or ()]
+        found = tuple(self.columns.index(c) for c in places if c in self.columns)
+        return found if len(found) == len(places) else None
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
 

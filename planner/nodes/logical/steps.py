@@ -43,6 +43,10 @@ class Filter(PassesRows):
         return (self.condition,)
 
     @property
+    def update_key(self) -> tuple[int, ...] | None:
+        return self.input.update_key
+
+    @property
     def times(self) -> tuple[int, ...] | None:
         return self.input.times
 
@@ -75,6 +79,13 @@ class Project(PassesRows):
             if end is not None and end[0] == self.input.times and set(end[0]) <= below.keys():
                 found[at] = below[end[0][0]]
         return found
+
+    @property
+    def update_key(self) -> tuple[int, ...] | None:
+        below = self.input.update_key
+        shown = [e.index if isinstance(e, Column) else None for e in self.exprs]
+        found = tuple(shown.index(c) for c in below or () if c in shown)
+        return None if below is None or len(found) < len(below) else found
 
     @property
     def times(self) -> tuple[int, ...] | None:
