@@ -47,7 +47,7 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.optimize.changelog import as_relation, clock, is_relation
+from cql.planner.optimize.changelog import as_relation, clock, is_of_updates, is_relation
 
 #: The hint for a LIMIT … PER WINDOW without a window.
 PER_WINDOW = (
@@ -134,6 +134,9 @@ def place(binder: Binder, parts: Parts, scope: Scope) -> Bound:
     in_bracket = window is not None and window.origin == "bracket"
     if parts.distinct and in_bracket and not parts.grouped:
         _group_by_items(parts)  # DISTINCT over a window is distinct within each window
+    needs_all = parts.grouped or parts.distinct or bool(parts.order)
+    if needs_all and window is None and is_of_updates(parts.plan):
+        parts.plan = as_relation(parts.plan)
     output = _aggregated(binder, parts) if parts.grouped else _plain(binder, parts, scope)
     return _finished(binder, parts, output)
 

@@ -22,10 +22,13 @@ from cql.planner.nodes.logical import (
     WINDOW_COLUMNS,
     Aggregate,
     Filter,
+    Join,
     Limit,
     Logical,
     Project,
     Scan,
+    SubqueryJoin,
+    Unnest,
 )
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -42,6 +45,7 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical.sources import WINDOW_OF_ROW
 from cql.planner.nodes.progress import is_value
 from cql.planner.nodes.watermarks import value_origin
+from cql.planner.optimize.changelog import is_last_rows
 
 #: What users write, by the class of the node that it becomes.
 _CLAUSES = {
@@ -53,7 +57,6 @@ _CLAUSES = {
     "RowNumber": "ROW_NUMBER()",
     "Sort": "ORDER BY",
     "Union": "UNION",
-    "Unnest": "UNNEST",
     "Windowed": "a window",
 }
 _QUEUES = {queue.name.lower(): queue for queue in Queue}
@@ -262,7 +265,8 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
             " by this version",
             position=queued.pos,
         )
-    if isinstance(node, Filter | Project | Limit | Scan) or _takes_windows(node):
+    passes = isinstance(node, Filter | Project | Limit | Scan | Unnest)
+    if passes or _takes_windows(node) or _looks_up(node):
         for child in node.inputs:
             refuse_over_updates(child, settings)
         return
@@ -271,9 +275,16 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
         f"{clause} over the update stream {name} is not supported by this"
         " version: newer rows take the place of older ones, and it would not see them all",
         position=queued.pos,
-        hint="WHERE, expressions in the select list, and aggregates over a window of RANGE with"
-        " SLIDE are supported",
+        hint="WHERE, expressions in the select list, aggregates over a window of RANGE with SLIDE,"
+        " and what reads the last row of each key as a relation are supported",
     )
+
+
+def _looks_up(node: Logical) -> bool:
+    """Whether ``node`` gives each row of its stream, with what tables say of it."""
+    if isinstance(node, SubqueryJoin):
+        return node.query.is_constant
+    return isinstance(node, Join) and node.looks_up
 
 
 def _takes_windows(node: Logical) -> bool:
@@ -287,7 +298,10 @@ def _takes_windows(node: Logical) -> bool:
 
 
 def _updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
-    """The first stream that ``node`` reads whose queue may leave rows out."""
+    """The first stream that ``node`` reads whose queue may leave rows out, other than as the
+    relation of the last row of each key."""
+    if is_last_rows(node):
+        return None
     if isinstance(node, Scan):
         queue = update_queue(node, settings)
         return None if queue is None or queue.queue is Queue.APPEND else node

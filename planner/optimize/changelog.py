@@ -82,9 +82,12 @@ def changes(node: Logical) -> bool:
 
 
 def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
-    """``node`` as a relation: a stream in it becomes the relation of all its rows so far. ``above``
-    are the conditions that operators above apply to its rows."""
+    """``node`` as a relation: a stream in it becomes the relation of all its rows so far, an update
+    stream that of the last row of each key. ``above`` are the conditions that operators above apply
+    to its rows."""
     match node:
+        case Filter() | Project() if is_of_updates(node):
+            return replace(node, input=as_relation(node.input))
         case Filter() if sees_relation(node.input) or not node.progressing:
             conditions = (*above, *conjuncts(node.condition))
             return replace(node, input=as_relation(node.input, conditions))
@@ -113,9 +116,30 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
     first = next(iter(node.progressing), None)
     if first is None:  # a table: all its rows are there from the beginning
         return node
+    key = node.update_key
+    if key is not None:
+        last = Window(WindowKind.ROWS, first, rows=1, partition_by=key)
+        return Windowed(node, last, getattr(node, "pos", None))
     if node.is_bounded and _without_band(node, above):
         return as_side(node)
     return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
+
+
+def is_of_updates(node: Logical) -> bool:
+    """Whether ``node`` consists of rows of an update stream, selected and projected. As a relation
+    it has those of the last rows of the keys: a row that is not selected replaces one that was."""
+    if isinstance(node, Filter | Project):
+        return is_of_updates(node.input)
+    return node.update_key is not None and bool(node.progressing)
+
+
+def is_last_rows(node: Logical) -> bool:
+    """Whether ``node`` is an update stream as a relation: that of the last row of each key."""
+    if not isinstance(node, Windowed) or node.input.update_key is None:
+        return False
+    window = node.window
+    last = window.kind is WindowKind.ROWS and window.rows == 1 and window.range is None
+    return last and set(window.partition_by) == set(node.input.update_key)
 
 
 def as_side(node: Logical) -> Logical:

@@ -191,8 +191,6 @@ def test_keys_that_never_return_are_forgotten(time: str, session: Session) -> No
 @pytest.mark.parametrize(
     ("query", "clause"),
     [
-        ("SELECT symbol, count(*) FROM quotes GROUP BY symbol", "an aggregate"),
-        ("SELECT DISTINCT ts, symbol FROM quotes", "update stream quotes"),
         ("SELECT * FROM quotes [RANGE 5] AS a JOIN quotes [RANGE 5] AS b ON a.symbol = b.symbol",
          "update stream quotes"),
         ("SELECT * FROM quotes UNION ALL SELECT * FROM quotes", "UNION"),

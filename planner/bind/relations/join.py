@@ -15,9 +15,17 @@ from cql.planner.bind.context import Binder, Env, fold
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 from cql.planner.functions import registry
-from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of, conjunction, conjuncts
+from cql.planner.nodes.expr import (
+    Case,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    conjunction,
+    conjuncts,
+)
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
-from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.changelog import as_side, is_of_updates, is_relation
 from cql.planner.optimize.join_condition import compares_equal
 
 
@@ -87,6 +95,7 @@ class JoinChain:
         self.items = [first]
         self.plan = first.plan
         self.merged: list[Merged] = []
+        self._key = first.plan.update_key  # of ``plan``
 
     def scope(self) -> Scope:
         made = scope_of(self.binder, self.items, self.plan, self.env)
@@ -113,10 +122,51 @@ class JoinChain:
         kind = self._kind(join)
         beside = self._beside(right, "cross", join)
         condition = self._condition(join, right, beside, kind)
-        self.plan = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
+        made = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
+        self.plan = self._of_updates(made, join)
         if kind not in ("semi", "anti"):
+            if self._key is None and right.plan.update_key is not None:
+                self._key = tuple(len(made.left.schema) + k for k in right.plan.update_key)
             self.items.append(right)
             self.merged = beside.merged
+
+    def _of_updates(self, made: Join, join: exp.Join) -> Join:
+        """``made``, in which update streams are relations, unless it looks their rows up in a
+        table. Update streams with the same key are joined on it, so that each row of the output
+        has one key (UpStream report, section 3.2); a window says that a side is a plain relation.
+        """
+        streams = is_of_updates(made.left) or is_of_updates(made.right)
+        if not streams or made.looks_up or made.kind in ASOF:
+            return made
+        implied = self._same_keys(made)
+        if implied:
+            names = ", ".join(one.name for one, _ in implied)
+            self.binder.warn(
+                f"update streams are joined on their update key, too: {names}. With a window, such"
+                " as [PARTITION BY k ROWS 1], a side is a relation that is joined as written",
+                join,
+            )
+            pos = self.binder.pos(join)
+            equal = [registry.resolve("null_safe_eq", pair, pos) for pair in implied]
+            parts = [*([] if made.condition is None else [made.condition]), *equal]
+            kind = "inner" if made.kind == "cross" else made.kind
+            made = replace(made, condition=conjunction(parts), kind=kind)
+        return replace(made, left=as_side(made.left), right=as_side(made.right))
+
+    def _same_keys(self, made: Join) -> list[tuple[Column, Column]]:
+        """The columns of the update keys of both sides, if they have the same names and types; but
+        those whose equality is written."""
+        mine, theirs = self._key or (), made.right.update_key or ()
+        width = len(made.left.schema)
+        left = [column_of(made.left, at) for at in mine]
+        right = [
+            replace(c, index=width + c.index) for c in (column_of(made.right, k) for k in theirs)
+        ]
+        if [(c.name.lower(), c.type) for c in left] != [(c.name.lower(), c.type) for c in right]:
+            return []
+        written = [] if made.condition is None else conjuncts(made.condition)
+        pairs = zip(left, right, strict=True)
+        return [p for p in pairs if not any(_relates(part, *p) for part in written)]
 
     def unnest(self, join: exp.Join) -> None:
         """Joins ``UNNEST(array) AS u (element)``: each row with each element of its array."""
@@ -332,6 +382,15 @@ def _is_key(part: Expr, width: int) -> bool:
         return False
     sides = [{c >= width for c in columns_of(arg)} for arg in compared[:2]]
     return sides in ([{False}, {True}], [{True}, {False}])
+
+
+def _relates(part: Expr, one: Column, two: Column) -> bool:
+    """Whether ``part`` says that two columns are equal."""
+    compared = compares_equal(part)
+    if compared is None:
+        return False
+    sides = {e.index for e in compared[:2] if isinstance(e, Column)}
+    return sides == {one.index, two.index}
 
 
 def _filtered_versions(plan: Join, condition: Expr, kind: str) -> Logical:
