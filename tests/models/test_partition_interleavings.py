@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from cql.executor.kernels import morsel_layout as of_morsel
 from cql.executor.kernels.lib.atomics import load_acquire, pause, store_release
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import poll
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered import worker as workers
-from cql.executor.kernels.ordered.handover import push
+from cql.executor.kernels.ordered.handover import push, set_free
 from cql.executor.kernels.ordered.partitions import (
     NOBODY,
     _add_input,
@@ -181,6 +182,47 @@ def test_mistakes(mistake: str) -> None:
     scheme, *change = MISTAKES[mistake]
     inputs = SKEWED if "slots" in mistake else LAST
     assert problem(partitions(2, inputs, scheme, mode="values", changes=[Change(*change)]))
+
+
+# -- a morsel that returns to its pool -------------------------------------------------------------
+
+
+def fills_again(home: int, offsets: int, parts: int) -> None:
+    """Takes a morsel from its pool and gives its only row to the last partition."""
+    morsel = poll(home)
+    while morsel == 0:
+        pause()
+        morsel = poll(home)
+    words(offsets, parts + 1)[1] = 0
+    set_free(home, morsel)
+
+
+def filled_again(**options: Any) -> Scenario:
+    """An input has a fragment in the first partition alone; the task that has made it takes its
+    morsel again as soon as it is free."""
+    model = Model(replaced={id(workers.advance): notes}, **options)
+    tables = Tables(model, 1, workers=1, SCHEME=of.HYBRID)
+    task = tables.task(of.PARTITIONED, size=2, queue=4, parts=2)
+    home = tables.ring(4)
+    morsel = tables.split_morsel(0, [1, 0], home)
+    tables.give(task, [morsel])
+    log = model.words(16 * 2)
+    model.put(task, {of.COLUMNS: log})
+    offsets = model.get(morsel, of_morsel.data_word(1))
+    model.start(dispatch, tables.plan, task)
+    model.start(works_on_parts, tables.plan, tables.worker(0), task, 1, 2)
+    model.start(fills_again, home, offsets, 2)
+
+    def final() -> None:
+        require(model.get(task, of.MASTER_PUT) == 1, "a fragment too many")
+
+    return model, final
+
+
+def test_a_morsel_is_not_read_behind_its_last_fragment() -> None:
+    explored(filled_again(mode="races"))
+    change = Change(_add_input, "if count == 0:", "if count < 0:")
+    assert problem(filled_again(mode="races", changes=[change]))
 
 
 # -- no input is left behind -----------------------------------------------------------------------

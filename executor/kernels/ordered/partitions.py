@@ -126,7 +126,8 @@ def fragment_at(task: int, serial: int, part: int) -> Any:
 def _add_input(task: int, morsel: int, serial: int) -> None:
     """``addInput`` of figure 7, for all fragments of an input. A morsel with punctuation has a
     fragment for every partition. So has a morsel without listed rows: there each partition receives
-    all rows and picks its own."""
+    all rows and picks its own. With its last fragment the morsel may return to its pool and be
+    filled again, so nothing is read from it behind this one."""
     s, u = words(task, TASK), words(morsel, HEADER)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_MORSEL] = place_of(morsel)
@@ -167,7 +168,10 @@ def _add_input(task: int, morsel: int, serial: int) -> None:
         store_release(queue + 8 * LIST_PUT, put + 1)
         at = s[MASTER_PUT]
         store_relaxed(s[MASTER] + 8 * (at & s[MASTER_MASK]), q)  # as in ``push``
+        count -= 1
         store_release(task + 8 * MASTER_PUT, at + 1)
+        if count == 0:
+            return
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
