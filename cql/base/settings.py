@@ -486,7 +486,9 @@ class Settings(Mapping[str, Any]):
     queue: str = _choice(
         "auto",
         "Queue in which rows of update streams wait for a query: auto is the queue of CREATE "
-        "STREAM, otherwise in_place; linecutting lets keys with few updates cut in.",
+        "STREAM, otherwise in_place, or linecutting, which lets keys with few updates cut in, once "
+        "frequencies differ; adaptive is append until a row has waited half of STALENESS UNDER.",
+        "adaptive",
         "append",
         "append_shed_random",
         "fifo",

@@ -20,6 +20,7 @@ _STREAM_CLAUSES = (
     "UPDATE KEY",
     "QUEUE",
     "WINDOWS",
+    "STALENESS UNDER",
     "RATE",
     "IDLE AFTER",
     "HEARTBEAT",
@@ -40,6 +41,7 @@ class CreateParser(QueryParser):
         "UPDATE": ("update_key", lambda self: self._update_key()),
         "QUEUE": ("queue", lambda self: self._queue()),
         "WINDOWS": ("windows", lambda self: self._windows_mode()),
+        "STALENESS": ("staleness", lambda self: self._staleness()),
         "RATE": ("rate", lambda self: self._rate()),
         "IDLE": ("idle_after", lambda self: self._idle_after()),
         "HEARTBEAT": ("heartbeat", lambda self: self._heartbeat()),
@@ -396,7 +398,7 @@ class CreateParser(QueryParser):
         self._advance()
         if self.accept("IN", "-", "PLACE") or self.accept("INPLACE") or self.accept("IN_PLACE"):
             return nodes.Queue(this="IN-PLACE")
-        kind = self.one_of(("APPEND", "FIFO", "LINECUTTING", "IN-PLACE"), "QUEUE")
+        kind = self.one_of(("APPEND", "FIFO", "LINECUTTING", "IN-PLACE", "ADAPTIVE"), "QUEUE")
         shed = None
         if self.word_is("SHED"):
             if kind != "APPEND":
@@ -408,6 +410,11 @@ class CreateParser(QueryParser):
     def _windows_mode(self) -> exp.Expr:
         self._advance()
         return nodes.WindowsMode(this=self.one_of(("LAZY", "EAGER"), "WINDOWS"))
+
+    def _staleness(self) -> exp.Expr:
+        whole = "STALENESS UNDER 200 ms"
+        self.require("STALENESS", "UNDER", after="the name of the stream", whole=whole)
+        return nodes.StalenessGoal(this=self.parse_duration("STALENESS UNDER"))
 
     def _rate(self) -> exp.Expr:
         self._advance()

@@ -61,6 +61,7 @@ class CqlGenerator(generator.Generator):
             "QUEUE", e.this, "SHED" if e.args.get("shed") else None, e.args.get("shed")
         ),
         nodes.WindowsMode: lambda self, e: f"WINDOWS {e.this}",
+        nodes.StalenessGoal: lambda self, e: f"STALENESS UNDER {self.sql(e, 'this')}",
         nodes.Rate: lambda self, e: f"RATE {self.sql(e, 'this')} {e.args['unit']}",
         nodes.IdleAfter: lambda self, e: f"IDLE AFTER {self.sql(e, 'this')}",
         nodes.Heartbeat: lambda self, e: (
@@ -349,6 +350,7 @@ _CLAUSE_ORDER = (
     "queue",
     "windows",
     "rate",
+    "staleness",
     "idle_after",
     "heartbeat",
     "max_advance",

@@ -284,13 +284,20 @@ class UpdateKey(exp.Expression):
 
 
 class Queue(exp.Expression):
-    """``QUEUE APPEND SHED RANDOM``: ``this`` is APPEND, FIFO, IN-PLACE or LINECUTTING (str)."""
+    """``QUEUE APPEND SHED RANDOM``: ``this`` (str) is APPEND, FIFO, IN-PLACE, LINECUTTING or
+    ADAPTIVE."""
 
     arg_types: ClassVar[Args] = {"this": True, "shed": False}
 
 
 class WindowsMode(exp.Expression):
     """``WINDOWS LAZY`` or ``WINDOWS EAGER`` (``this``: str)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class StalenessGoal(exp.Expression):
+    """``STALENESS UNDER 200 ms``."""
 
     arg_types: ClassVar[Args] = {"this": True}
 
@@ -363,6 +370,7 @@ class CreateStream(exp.Expression):
         "queue": False,
         "windows": False,
         "rate": False,
+        "staleness": False,
         "idle_after": False,
         "heartbeat": False,
         "max_advance": False,
@@ -544,6 +552,7 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     WindowsMode,
     Rate,
     IdleAfter,
+    StalenessGoal,
     Heartbeat,
     MaxAdvance,
     Punctuate,

@@ -31,7 +31,7 @@ Name: TypeAlias = tuple[str, ...]
 
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
 #: A parameter in ``Clauses.text``; the group is the argument that the parameter comes from.
-_PARAMETER = re.compile(r"(?:parameter )?:(slack|max_advance|idle_after|heartbeat)_\d+")
+_PARAMETER = re.compile(r"(?:parameter )?:(slack|max_advance|idle_after|staleness|heartbeat)_\d+")
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours", "days")
 
 
@@ -65,7 +65,7 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
     return PutBack(first, data), first
 
 
-_QUEUES = ("append", "append shed random", "fifo", "in-place", "linecutting")
+_QUEUES = ("append", "append shed random", "fifo", "in-place", "linecutting", "adaptive")
 _WINDOWS = ("lazy", "eager")
 
 
@@ -96,6 +96,7 @@ class Clauses:
     update_key: Names | None = None
     queue: str | None = None
     windows: str | None = None
+    staleness: Slack | None = None
     rate: float | None = None
     punctuated: Mapping[str, str] | Names | None = None
     max_advance: Slack | None = None
@@ -130,6 +131,8 @@ class Clauses:
             clauses.append(f"QUEUE {_word('queue', self.queue, _QUEUES)}")
         if self.windows is not None:
             clauses.append(f"WINDOWS {_word('windows', self.windows, _WINDOWS)}")
+        if self.staleness is not None:
+            clauses.append(f"STALENESS UNDER {parameter('staleness', self.staleness)}")
         if self.rate is not None:
             clauses.append(f"RATE {_hertz(self.rate)} HZ")
         clauses += self._punctuation()

@@ -139,6 +139,7 @@ class Registering(ABC):
         update_key: Names | None = None,
         queue: str | None = None,
         windows: str | None = None,
+        staleness: Slack | None = None,
         rate: float | None = None,
         punctuated: Mapping[str, str] | Names | None = None,
         max_advance: Slack | None = None,
@@ -164,8 +165,9 @@ class Registering(ABC):
         ``{'ts': 'marker'}``. ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are
         the clauses of CREATE STREAM. ``update_key`` names the columns by which a newer row takes
         the place of an older one that waits; ``queue`` is the queue in which rows wait
-        (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``),
-        ``windows`` is ``'lazy'`` or ``'eager'``. ``punctuated_by`` is a column with one watermark
+        (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``,
+        ``'adaptive'``), ``windows`` is ``'lazy'`` or ``'eager'``, ``staleness`` is the goal of
+        STALENESS UNDER (``'200 ms'``). ``punctuated_by`` is a column with one watermark
         per value, alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
 
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
@@ -180,6 +182,7 @@ class Registering(ABC):
             update_key,
             queue,
             windows,
+            staleness,
             rate,
             punctuated,
             max_advance,

@@ -47,12 +47,13 @@ _QUEUES = {
     "FIFO": Queue.FIFO,
     "IN-PLACE": Queue.IN_PLACE,
     "LINECUTTING": Queue.LINECUTTING,
+    "ADAPTIVE": Queue.ADAPTIVE,
 }
 #: Clauses that a stream keeps; a query that reads the stream is refused.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
-    *("update_key", "queue", "windows", "rate", "punctuate", "idle_after", "heartbeat"),
-    *("late_output", "on_bad_row", "from_table", "format", "with_options"),
+    *("update_key", "queue", "windows", "staleness", "rate", "punctuate", "idle_after"),
+    *("heartbeat", "late_output", "on_bad_row", "from_table", "format", "with_options"),
 )
 
 
@@ -190,6 +191,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
         update_key=_update_key(binder, node, schema, find),
         queue=_queue(node),
         lazy_windows=None if windows is None else windows.this == "LAZY",
+        staleness=_staleness(binder, node),
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
         idle_after=watermark.idle_after(binder, args.get("idle_after")),
@@ -255,6 +257,19 @@ def _queue(node: nodes.CreateStream) -> Queue | None:
     if clause is None:
         return None
     return Queue.APPEND_SHED_RANDOM if clause.args.get("shed") else _QUEUES[str(clause.this)]
+
+
+def _staleness(binder: Binder, node: nodes.CreateStream) -> int | None:
+    """The microseconds of STALENESS UNDER, or None. Raises BindError without an update queue."""
+    clause = node.args.get("staleness")
+    queue = node.args.get("queue")
+    if clause is not None and node.args.get("update_key") is None and queue is None:
+        raise binder.error(
+            "STALENESS UNDER is a goal for an update stream",
+            clause,
+            hint="add UPDATE KEY (column, …)",
+        )
+    return watermark.elapsed(binder, None if clause is None else clause.this, "STALENESS UNDER")
 
 
 def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:

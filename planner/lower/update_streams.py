@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.base.types import BIGINT, DATE, INT, INTERVAL
+from cql.base.types import BIGINT, DATE, INT, INTERVAL, TIMESTAMP
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions.operators import arithmetic
@@ -59,6 +59,8 @@ _CLAUSES = {
     "Union": "UNION",
     "Windowed": "a window",
 }
+#: The goal of an adaptive queue without one, in microseconds.
+_GOAL = 200_000
 _QUEUES = {queue.name.lower(): queue for queue in Queue}
 
 
@@ -69,29 +71,53 @@ def update_queue(scan: Scan, settings: Mapping[str, Any]) -> UpdateQueue | None:
         return None
     places = [schema.find(name) for name in spec.update_key or ()]
     keys = tuple(scan.columns.index(c) for c in places if c is not None)
-    return UpdateQueue(_chosen(spec, settings), keys)
+    queue, declared = _chosen(spec, settings)
+    goal = _GOAL if queue is Queue.ADAPTIVE and spec.staleness is None else spec.staleness
+    free = queue is Queue.ADAPTIVE or not declared
+    return UpdateQueue(queue, keys, goal=goal, is_fixed=not free)
 
 
-def _chosen(spec: StreamSpec, settings: Mapping[str, Any]) -> Queue:
+def _chosen(spec: StreamSpec, settings: Mapping[str, Any]) -> tuple[Queue, bool]:
+    """The queue of a stream, and whether it is declared or set."""
     wanted = str(settings["queue"])
     if wanted != "auto":
-        return _QUEUES[wanted]
-    return Queue.IN_PLACE if spec.queue is None else spec.queue
+        return _QUEUES[wanted], True
+    if spec.queue is not None:
+        return spec.queue, True
+    return Queue.IN_PLACE if spec.staleness is None else Queue.ADAPTIVE, False
 
 
-def why_queue(scan: Scan, settings: Mapping[str, Any]) -> str:
-    """The reason for the queue of a stream, "" for a stream without."""
+def _elapsed(micros: int) -> str:
+    return duration(micros, TIMESTAMP)
+
+
+def why_queue(scan: Scan, settings: Mapping[str, Any], *, of_windows: bool = False) -> str:
+    """The reason for the queue of a stream, "" for a stream without. ``of_windows``: whether
+    windows are updates."""
     queue = update_queue(scan, settings)
+    if of_windows and queue is not None:
+        queue = _of_windows(queue)
     spec = scan.relation.stream
     if queue is None or spec is None:
         return ""
     key = ", ".join(spec.update_key or ()) or "no key: each row updates the one before it"
     if str(settings["queue"]) != "auto":
         why = f"queue = {settings['queue']}"
-    elif spec.queue is None:
-        why = "least staleness if keys are updated equally often"
-    else:
+    elif spec.queue is not None:
         why = "declared"
+    elif queue.goal is None:
+        why = (
+            "least staleness if keys are updated equally often; linecutting while their"
+            " frequencies differ"
+        )
+        why = why.partition(";")[0] if queue.is_fixed else why
+    else:
+        why = f"STALENESS UNDER {_elapsed(queue.goal)}"
+    if queue.queue is Queue.ADAPTIVE and queue.goal is not None:
+        half = _elapsed(queue.goal // 2)
+        why += f": all rows, until one has waited {half}; then the newest of each key"
+    elif queue.goal is not None and spec.queue is not None:
+        why += f"; goal: STALENESS UNDER {_elapsed(queue.goal)}"
     pulled = ", unused: a bounded input is read as fast as the query takes its rows"
     bounded = pulled if is_pulled(scan.relation) else ""
     return f"queue {queue.queue.value} by {key} ({why}{bounded})"
@@ -100,6 +126,13 @@ def why_queue(scan: Scan, settings: Mapping[str, Any]) -> str:
 def is_pulled(relation: Relation) -> bool:
     """Whether a query reads the relation as fast as it takes its rows: none waits in a queue."""
     return relation.bounded and not getattr(relation.source(), "paced", False)
+
+
+def _of_windows(queue: UpdateQueue) -> UpdateQueue:
+    """``queue`` for windows as updates: an older window is always superseded."""
+    if queue.queue is not Queue.ADAPTIVE:
+        return replace(queue, is_fixed=True)
+    return replace(queue, queue=Queue.IN_PLACE, is_fixed=True)
 
 
 def over_windows(
@@ -122,7 +155,7 @@ def over_windows(
     assert window.slide is not None
     time, eager = _place(scan, spec.progress[0].column), spec.lazy_windows is False
     windows = UpdateWindows(window.range, window.slide, eager, time)
-    child = _with_start(node.input, replace(queue, windows=windows), lower)
+    child = _with_start(node.input, replace(_of_windows(queue), windows=windows), settings, lower)
     start = len(child.schema) - 1
     grouped = WidAggregateExec(
         child,
@@ -146,19 +179,26 @@ def _moved(time: Column, by: int) -> Expr:
 
 
 def _with_start(
-    node: Logical, queue: UpdateQueue, lower: Callable[[Logical], Physical]
+    node: Logical,
+    queue: UpdateQueue,
+    settings: Mapping[str, Any],
+    lower: Callable[[Logical], Physical],
 ) -> Physical:
     """The filters and projections of ``node`` over its source; WINDOW_OF_ROW is the last column."""
     match node:
         case Scan():
             made = lower(node)
             assert isinstance(made, SourceExec)
-            why = f"{made.why}; {_why_windows(made, queue)}"
+            by_rows, by_windows = (
+                why_queue(node, settings),
+                why_queue(node, settings, of_windows=True),
+            )
+            why = f"{made.why.replace(by_rows, by_windows)}; {_why_windows(made, queue)}"
             return replace(made, updates=queue, why=why)
         case Filter():
-            return FilterExec(_with_start(node.input, queue, lower), node.condition)
+            return FilterExec(_with_start(node.input, queue, settings, lower), node.condition)
         case Project():
-            below = _with_start(node.input, queue, lower)
+            below = _with_start(node.input, queue, settings, lower)
             last = len(below.schema) - 1
             start = Column(last, WINDOW_OF_ROW, below.schema[last].type, False)
             return ProjectExec(below, (*node.exprs, start), (*node.names, WINDOW_OF_ROW))
@@ -196,6 +236,8 @@ def _check_windows(
         wrong = "PUNCTUATE ON with rows that are punctuation, with a window"
     elif queue is Queue.APPEND_SHED_RANDOM:
         wrong = "a window with QUEUE APPEND SHED RANDOM"
+    elif queue is Queue.ADAPTIVE and spec.queue is Queue.ADAPTIVE:
+        wrong = "a window with QUEUE ADAPTIVE"
     elif settings["window_operator"] not in ("auto", "wid"):
         wrong = f"window_operator = {settings['window_operator']}"
     elif not is_value(scan.schema[_place(scan, key[0])].type):

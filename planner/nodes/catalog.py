@@ -38,6 +38,7 @@ class Queue(Enum):
     FIFO = "fifo"
     IN_PLACE = "in-place"
     LINECUTTING = "linecutting"
+    ADAPTIVE = "adaptive"  # APPEND, and an update queue while rows wait too long
 
     @property
     def is_update(self) -> bool:
@@ -108,6 +109,7 @@ class StreamSpec:
     computed: tuple[Computed, ...] = ()
     # The progress of a computed column; no stored column progresses then.
     computed_progress: Progress | None = None
+    staleness: int | None = None  # the goal for the staleness of results, in microseconds
 
     @property
     def is_queued(self) -> bool:

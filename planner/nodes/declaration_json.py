@@ -27,6 +27,7 @@ def spec_to_json(spec: StreamSpec) -> dict[str, Any]:
         "update_key": spec.update_key,
         "queue": None if spec.queue is None else spec.queue.value,
         "lazy_windows": spec.lazy_windows,
+        "staleness": spec.staleness,
         "rate_hz": spec.rate_hz,
         "keep_bad_rows": spec.keep_bad_rows,
         "idle_after": spec.idle_after,
@@ -53,6 +54,7 @@ def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
         data.get("by"),
         tuple(Computed(**c) for c in data.get("computed") or ()),
         progress_from_json(computed_progress) if computed_progress else None,
+        data.get("staleness"),
     )
 
 

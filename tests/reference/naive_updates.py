@@ -172,6 +172,27 @@ class NaiveQueue:
         counters["held"] = len(self.line.order)
         return True
 
+    def change(self, scheduler: str) -> None:
+        """Another scheduler. An append queue keeps the row of each key with the latest event time,
+        and of those the last one, at the place of the key's first; it becomes an append queue
+        again when it is empty."""
+        if not self.updates and scheduler not in (APPEND, SHED):
+            kept: dict[int, Update] = {}
+            for row in self.line.order:
+                update = self.rows[row]
+                first = kept.get(update.key)
+                if first is None or update.event >= first.event:
+                    kept[update.key] = update
+            self.counters["superseded"] += len(self.line.order) - len(kept)
+            self.counters["held"] = len(kept)
+            for key, update in kept.items():
+                self.keys[key].waits = update
+            self.line.order, self.line.by_age = list(kept), list(kept)
+            self.rows = {}
+        self.scheduler = self.line.scheduler = scheduler
+        self.updates = scheduler not in (APPEND, SHED)
+        self.line.cutters, self.line.share = 0, 0.0
+
     def dequeue(self, limit: int, now: int) -> list[Update]:
         taken = []
         while len(taken) < limit and self.line.order:

@@ -21,20 +21,25 @@ from cql.executor.kernels.updates.layout import (
     FIFO,
     FLOOR,
     HEAD,
+    LAST_CUTTER,
     LINECUTTING,
     NEWEST,
     NEWEST_PLACE,
     NEXT_ARRIVAL,
+    OLDEST,
     OWNER,
     PAGE_ROWS,
     PREALLOCATED,
     PROGRESS,
+    RESIDENTS,
     SCHEDULER,
     SHED,
     SHED_ROWS,
     STORAGE,
     SUPERSEDED,
+    TAIL,
     WAITING,
+    YOUNGEST,
     cells_of,
     places_of,
 )
@@ -127,6 +132,39 @@ def dequeue_one(q: Any, cells: Any, places: Any, now: int) -> int:
         mem_rem(q, place)
     dequeued(q, cells, cell, following, now)
     return int(place)
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
+def keep_newest(q: Any, waiting: Any) -> None:
+    """An append queue becomes an update queue: of each key the update with the latest event time
+    stays, and takes the place of the key's first one in the order of service. The others are
+    superseded. ``waiting``: the places of all updates, in the order of service. The owner changes
+    SCHEDULER afterwards."""
+    cells, places = cells_of(q), places_of(q)
+    for i in range(waiting.size):
+        cells[places[waiting[i], OWNER], NEWEST_PLACE] = -1
+    for i in range(waiting.size):
+        place, cell = waiting[i], places[waiting[i], OWNER]
+        newest = cells[cell, NEWEST_PLACE]
+        if newest < 0 or places[place, EVENT] >= places[newest, EVENT]:
+            cells[cell, NEWEST_PLACE] = place
+    q[HEAD] = q[TAIL] = q[OLDEST] = q[YOUNGEST] = q[LAST_CUTTER] = -1
+    q[RESIDENTS] = 0
+    for i in range(waiting.size):
+        place, cell = waiting[i], places[waiting[i], OWNER]
+        newest = cells[cell, NEWEST_PLACE]
+        if cells[cell, EP] < 0:
+            places[newest, FLOOR] = places[place, FLOOR]
+            cells[cell, EP], cells[cell, DL] = newest // q[PAGE_ROWS], newest % q[PAGE_ROWS]
+            cells[cell, WAITING] = 1
+            enter(q, cells, places, newest, cell)
+    for i in range(waiting.size):
+        place = waiting[i]
+        if cells[places[place, OWNER], NEWEST_PLACE] != place:
+            q[SUPERSEDED] += 1
+            mem_rem(q, place)
+    for i in range(waiting.size):
+        cells[places[waiting[i], OWNER], NEWEST_PLACE] = -1
 
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64[::1])", nogil=True, cache=True)

@@ -10,13 +10,15 @@ from typing import ClassVar
 class Bursts:
     """How many rows the query takes from the queue at a time: a power of two. A burst should take
     TARGET nanoseconds, since so much later a newer row supersedes an older one and a key cuts in;
-    longer, up to LONGEST, where a burst of twice the rows takes less than GAIN times as long."""
+    longer, up to ``longest``, where a burst of twice the rows takes less than GAIN times as
+    long."""
 
     TARGET: ClassVar[int] = 1_000_000
     LONGEST: ClassVar[int] = 100_000_000
     GAIN: ClassVar[float] = 1.5
 
     most: int
+    longest: int = LONGEST
     size: int = 1
     _times: dict[int, float] = field(default_factory=dict)  # by size, the average time
 
@@ -30,7 +32,7 @@ class Bursts:
         self._times[rows] = time
         half = self._times.get(rows // 2)
         gains = half is None or time < self.GAIN * half
-        if time <= self.TARGET or (gains and time <= self.LONGEST):
+        if time <= self.TARGET or (gains and time <= self.longest):
             self.size = min(2 * rows, self.most)
         elif rows > 1:
             self.size = rows // 2

@@ -261,7 +261,36 @@ class QueueState:
             raise ValueError("a window is delivered that has not closed")
         window_manager.deliver_windows(self.words, keys, now)
 
+    def change_scheduler(self, to: Scheduler) -> None:
+        """Orders the keys in another way from now on. An append queue that becomes an update queue
+        keeps the newest row of each key; an update queue that becomes an append queue is empty; it
+        has paged storage and no windows."""
+        q = self.words
+        appends = self.scheduler in (Scheduler.APPEND, Scheduler.SHED)
+        if to in (Scheduler.APPEND, Scheduler.SHED):
+            assert appends or q[layout.RESIDENTS] == 0
+        elif appends:
+            assert self.storage is Storage.PAGED
+            update_queue.keep_newest(q, self._residents())
+        q[layout.LAST_CUTTER] = -1
+        q[layout.CUT_SHARE] = 0
+        q[layout.SCHEDULER] = to.value
+        self.scheduler = to
+
     # -- reports ---------------------------------------------------------------------------------
+
+    def longest_wait(self, now: int) -> int:
+        """How long the key that has waited longest has waited, in units of the clock; 0: none
+        waits."""
+        oldest = int(self.words[layout.OLDEST])
+        if oldest < 0:
+            return 0
+        cell = self.store.arrays["places"][oldest, layout.OWNER]
+        return now - int(self.store.arrays["cells"][cell, layout.SINCE])
+
+    def arrivals(self) -> Words:
+        """By key, how many updates have arrived."""
+        return self.store.arrays["cells"][:, layout.ARRIVALS].copy()
 
     def areas(self, now: int) -> Staleness:
         """The integrals of staleness up to ``now``, of all keys that have room. Other threads may
@@ -401,4 +430,5 @@ class QueueState:
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of a queue of the same declaration."""
         self.store.restore(saved, self.words)
+        self.scheduler = Scheduler(int(self.words[layout.SCHEDULER]))
         self._bind()

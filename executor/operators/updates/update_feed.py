@@ -25,6 +25,7 @@ from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.morsel.source_punctuation import separate
 from cql.executor.operators.updates.bursts import Bursts
+from cql.executor.operators.updates.choice import Choice
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
@@ -37,6 +38,7 @@ _SCHEDULERS = {
     Queue.FIFO: Scheduler.FIFO,
     Queue.IN_PLACE: Scheduler.IN_PLACE,
     Queue.LINECUTTING: Scheduler.LINECUTTING,
+    Queue.ADAPTIVE: Scheduler.APPEND,
 }
 _SECOND = 1_000_000_000
 
@@ -50,6 +52,7 @@ class UpdateFeed(Feed):
     waiting: UpdateRows = field(init=False)
     _passes: list[WatermarkPass] = field(init=False)
     _bursts: Bursts = field(init=False)
+    _choice: Choice = field(init=False)
     _in_flight: int = 0
     _dequeued: int = 0  # when the rows in flight left the queue
     _read_all: bool = False
@@ -65,9 +68,23 @@ class UpdateFeed(Feed):
         relation, declared = self.source.relation, self.source.relation.stream
         progress = () if declared is None else declared.progress[:1]
         self._passes = [WatermarkPass(relation, p) for p in progress if self.attributes]
-        self._bursts = Bursts(int(self.morsel.words[CAPACITY]))
+        self._bursts, self._choice = self._sizes(), self._schedulers()
         if not self.attributes:
             self.queue.rise(INFINITY)  # rows without a time are never behind another
+
+    def _sizes(self) -> Bursts:
+        """A burst takes at most a quarter of the goal for staleness."""
+        assert self.source.updates is not None
+        most, goal = int(self.morsel.words[CAPACITY]), self.source.updates.goal
+        longest = Bursts.LONGEST if goal is None else min(Bursts.LONGEST, 250 * goal)
+        return Bursts(most, longest=longest)
+
+    def _schedulers(self) -> Choice:
+        updates = self.source.updates
+        assert updates is not None
+        adapts = updates.queue is Queue.ADAPTIVE and updates.goal is not None
+        goal = 1000 * updates.goal if adapts and updates.goal is not None else None
+        return Choice(self.queue, goal, not updates.is_fixed and updates.windows is None)
 
     @property
     def _accounting(self) -> Account:
@@ -94,6 +111,7 @@ class UpdateFeed(Feed):
         queue, application, worst = self.queue.mean_staleness(self.clock())
         return {
             "rows_in": counts["rows_in"],
+            "queue": self.queue.scheduler.name.lower(),
             "superseded": counts["superseded"],
             "shed": counts["shed"],
             "held": counts["held"],
@@ -117,6 +135,7 @@ class UpdateFeed(Feed):
     def _load(self, timeout: float | None, *, again: bool = False) -> bool:
         self._deliver()
         self._fill(0.0 if self.waiting.is_ready else timeout)
+        self._choice.adapt(self.clock())
         if self._read_all and not self.waiting.is_ready:
             self._finish()
         if not self.waiting.is_ready and not self._unread:

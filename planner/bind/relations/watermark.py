@@ -183,7 +183,7 @@ def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
 def elapsed(
     binder: Binder, length: exp.Expr | None, what: str, *, zero: bool = False
 ) -> int | None:
-    """The microseconds of the clause ``what`` of a materialized view, or None."""
+    """The microseconds of the clause ``what`` of a statement, or None."""
     return None if length is None else _elapsed(binder, length, what, zero=zero)
 
 

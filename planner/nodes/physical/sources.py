@@ -43,11 +43,15 @@ class UpdateWindows:
 class UpdateQueue:
     """The queue in which the rows of an update stream wait (UpStream report, section 4). ``keys``:
     the columns of the update key, among those that the source reads; without any, each row updates
-    the one before it. ``windows``: None if each row is an update."""
+    the one before it. ``windows``: None if each row is an update. ``goal``: STALENESS UNDER, in
+    microseconds. ``is_fixed``: whether a run may not choose another update queue by the measured
+    frequencies of the keys."""
 
     queue: Queue
     keys: tuple[int, ...]
     windows: UpdateWindows | None = None
+    goal: int | None = None
+    is_fixed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class RowTrace(_Trace):
         guarded, rows = choice.random() < 0.5, choice.choice((1, 2, 3, 5))
         self.state = make("queue", Unlimited(), scheduler, storage, page_rows=rows, guarded=guarded)
         self.model = NaiveQueue(scheduler.name, guarded=guarded)
+        self.changes = storage is Storage.PAGED and choice.random() < 0.5
         self.places: dict[int, tuple[int, int, int]] = {}
         self.event = choice.choice((0, -50, 10**12))
         self.floors: dict[int, int] = {}
@@ -101,7 +102,7 @@ class RowTrace(_Trace):
     def step(self) -> None:
         self.tick()
         kinds = ("enqueue", "enqueue", "enqueue", "dequeue", "dequeue", "deliver", "cost", "forget")
-        kind = self.choice.choice(kinds)
+        kind = self.choice.choice((*kinds, "change") if self.changes else kinds)
         getattr(self, f"_{kind}")()
         if self.renew is not None:
             self.state = self.renew(self.state)
@@ -154,6 +155,19 @@ class RowTrace(_Trace):
             assert (row[layout.OWNER], row[layout.EVENT]) == found[-1][:2]
             assert row[layout.FLOOR] == self.floors.pop(place)
         assert found == [(one.key, one.event, one.row) for one in expected]
+
+    def _change(self) -> None:
+        """Another scheduler: an append queue only of an empty queue."""
+        held = walk(self.state).order
+        known = (Scheduler.APPEND, *ROW)
+        to = self.choice.choice(known if not held else ROW)
+        floors: dict[int, int] = {}
+        for place in held:
+            floors.setdefault(self.places[place][0], self.floors[place])
+        self.state.change_scheduler(to)
+        self.model.change(to.name)
+        self.places = {p: self.places[p] for p in walk(self.state).order}
+        self.floors = {p: floors[key] for p, (key, _, _) in self.places.items()}
 
     def _forget(self) -> None:
         """Some of the idle keys."""
