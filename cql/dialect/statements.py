@@ -29,7 +29,10 @@ SHOWN = (
     "SETTINGS",
     "LATE",
     "BAD ROWS",
+    "STALENESS",
 )
+#: Those that are about a query.
+_OF_QUERY = ("LATE", "BAD ROWS", "STALENESS")
 STATEMENTS = (
     "SELECT",
     "WITH",
@@ -244,7 +247,7 @@ class CqlParser(CreateParser):
                 self.refuse("expected a string after LIKE", hint="LIKE 'prefix%'")
             like = self.placed(exp.Literal.string(self._prev.text), self._prev)
         query = None
-        if what in ("LATE", "BAD ROWS") and like is None and self._curr:
+        if what in _OF_QUERY and like is None and self._curr:
             query = self.name("the name of a query")
         return nodes.ShowObjects(this=what, like=like, place=place, query=query)
 

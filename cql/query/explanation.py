@@ -103,6 +103,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "reorder": lambda of, _: _span(of["reorder"]) if "reorder" in of else None,
     "parts": lambda of, _: f"{of['partitions']}" if "partitions" in of else None,
     "largest": lambda of, _: f"{of['largest']:.0%}" if "largest" in of else None,
+    "scheduler": lambda of, _: of["scheduler"].replace("_", "-") if "scheduler" in of else None,
     "in queue": lambda of, _: _stale(of, "queue_staleness"),
     "stale": lambda of, _: _stale(of, "staleness"),
     "stalest": lambda of, _: _stale(of, "worst_staleness"),
@@ -114,7 +115,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
 }
 _SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
 _SHOWN |= {"nanoseconds", "response", "queue", "longest", "reorder", "partitions", "largest"}
-_SHOWN |= {"queue_staleness", "staleness", "worst_staleness"}
+_SHOWN |= {"scheduler", "goal", "queue_staleness", "staleness", "worst_staleness"}
 _SHOWN |= {"why_partitions", "punctuation_in", "punctuation_out"}
 
 

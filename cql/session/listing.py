@@ -24,6 +24,8 @@ def show(session: Session, bound: st.Show) -> Result:
     what = bound.what.lower()
     if what in ("late", "bad rows"):
         return _ledger(session, what, bound)
+    if what == "staleness":
+        return _staleness(session, bound)
     columns: tuple[str, ...]
     rows: Iterable[Row]
     match what:
@@ -224,3 +226,25 @@ def _ledger(session: Session, what: str, bound: st.Show) -> Result:
     table = query.late() if what == "late" else query.bad_rows()
     columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
     return Result(tuple(table.column_names), tuple(zip(*columns, strict=True)))
+
+
+def _staleness(session: Session, bound: st.Show) -> Result:
+    """The queues of the update streams of the named query, else of the query that ran last. Times
+    are in seconds."""
+    named = bound.query
+    query = session._latest_query() if named is None else session._find_run(named, bound.pos)
+    shown = (
+        "superseded",
+        "shed",
+        "held",
+        "queue_staleness",
+        "staleness",
+        "worst_staleness",
+        "goal",
+    )
+    rows = (
+        (of["operator"], of["scheduler"].replace("_", "-"), of["rows_in"], *map(of.get, shown))
+        for of in query.metrics()
+        if "queue_staleness" in of
+    )
+    return Result(("stream", "queue", "rows_in", *shown), tuple(rows))

@@ -197,6 +197,7 @@ From Python: query.explain('physical').""",
   SHOW MATERIALIZED VIEWS     (also: IN db)
   DESCRIBE name               columns, order, watermark (also: \\d name)
   SHOW LATE | BAD ROWS [q1]   the ledgers of the latest query, or of the one that is named
+  SHOW STALENESS [q1]         what waits in the queues of update streams, and how stale results are
   STOP QUERY q1               ends a query that runs in the background""",
         ("SHOW STREAMS", "SHOW FUNCTIONS LIKE 'date%'", "DESCRIBE flights"),
     ),

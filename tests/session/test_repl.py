@@ -174,7 +174,7 @@ def test_completion() -> None:
     assert "fifo_slice" in offered("SET runtime = ")
     assert offered("SET worklist = s") == ["shared"]
     assert offered("SET fuse = o") == ["on", "off"]
-    assert offered("SHOW ST") == ["STREAMS"]
+    assert offered("SHOW ST") == ["STREAMS", "STALENESS"]
     assert offered("EXPLAIN an")[0] == "analyze"
     assert offered("DESCRIBE we") == ["weather"]
     assert offered("SELECT 1; DESCRIBE we") == ["weather"]

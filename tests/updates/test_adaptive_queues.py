@@ -57,7 +57,7 @@ def test_within_the_goal_all_rows_are_used(
     session.sql(f"{QUOTES} UPDATE KEY (symbol) {clause}STALENESS UNDER 200 ms")
     found, told = prices(session)
     assert found == list(range(8))
-    assert (told["queue"], told["superseded"]) == ("append", 0)
+    assert (told["scheduler"], told["superseded"]) == ("append", 0)
 
 
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
@@ -113,9 +113,7 @@ def test_explain_says_why(session: Session) -> None:
     why = "queue adaptive by symbol (STALENESS UNDER 1 second: all rows, until one has waited"
     assert f"{why} 500 milliseconds; then the newest of each key" in told
     told = str(
-        session.sql(
-            "EXPLAIN SELECT symbol, count(*) FROM quotes [RANGE 5 SLIDE 5] GROUP BY symbol"
-        )
+        session.sql("EXPLAIN SELECT symbol, count(*) FROM quotes [RANGE 5 SLIDE 5] GROUP BY symbol")
     )
     assert "queue in-place by symbol (STALENESS UNDER 1 second)" in told
 

@@ -254,3 +254,30 @@ def test_a_burst_grows_while_it_is_short_or_gains() -> None:
     before = fixed.size
     fixed.note(3, 10**12)  # the queue had only 3
     assert fixed.size == before
+
+
+def test_show_staleness(session: Session) -> None:
+    session.sql(f"{QUOTES} UPDATE KEY (symbol) STALENESS UNDER 1 hour")
+    session.sql("SET queue = 'in_place'")
+    asked: Any = session.sql("SELECT symbol FROM quotes")
+    session.push("quotes", ROWS)
+    session.end("quotes")
+    assert sum(batch.num_rows for batch in asked) == 4
+    for said in ("SHOW STALENESS", f"SHOW STALENESS {asked.name}"):
+        (row,) = session.sql(said).to_arrow().to_pylist()
+        queue, application, worst = (
+            row.pop(f"{name}staleness") for name in ("queue_", "", "worst_")
+        )
+        assert 0 < queue < application < worst
+        assert row == {
+            "stream": "quotes",
+            "queue": "in-place",
+            "rows_in": 8,
+            "superseded": 4,
+            "shed": 0,
+            "held": 0,
+            "goal": 3600.0,
+        }
+    plain: Any = session.sql("SELECT 1")
+    assert plain.to_arrow().num_rows == 1
+    assert session.sql(f"SHOW STALENESS {plain.name}").to_arrow().num_rows == 0

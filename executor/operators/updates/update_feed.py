@@ -106,12 +106,15 @@ class UpdateFeed(Feed):
 
     def reported(self) -> dict[str, Any]:
         """Where rows went, and staleness in seconds: of the queue and of the application on average
-        over the keys, and of the application of the key that has the highest."""
-        counts = self.queue.counters()
+        over the keys, and of the application of the key that has the highest; ``goal`` is that of
+        STALENESS UNDER."""
+        assert self.source.updates is not None
+        counts, goal = self.queue.counters(), self.source.updates.goal
         queue, application, worst = self.queue.mean_staleness(self.clock())
         return {
             "rows_in": counts["rows_in"],
-            "queue": self.queue.scheduler.name.lower(),
+            "scheduler": self.queue.scheduler.name.lower(),
+            **({} if goal is None else {"goal": goal / 1_000_000}),
             "superseded": counts["superseded"],
             "shed": counts["shed"],
             "held": counts["held"],
