@@ -39,6 +39,7 @@ from benchmarks import (
     split,
     texts,
     tpcxbb_scaling,
+    update_streams,
     updates,
     window_joins,
 )
@@ -84,6 +85,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "ordered": multicore.figures,
     "spark-scale": spark_simulation.figures,
     "updates": updates.figures,
+    "updates-live": update_streams.figures,
 }
 #: Rows of a quick run of figures.
 QUICK = 50_000

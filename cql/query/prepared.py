@@ -125,6 +125,7 @@ def prepare(
             latest = run_plan(here, origin.settings, job)
         return explanation(mode, logical, plan, latest, run)
 
+    key = bound.plan.answer_key
     return PreparedQuery(
         text=origin.text,
         source=origin.source,
@@ -137,6 +138,7 @@ def prepare(
         explain=explain,
         event_time_type=_event_time_type(plan),
         changelog=plan.changelog and not plan.emits_changes,
+        answer_key=None if key is None else tuple(k + 2 * plan.changelog for k in key),
         order=plan.order,
         late=kept,
         live=live,

@@ -17,6 +17,7 @@ from cql.base.reentrancy import inherited
 from cql.base.types import DataType
 from cql.errors import CqlError, NotSupportedError, PlanError, RunError
 from cql.query.life_cycle import LifeCycle
+from cql.query.newest import Newest
 from cql.query.run import Progress, Run
 from cql.query.sink_writer import Publisher
 from cql.session.pyspark_names import pyspark_names
@@ -63,7 +64,8 @@ class PreparedQuery:
     ``text`` is the statement; ``source`` is the whole text that contains the statement, and
     positions refer to ``source``. ``windowed``: windows leave out late rows. ``event_time_type`` is
     the type of the first window attribute among the inputs. ``changelog``: the rows are the changes
-    of a relation; ``order`` is the order of the relation itself. ``late`` is the target of LATE
+    of a relation; ``answer_key``: the columns of ``schema`` by which ``read`` finds an answer;
+    ``order`` is the order of the relation itself. ``late`` is the target of LATE
     OUTPUT. ``bounded``: the query ends by itself. ``live``: some input has no end, so the query
     waits for new rows; None means the opposite of ``bounded``. ``job`` is the query for another
     process. ``frame`` makes a DataFrame of Spark, and the run behind it."""
@@ -79,6 +81,7 @@ class PreparedQuery:
     explain: Callable[[str, Run | None], str]
     event_time_type: DataType | None = None
     changelog: bool = False
+    answer_key: tuple[int, ...] | None = None
     order: tuple[SortKey, ...] = ()
     late: Target | None = None
     live: bool | None = None
@@ -103,6 +106,7 @@ class Query(LifeCycle):
         self.text = prepare.text
         self._prepared = prepare
         self._target = target
+        self._newest: Newest | None = None
 
     # ----------------------------------------------------------------- what it is
 
@@ -189,17 +193,21 @@ class Query(LifeCycle):
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         with self._one_run() as run:
-            batches = run.batches()
-            try:
-                with self._late_output(run):
-                    for batch in batches:
-                        if batch.num_rows:
-                            self._row_count += batch.num_rows
-                            yield batch
-                if self._cut_off:
-                    raise RunError("the session was closed before all rows had been read")
-            finally:
-                _close(batches)
+            yield from self._rows_of(run)
+
+    def _rows_of(self, run: Run) -> Iterator[pa.RecordBatch]:
+        """The rows of a run that has begun."""
+        batches = run.batches()
+        try:
+            with self._late_output(run):
+                for batch in batches:
+                    if batch.num_rows:
+                        self._row_count += batch.num_rows
+                        yield batch
+            if self._cut_off:
+                raise RunError("the session was closed before all rows had been read")
+        finally:
+            _close(batches)
 
     @contextlib.contextmanager
     def _late_output(self, run: Run) -> Iterator[None]:
@@ -225,6 +233,58 @@ class Query(LifeCycle):
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches()
+
+    def read(self, *key: object, timeout: float = 0.0) -> dict[str, Any] | None:
+        """The newest answer for a key: ``query.read("IBM")``. None if there is none yet.
+
+        The values are those of the update key in the result, of an aggregate those of its GROUP BY.
+        The first call starts the query in the background; from then on it keeps the newest answer
+        for each key until it is stopped. ``timeout``: seconds to wait for a first answer. Raises
+        the error that made the query fail; PlanError for a query whose rows have no such key."""
+        with self._lock:
+            newest, begins = self._newest, self._newest is None
+            if newest is None:
+                newest = self._newest = self._new_answers()
+        if begins:
+            self._answer(newest)
+        if self._exception is not None:
+            raise self._exception
+        return newest.read(key, timeout)
+
+    def _new_answers(self) -> Newest:
+        key = self._prepared.answer_key
+        if key is None or self._target is not None:
+            raise PlanError(
+                "no column tells the answers of this query apart, so read() finds none",
+                hint="read() needs the update key, or the columns of GROUP BY, in the select list",
+                text=self._prepared.source,
+            )
+        changelog = self._prepared.plan.changelog
+        return Newest(self.schema.names, key, changelog=changelog)
+
+    def _answer(self, newest: Newest) -> None:
+        """Runs the query in the background, into ``newest``."""
+        try:
+            stack = contextlib.ExitStack()
+            run = stack.enter_context(self._one_run())
+        except BaseException:
+            self._newest = None
+            raise
+
+        def answer() -> None:
+            try:
+                with stack:
+                    for batch in self._rows_of(run):
+                        newest.add(batch)
+            except Exception:  # ``exception`` and ``read`` report the error
+                return
+            finally:
+                newest.end()
+
+        name = f"cql {self.name}"
+        thread = threading.Thread(target=inherited(answer, computes=False), name=name, daemon=True)
+        self._runs_in(thread)
+        thread.start()
 
     def to_arrow(self) -> pa.Table:
         """All rows as a table; of a relation, the rows at the end of its input.

@@ -135,11 +135,7 @@ def is_of_updates(node: Logical) -> bool:
 
 def is_last_rows(node: Logical) -> bool:
     """Whether ``node`` is an update stream as a relation: that of the last row of each key."""
-    if not isinstance(node, Windowed) or node.input.update_key is None:
-        return False
-    window = node.window
-    last = window.kind is WindowKind.ROWS and window.rows == 1 and window.range is None
-    return last and set(window.partition_by) == set(node.input.update_key)
+    return isinstance(node, Windowed) and node.answer_key is not None
 
 
 def as_side(node: Logical) -> Logical:

@@ -102,6 +102,12 @@ class LogicalNode(Abstract):
         return None
 
     @property
+    def answer_key(self) -> tuple[int, ...] | None:
+        """The columns by which answers are told apart: a newer answer with the same values in them
+        takes the place of the older one. None: rows have no such columns."""
+        return self.update_key
+
+    @property
     def makes_relation(self) -> bool | None:
         """Whether the output is a relation, whose rows may also leave (True), or none (False),
         whatever the inputs are; None: it is one if an input is one."""

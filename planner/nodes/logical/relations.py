@@ -74,6 +74,10 @@ class Aggregate(OneInput):
         return (*self.keys, *given)
 
     @property
+    def answer_key(self) -> tuple[int, ...] | None:
+        return tuple(range(len(self.keys)))
+
+    @property
     def closing_keys(self) -> Iterator[tuple[int, int]]:
         """The keys that close the groups of an aggregate without a window, each with the
         progressing column with which the key rises. No row can come for a group that punctuation
@@ -149,6 +153,12 @@ class Windowed(SameColumns):
     @property
     def progressing(self) -> Progressing:
         return self.input.progressing
+
+    @property
+    def answer_key(self) -> tuple[int, ...] | None:
+        key, window = self.input.update_key, self.window
+        last = window.kind is WindowKind.ROWS and window.rows == 1 and window.range is None
+        return key if key is not None and last and set(window.partition_by) == set(key) else None
 
     @property
     def times(self) -> tuple[int, ...] | None:

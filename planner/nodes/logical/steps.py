@@ -47,6 +47,10 @@ class Filter(PassesRows):
         return self.input.update_key
 
     @property
+    def answer_key(self) -> tuple[int, ...] | None:
+        return self.input.answer_key
+
+    @property
     def times(self) -> tuple[int, ...] | None:
         return self.input.times
 
@@ -82,7 +86,14 @@ class Project(PassesRows):
 
     @property
     def update_key(self) -> tuple[int, ...] | None:
-        below = self.input.update_key
+        return self._shown(self.input.update_key)
+
+    @property
+    def answer_key(self) -> tuple[int, ...] | None:
+        return self._shown(self.input.answer_key)
+
+    def _shown(self, below: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Where the columns ``below`` are in the output; None if it lacks one."""
         shown = [e.index if isinstance(e, Column) else None for e in self.exprs]
         found = tuple(shown.index(c) for c in below or () if c in shown)
         return None if below is None or len(found) < len(below) else found
