@@ -85,8 +85,6 @@ class Definitions:
             )
         if bound.files is not None:
             self.catalog.check_files(bound.name, bound.files, bound.format_pos)
-        elif bound.key:
-            self.catalog.check_key(bound.name, bound.key_pos)
         if bound.query is not None:
             if bound.replace:
                 raise NotSupportedError(

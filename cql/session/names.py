@@ -247,19 +247,15 @@ class SessionCatalog(Catalogs):
     ) -> Sink:
         """The sink for ``rows`` of a new table with columns ``schema``, in memory or in Spark; the
         first commit creates the table."""
-        if key:
+        if not key:
+            return self.sink(name, rows, create=True)
+        if self._in_memory(name):
             return self.local.new_table(name, rows, schema, key)
-        return self.sink(name, rows, create=True)
+        from cql.catalog.spark.catalog import SparkCatalog
 
-    def check_key(self, name: Name, pos: Position | None) -> None:
-        """Raises NotSupportedError if a table of this name cannot have a PRIMARY KEY."""
-        if not self._in_memory(name):
-            raise NotSupportedError(
-                f"PRIMARY KEY of {'.'.join(name)}, a table of Spark, is not supported",
-                position=pos,
-                hint="a table in memory or in a folder (OPTIONS (path 'folder')) can have one; name"
-                " it without a database",
-            )
+        spark = self.spark
+        assert isinstance(spark, SparkCatalog)
+        return spark.new_keyed_table(name, rows, schema, key)
 
 
 def _starter(spark: Any) -> Callable[[], Catalog] | None:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from cql.base.model import Field, Schema
 from cql.dialect import nodes, to_sql
-from cql.errors import BindError, Position, did_you_mean
+from cql.errors import BindError, did_you_mean
 from cql.planner.bind import computed as bind_computed
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder, is_default
@@ -367,7 +367,7 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
             check_names(binder, schema, node.args["query"])
         else:
             query = replace(query, plan=stored(binder, query.plan, schema, node.args["query"]))
-    key, key_pos = _table_key(binder, node, schema)
+    key = _table_key(binder, node, schema)
     format_, place = _table_format(node)
     return CreateTable(
         name_of(node.this),
@@ -380,18 +380,14 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
         _files(binder, node, format_, schema if node.expressions else None),
         binder.pos(place),
         key,
-        key_pos,
     )
 
 
-def _table_key(
-    binder: Binder, node: nodes.CreateTable, schema: Schema | None
-) -> tuple[tuple[str, ...], Position | None]:
-    """The columns of the PRIMARY KEY, and the place of the first; ``schema`` None: the files of the
-    table know its columns."""
+def _table_key(binder: Binder, node: nodes.CreateTable, schema: Schema | None) -> tuple[str, ...]:
+    """The columns of the PRIMARY KEY; ``schema`` None: the files of the table know its columns."""
     named = _primary_key(binder, node.expressions)
     if not named:
-        return (), None
+        return ()
     if schema is None and not (node.args.get("options") or node.args.get("with_options")):
         hint = "(column TYPE, …, PRIMARY KEY (column)), or AS and a query"
         raise binder.error("a table needs columns", named[0], hint=hint)
@@ -402,7 +398,7 @@ def _table_key(
         if name.lower() in (other.lower() for other in key):
             raise binder.error(f"column {name} is twice in the PRIMARY KEY", column)
         key.append(name)
-    return tuple(key), binder.pos(named[0])
+    return tuple(key)
 
 
 def _table_format(node: nodes.CreateTable) -> tuple[str | None, exp.Expr]:

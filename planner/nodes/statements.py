@@ -148,7 +148,6 @@ class CreateTable:
     files: TableFiles | None = None
     format_pos: Position | None = field(default=None, compare=False)
     key: tuple[str, ...] = ()
-    key_pos: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
