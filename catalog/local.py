@@ -38,6 +38,7 @@ from cql.catalog.sources import (
     as_table,
     is_dataset,
 )
+from cql.catalog.upsert import UpsertSink, merged, with_key
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.planner.nodes.catalog import (
@@ -52,6 +53,8 @@ from cql.planner.nodes.catalog import (
 from cql.planner.nodes.progress import is_value
 
 Name = tuple[str, ...]
+#: Runs the commit that it receives, and returns its epoch.
+Published = Callable[[Callable[[], int]], int]
 
 
 def dotted(name: Name) -> str:
@@ -62,7 +65,7 @@ def dotted(name: Name) -> str:
 class StoredRelation:
     """A stream or table of this catalog. ``unsupported`` names the columns of the data that no
     query can use, with the reason; ``definition`` is that of CREATE STREAM, if there was one;
-    ``folder`` is that of a table of files."""
+    ``folder`` is that of a table of files; ``key`` are the columns of a table's PRIMARY KEY."""
 
     name: Name
     kind: str
@@ -74,6 +77,7 @@ class StoredRelation:
     unsupported: Mapping[str, str] = field(default_factory=dict)
     definition: StreamDefinition | None = None
     folder: str | None = None
+    key: tuple[str, ...] = ()
 
     @property
     def statistics(self) -> Statistics:
@@ -92,24 +96,50 @@ class StoredRelation:
 
 
 class MemoryTable:
-    """A table in memory: epochs of batches, each appended as a whole. A reader sees the epochs that
-    were there when it opened the table."""
+    """A table in memory: epochs of batches, each appended as a whole, or with a ``key`` merged. A
+    reader sees the epochs that were there when it opened the table."""
 
-    def __init__(self, schema: Schema, what: str) -> None:
-        self.schema = schema
+    def __init__(self, schema: Schema, what: str, key: Sequence[str] = ()) -> None:
+        self.schema, self.key = with_key(schema, key, what)
         self._what = what
-        self._epochs: tuple[tuple[pa.RecordBatch, ...], ...] = ()
+        #: The number of epochs, and their rows.
+        self._state: tuple[int, tuple[pa.RecordBatch, ...]] = (0, ())
         self._lock = threading.Lock()
 
     def append(self, batches: Sequence[pa.RecordBatch]) -> int:
         with self._lock:
-            self._epochs = (*self._epochs, tuple(batches))
-            return len(self._epochs) - 1
+            epochs, rows = self._state
+            self._state = epochs + 1, (*rows, *batches)
+            return epochs
+
+    def upsert(self, rows: pa.Table, gone: pa.Table) -> int:
+        with self._lock:
+            epochs, _ = self._state
+            table = merged(self._table(), rows, gone, self.key, self._what)
+            self._state = epochs + 1, tuple(table.to_batches())
+            return epochs
+
+    def sink(self, rows: Schema, published: Published | None = None) -> Sink:
+        """A sink for rows of schema ``rows``; ``published`` runs each commit."""
+        run = published or (lambda commit: commit())
+        if self.key:
+            return UpsertSink(
+                rows,
+                self.schema,
+                self.key,
+                lambda new, gone: run(lambda: self.upsert(new, gone)),
+                self._what,
+            )
+        return MemorySink(
+            rows, self.schema, lambda batches: run(lambda: self.append(batches)), self._what
+        )
 
     def source(self) -> TableSource:
-        rows = [batch for epoch in self._epochs for batch in epoch]
-        table = pa.Table.from_batches(rows, self.schema.to_arrow())
-        return TableSource(table, what=self._what)
+        epochs, _ = self._state
+        return TableSource(self._table(), what=self._what, version=epochs if self.key else None)
+
+    def _table(self) -> pa.Table:
+        return pa.Table.from_batches(self._state[1], self.schema.to_arrow())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +231,7 @@ class LocalCatalog:
                 f"there is no table {dotted(name)}",
                 hint=did_you_mean(dotted(name), [dotted(n) for n in self.names()]),
             )
-        return self._new_table_sink(name, schema)
+        return self.new_table(name, schema)
 
     # Python data
 
@@ -262,12 +292,14 @@ class LocalCatalog:
         path: str | os.PathLike[str] | None = None,
         format: str | None = None,
         options: Mapping[str, Any] | None = None,
+        key: Sequence[str] = (),
         replace: bool = False,
     ) -> None:
         """A table in memory, or in the folder ``path``. A missing folder is made; the files of an
         existing one are the table's rows. ``format`` is parquet (the default for a new folder),
         csv, json or arrow, ``options`` are those of the format. ``data`` (columns or rows of any
-        kind) is its first epoch; ``schema`` is by default that of the data, or of the files."""
+        kind) is its first epoch; ``schema`` is by default that of the data, or of the files.
+        ``key`` are the columns of its PRIMARY KEY."""
         self._free(name, replace)
         what = f"table {dotted(name)}"
         rows = None if data is None else _whole(data, what, schema)
@@ -276,10 +308,11 @@ class LocalCatalog:
         if path is None:
             if format is not None:
                 raise CatalogError(f"{what}: a format needs a path", hint="path='folder'")
-            entry = self._memory_entry(name, _required(schema, what))
+            entry = _memory_entry(name, MemoryTable(_required(schema, what), what, key))
         else:
             given = {**(options or {}), "path": path}
-            entry = _file_entry(name, FileTable(given, what=what, format=format, schema=schema))
+            table = FileTable(given, what=what, format=format, schema=schema, key=key)
+            entry = _file_entry(name, table)
         if rows is not None:
             assert entry.writer is not None
             _copy(rows, entry.writer(rows.schema))
@@ -290,16 +323,36 @@ class LocalCatalog:
         relation = self.find(name)
         return relation.definition if isinstance(relation, StoredRelation) else None
 
-    def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:
+    def new_files(
+        self, name: Name, rows: Schema, files: TableFiles, key: Sequence[str] = ()
+    ) -> Sink:
         """The sink of a new table of files, which exists from its first commit on."""
         what = f"table {dotted(name)}"
         self._free(name, False)
         table = FileTable(
-            files.options, what=what, format=files.format, schema=files.schema or rows, empty=True
+            files.options,
+            what=what,
+            format=files.format,
+            schema=files.schema or rows,
+            empty=True,
+            key=key,
         )
-        entry = _file_entry(name, table)
+        published = self._first_commit(name, _file_entry(name, table), what)
+        return FirstSink(table.sink(rows), published, table.folder if table.made else None)
 
-        def publish(commit: Callable[[], int]) -> int:
+    def new_table(
+        self, name: Name, rows: Schema, schema: Schema | None = None, key: Sequence[str] = ()
+    ) -> Sink:
+        """The sink of a new table in memory, which exists from its first commit on. ``schema`` is
+        by default that of the rows."""
+        what = f"table {dotted(name)}"
+        table = MemoryTable(schema or rows, what, key)
+        return table.sink(rows, self._first_commit(name, _memory_entry(name, table), what))
+
+    def _first_commit(self, name: Name, entry: _Entry, what: str) -> Published:
+        """Runs a commit and makes the table known, unless its name has been taken meanwhile."""
+
+        def published(commit: Callable[[], int]) -> int:
             with self._lock:
                 known = self._entries.get(_key(name))
                 if known is not None and known[1] is not entry:
@@ -308,7 +361,7 @@ class LocalCatalog:
                 self._entries[_key(name)] = (name, entry)
                 return epoch
 
-        return FirstSink(table.sink(rows), publish, table.folder if table.made else None)
+        return published
 
     # inside
 
@@ -421,25 +474,6 @@ class LocalCatalog:
             inner = relation.source()
         return ReplaySource(inner, own, what=what, declared=schema, clock=self._clock)
 
-    def _memory_entry(self, name: Name, schema: Schema) -> _Entry:
-        what = f"table {dotted(name)}"
-        return _memory_table_entry(name, MemoryTable(schema, what), what)
-
-    def _new_table_sink(self, name: Name, schema: Schema) -> Sink:
-        """A sink whose table exists from its first commit on: an aborted INSERT leaves none."""
-        what = f"table {dotted(name)}"
-        table = MemoryTable(schema, what)
-        entry = _memory_table_entry(name, table, what)
-
-        def publish(batches: Sequence[pa.RecordBatch]) -> int:
-            with self._lock:
-                known = self._entries.setdefault(_key(name), (name, entry))
-                if known[1] is not entry:
-                    raise _made_meanwhile(what)
-                return table.append(batches)
-
-        return MemorySink(schema, schema, publish, what)
-
 
 def _key(name: Name) -> Name:
     return tuple(part.lower() for part in name)
@@ -490,15 +524,18 @@ def _pushed_entry(name: Name, definition: StreamDefinition, what: str) -> _Entry
     return _Entry(relation, "stream", source.sink, source)
 
 
-def _memory_table_entry(name: Name, table: MemoryTable, what: str) -> _Entry:
+def _memory_entry(name: Name, table: MemoryTable) -> _Entry:
     relation = StoredRelation(
-        name, "table", table.schema, None, True, table.source, lambda: table.source().statistics()
-    )
-    return _Entry(
-        lambda: relation,
+        name,
         "table",
-        lambda schema: MemorySink(schema, table.schema, table.append, what),
+        table.schema,
+        None,
+        True,
+        table.source,
+        lambda: table.source().statistics(),
+        key=table.key,
     )
+    return _Entry(lambda: relation, "table", table.sink)
 
 
 def _file_entry(name: Name, table: FileTable) -> _Entry:
@@ -512,6 +549,7 @@ def _file_entry(name: Name, table: FileTable) -> _Entry:
         table.statistics,
         table.unsupported,
         folder=table.folder,
+        key=table.key,
     )
     return _Entry(lambda: relation, "table", table.sink)
 

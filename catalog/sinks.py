@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
@@ -26,7 +26,10 @@ from cql.catalog.files.writers import FORMATS, Writer, check_writable
 from cql.errors import CatalogError, did_you_mean
 
 STAGING = "_staging"
-_PART = re.compile(r"part-(\d{8,})\.\w+")
+#: The file that the one writer of a folder has locked.
+_LOCK = "_lock"
+#: The first word of the names of the files that an epoch adds.
+PART = "part"
 EXTENSIONS = {"parquet": "parquet", "arrow": "arrow", "csv": "csv", "json": "jsonl"}
 
 
@@ -84,7 +87,7 @@ class Caster:
         return shaped.cast(self._target.to_arrow()) if len(self._target) else shaped
 
 
-class _Epoch:
+class Epoch:
     """The order of calls, which all sinks share."""
 
     def __init__(self, source: Schema, target: Schema, what: str) -> None:
@@ -92,18 +95,18 @@ class _Epoch:
         self._what = what
         self._caster = Caster(source, target, what)
         self._open = False
-        self._rows = 0
+        self._number = 0  # of rows in the open epoch
 
     def _begin(self) -> None:
         if self._open:
             raise CatalogError(f"an epoch of {self._what} is open", hint="commit or abort it first")
-        self._open, self._rows = True, 0
+        self._open, self._number = True, 0
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._open:
             raise CatalogError(f"no epoch of {self._what} is open", hint="call begin first")
-        cast = self._caster.cast(batch, self._rows)
-        self._rows += batch.num_rows
+        cast = self._caster.cast(batch, self._number)
+        self._number += batch.num_rows
         return cast
 
     def _end(self) -> None:
@@ -112,7 +115,7 @@ class _Epoch:
         self._open = False
 
 
-class MemorySink(_Epoch):
+class MemorySink(Epoch):
     """``publish`` appends the epoch's batches to the table and gives the epoch its number."""
 
     def __init__(
@@ -145,9 +148,10 @@ class MemorySink(_Epoch):
         self._batches = []
 
 
-class FolderSink(_Epoch):
+class FolderSink(Epoch):
     """One file per epoch in ``folder``; see the module. ``commit`` returns epoch numbers from 0.
-    ``style``: options of CSV files (``header``, ``sep``)."""
+    ``style``: options of CSV files (``header``, ``sep``). ``word`` begins the names of the
+    files."""
 
     def __init__(
         self,
@@ -157,9 +161,11 @@ class FolderSink(_Epoch):
         target: Schema,
         what: str,
         style: Mapping[str, Any] | None = None,
+        word: str = PART,
     ) -> None:
         super().__init__(source, target, what)
         self._style = style or {}
+        self._word = word
         check_writable(format, target, what)
         self._folder = folder
         self._format = format
@@ -194,7 +200,7 @@ class FolderSink(_Epoch):
             self._writer = None
             self._file.flush()
             os.fsync(self._file.fileno())
-            epoch = publish(self._staged, self._folder, EXTENSIONS[self._format])
+            epoch = publish(self._staged, self._folder, EXTENSIONS[self._format], self._word)
         self.abort()  # the staged name is another link to what is now published
         return epoch
 
@@ -218,17 +224,24 @@ class FolderSink(_Epoch):
     def _failing(self) -> Iterator[None]:
         """On a failure nothing of the epoch stays, and the message says what to do."""
         try:
-            yield
-        except CatalogError as error:
+            with failing(self._folder, self._what):
+                yield
+        except CatalogError:
             self.abort()
-            error.message = f"{self._what}: {error.message}"
             raise
-        except (OSError, pa.ArrowException) as error:
-            self.abort()
-            reason, hint = _explain(error)
-            raise CatalogError(
-                f"{self._what}: cannot write to {self._folder}: {reason}", hint=hint
-            ) from error
+
+
+@contextlib.contextmanager
+def failing(folder: str, what: str) -> Iterator[None]:
+    """Raises an error from writing to the folder as CatalogError about ``what``."""
+    try:
+        yield
+    except CatalogError as error:
+        error.message = f"{what}: {error.message}"
+        raise
+    except (OSError, pa.ArrowException) as error:
+        reason, hint = _explain(error)
+        raise CatalogError(f"{what}: cannot write to {folder}: {reason}", hint=hint) from error
 
 
 def _explain(error: BaseException) -> tuple[str, str]:
@@ -272,18 +285,42 @@ def open_staged(folder: str) -> tuple[str, IO[bytes]]:
         file.close()
 
 
-def _lock(descriptor: int) -> bool:
-    """Locks the file until it is closed or its process ends; False if another process holds it.
-    Windows needs no lock: an open file cannot be removed there."""
+def _lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Locks the file until it is closed or its process ends; False if another process holds it and
+    this one need not ``wait``. Windows has no such locks: an open file cannot be removed there."""
     if sys.platform == "win32":
         return True
     import fcntl
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def one_writer(folder: str) -> Iterator[None]:
+    """In the ``with`` block no other process or thread is in such a block for the folder; except on
+    Windows."""
+    path = os.path.join(folder, _LOCK)
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            _lock(descriptor, wait=True)
+            with contextlib.suppress(FileNotFoundError):  # the writer before has removed the file
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    break
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # Windows: another writer has opened it
+            os.unlink(path)
+        os.close(descriptor)
 
 
 def remove_stale(folder: str) -> None:
@@ -302,11 +339,11 @@ def remove_stale(folder: str) -> None:
         os.rmdir(staging)
 
 
-def publish(staged: str, folder: str, extension: str) -> int:
+def publish(staged: str, folder: str, extension: str, word: str = PART) -> int:
     """Gives the file the name of the next free epoch. A link never replaces an existing file."""
-    epoch = next_epoch(folder)
+    epoch = max(numbers(os.listdir(folder), word), default=-1) + 1
     while True:
-        final = os.path.join(folder, f"part-{epoch:08d}.{extension}")
+        final = os.path.join(folder, f"{word}-{epoch:08d}.{extension}")
         try:
             os.link(staged, final)
         except FileExistsError:  # another writer was faster
@@ -322,9 +359,10 @@ def publish(staged: str, folder: str, extension: str) -> int:
     return epoch
 
 
-def next_epoch(folder: str) -> int:
-    numbers = [int(m[1]) for name in os.listdir(folder) if (m := _PART.fullmatch(name))]
-    return max(numbers, default=-1) + 1
+def numbers(names: Iterable[str], word: str) -> list[int]:
+    """The epochs of the file names that begin with ``word``."""
+    form = re.compile(word + r"-(\d{8,})\.\w+")
+    return [int(m[1]) for name in names if (m := form.fullmatch(name))]
 
 
 def _sync_folder(folder: str) -> None:

@@ -44,8 +44,16 @@ class TableSource:
     rereadable = True
     replayable = True
 
-    def __init__(self, table: pa.Table, *, what: str, declared: Schema | None = None) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        *,
+        what: str,
+        declared: Schema | None = None,
+        version: int | None = None,
+    ) -> None:
         self._table = table
+        self._version = table.num_rows if version is None else version
         self._what = what
         self._actual, self.unsupported = read_schema(table.schema, what)
         if declared is not None:
@@ -56,8 +64,8 @@ class TableSource:
         self._own = {f.name: o.name for f, o in zip(self.schema, own, strict=True)}
 
     def version(self) -> Any:
-        """The number of rows: tables only grow."""
-        return self._table.num_rows
+        """The number given to the constructor, or that of the rows, for tables that only grow."""
+        return self._version
 
     def statistics(self) -> Statistics:
         nulls = {name: self._table.column(own).null_count for name, own in self._own.items()}

@@ -129,3 +129,12 @@ class Sink(Protocol):
         ...
 
     def abort(self) -> None: ...
+
+
+class KeyedSink(Sink, Protocol):
+    """The sink of a table with a PRIMARY KEY: a row replaces the row with its key."""
+
+    def delete(self, keys: pa.RecordBatch) -> None:
+        """Removes the rows of these keys, whose columns are those of the key. A key that the epoch
+        also writes is no key to delete."""
+        ...

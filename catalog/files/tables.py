@@ -1,4 +1,5 @@
-"""Tables of files: a folder whose files are the rows, each INSERT adding one file.
+"""Tables of files: a folder whose files are the rows, each INSERT adding one file. (A table with a
+PRIMARY KEY has one file: see ``keyed``.)
 
 The folder outlives the session, and others may write to it. CREATE TABLE over a folder with files
 reads them; DROP TABLE forgets the table and leaves the files.
@@ -11,19 +12,21 @@ import glob
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.catalog.files.formats import NAMES, format_of
+from cql.catalog.files.keyed import KeyedFiles, read_newest
 from cql.catalog.files.listing import list_files
 from cql.catalog.files.source import FileSource
 from cql.catalog.files.writers import check_writable
 from cql.catalog.options import Options
 from cql.catalog.sinks import FolderSink, make_folder
+from cql.catalog.upsert import UpsertSink, with_key
 from cql.errors import CatalogError, did_you_mean
-from cql.executor.protocols import Sink
+from cql.executor.protocols import KeyedSink, Sink
 from cql.planner.nodes.catalog import Statistics
 
 #: Format of the files of a table without USING.
@@ -47,7 +50,7 @@ def table_format(name: str | None, what: str) -> str:
 class FileTable:
     """``options`` are ``path`` and those of the format (None: parquet). With ``schema``, a missing
     folder is made; without, the columns are those of the folder's files. ``empty``: the folder must
-    not hold files yet."""
+    not hold files yet. ``key`` are the columns of the PRIMARY KEY."""
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class FileTable:
         format: str | None = None,
         schema: Schema | None = None,
         empty: bool = False,
+        key: Sequence[str] = (),
     ) -> None:
         self._what = what
         self.format = table_format(format, what)
@@ -70,17 +74,41 @@ class FileTable:
             self._options["multiline"] = True  # our own values may hold line ends
         if schema is not None:
             check_writable(self.format, schema, what)
+            schema, key = with_key(schema, key, what)
         files = [f.path for f in list_files([self.folder], what)] if self.exists else []
         self._check_files(files, schema, empty)
         self.made = not self.exists
         if self.made:
             _make(self.folder, what)
-        first = self._source(schema)
-        self.schema = first.schema
+        first = self._first(schema) if key else self._source(schema)
+        self.schema, self.key = with_key(first.schema, key, what)
         self.unsupported = first.unsupported
         self.partitioned = first.partitioned
+        self._keyed = self._keyed_files() if key else None
+
+    def _first(self, schema: Schema | None) -> FileSource:
+        """A source of the newest file of a table with a key."""
+        return read_newest(
+            self.folder,
+            self._what,
+            lambda path: self._source(schema, path),
+            lambda: self._source(schema),
+        )
+
+    def _keyed_files(self) -> KeyedFiles:
+        return KeyedFiles(
+            self.folder,
+            self.format,
+            self.schema,
+            self.key,
+            lambda path: self._source(self.schema, path),
+            self._style,
+            self._what,
+        )
 
     def statistics(self) -> Statistics:
+        if self._keyed is not None:
+            return self._keyed.statistics()
         if not list_files([self.folder], self._what):
             return Statistics(rows=0)
         return self.source().statistics()
@@ -126,15 +154,20 @@ class FileTable:
                     hint=f"USING {found}, or another folder",
                 )
 
-    def _source(self, schema: Schema | None) -> FileSource:
-        return FileSource(self._options, what=self._what, format=self.format, declared=schema)
+    def _source(self, schema: Schema | None, path: str | None = None) -> FileSource:
+        options = {**self._options, "path": path or self.folder}
+        return FileSource(options, what=self._what, format=self.format, declared=schema)
 
-    def source(self) -> FileSource:
+    def source(self) -> FileSource | KeyedFiles:
         """A source of the files that exist when it is opened."""
-        return self._source(self.schema)
+        return self._source(self.schema) if self._keyed is None else self._keyed
 
-    def sink(self, rows: Schema) -> FolderSink:
-        """Adds one file per epoch of rows of schema ``rows``."""
+    def sink(self, rows: Schema) -> FolderSink | UpsertSink:
+        """Adds one file per epoch of rows of schema ``rows``; a table with a key gets a new
+        one."""
+        if self._keyed is not None:
+            publish = self._keyed.publish
+            return UpsertSink(rows, self.schema, self.key, publish, self._what)
         if self.partitioned:
             raise CatalogError(
                 f"{self._what} lies in folders named column=value, and INSERT makes none",
@@ -161,6 +194,9 @@ class FirstSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._inner.write(batch)
+
+    def delete(self, keys: pa.RecordBatch) -> None:
+        cast("KeyedSink", self._inner).delete(keys)
 
     def commit(self) -> int:
         try:

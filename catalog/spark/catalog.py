@@ -39,9 +39,10 @@ from cql.catalog.spark.tables.read import Slice, SliceReader, query_batches, rea
 from cql.catalog.spark.tables.row_groups import statistics_of
 from cql.catalog.spark.tables.table import Table
 from cql.catalog.spark.tables.types import usable_columns
+from cql.catalog.spark.tables.upsert import KEY, key_in, new_keyed_table, upsert_sink
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
-from cql.executor.protocols import Offset, Reader
+from cql.executor.protocols import Offset, Reader, Sink
 from cql.planner.nodes.catalog import Cluster, Statistics, StreamDefinition, StreamSpec
 from cql.planner.nodes.declaration_json import (
     schema_from_json,
@@ -146,7 +147,7 @@ class SparkCatalog:
             metadata.set_properties(session, table, {STREAM + name[-1].lower(): None})
         return bool(declared)
 
-    def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
+    def sink(self, name: Name, schema: Schema, *, create: bool) -> Sink:
         session = self.session()
         if not create and self._is_view(session, name):
             raise CatalogError(
@@ -154,7 +155,23 @@ class SparkCatalog:
                 hint=f"INSERT INTO the tables that it reads, then REFRESH MATERIALIZED VIEW"
                 f" {_dotted(name)}",
             )
+        key = () if create else self._key(session, name)
+        if key:
+            return upsert_sink(session, name, schema, key)
         return SparkSink(session, name, schema.to_arrow(), create)
+
+    def new_keyed_table(
+        self, name: Name, rows: Schema, schema: Schema, key: tuple[str, ...]
+    ) -> Sink:
+        """Makes an empty table with a PRIMARY KEY, and returns its sink for ``rows``."""
+        session = self.session()
+        new_keyed_table(session, name, schema, key)
+        return upsert_sink(session, name, rows, key)
+
+    def _key(self, session: SparkSession, name: Name) -> tuple[str, ...]:
+        if not registry.ensure(session, name):
+            return ()
+        return key_in(property_of(session, frame_of(session, name), KEY, quoted(name)))
 
     def _is_view(self, session: SparkSession, name: Name) -> bool:
         """Whether a table is a materialized view."""
@@ -239,14 +256,16 @@ class SparkCatalog:
         if declared is not None:
             schema = _checked(declared, schema, table)
         view = property_of(session, frame, VIEW, what)
-        return SparkRelation(self, name, table, schema, spec, follow, unsupported, view)
+        key = key_in(property_of(session, frame, KEY, what)) if spec is None else ()
+        return SparkRelation(self, name, table, schema, spec, follow, unsupported, view, key)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
     """A Spark table or view, or a stream declared over one. It is bounded by its rows at the start
     of the query unless it is followed: then Spark looks for more every ``follow`` seconds. ``view``
-    is the definition of the materialized view that the table is; None for other tables."""
+    is the definition of the materialized view that the table is; None for other tables. ``key``
+    are the columns of its PRIMARY KEY."""
 
     catalog: SparkCatalog = field(repr=False, compare=False)
     name: Name
@@ -256,6 +275,7 @@ class SparkRelation:
     follow: float | None = None
     unsupported: Mapping[str, str] = field(default_factory=dict)
     view: str | None = field(default=None, compare=False)
+    key: tuple[str, ...] = field(default=(), compare=False)
     _latest: _Latest = field(default_factory=lambda: _Latest(), repr=False, compare=False)
 
     @property

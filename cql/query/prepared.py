@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from cql.base.model import Schema
 from cql.base.settings import Settings
 from cql.errors import CqlError, NotSupportedError, Position
 from cql.executor.run.worker_scaling import cores
@@ -15,12 +16,11 @@ from cql.query.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkDataFrame
 
-    from cql.base.model import Schema
     from cql.base.types import DataType
     from cql.executor.protocols import Sink
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
-    from cql.planner.nodes.catalog import Cluster, TableFiles
+    from cql.planner.nodes.catalog import Cluster
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.session.names import SessionCatalog
     from cql.spark.job.job import Job
@@ -154,29 +154,35 @@ def target(
     pos: Position | None,
     *,
     create: bool | None = None,
-    files: TableFiles | None = None,
+    made: st.Insert | None = None,
+    applies: tuple[str, ...] = (),
 ) -> Target:
-    """The target for rows of ``schema``.
+    """The target for rows of ``schema``. ``applies``: see Target; the rows then begin with the two
+    columns of a change.
 
-    ``create`` None makes the table if it does not exist; ``files`` declares the files of the new
-    table. With ``epoch``, a new table exists from the start of the run, before its first row."""
+    ``create`` None makes the table if it does not exist; ``made`` declares the new table. With
+    ``epoch``, a new table exists from the start of the run, before its first row."""
 
     def sink() -> Sink:
         try:
             new = catalog.find(name) is None if create is None else create
-            if files is not None:
-                made = catalog.new_files(name, schema, files)
+            rows = Schema(schema.fields[2:]) if applies else schema
+            if made is not None and made.files is not None:
+                found = catalog.new_files(name, rows, made.files, made.key)
+            elif made is not None and made.key:
+                found = catalog.new_table(name, rows, made.schema or rows, made.key)
             else:
-                made = catalog.sink(name, schema, create=new)
+                found = catalog.sink(name, rows, create=new)
             if new and epoch is not None:
-                made.begin()
-                made.commit()
-            return made
+                found.begin()
+                found.commit()
+            return found
         except CqlError as error:
             error.position = error.position or pos
             raise
 
-    return Target(".".join(name), sink, epoch, create is None and catalog.find(name) is None)
+    new = create is None and catalog.find(name) is None
+    return Target(".".join(name), sink, epoch, new, applies)
 
 
 def _event_time_type(plan: PhysicalPlan) -> DataType | None:

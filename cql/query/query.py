@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cql.base.model import Schema
 from cql.base.reentrancy import inherited
@@ -19,7 +19,7 @@ from cql.errors import CqlError, NotSupportedError, PlanError, RunError
 from cql.query.life_cycle import LifeCycle
 from cql.query.newest import Newest
 from cql.query.run import Progress, Run
-from cql.query.sink_writer import Publisher
+from cql.query.sink_writer import ChangePublisher, Publisher
 from cql.session.pyspark_names import pyspark_names
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkDataFrame
     from pyspark.sql import DataFrameWriterV2
 
-    from cql.executor.protocols import Sink
+    from cql.executor.protocols import KeyedSink, Sink
     from cql.planner.nodes.logical import SortKey
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.spark.job.job import Job
@@ -40,12 +40,24 @@ class Target:
     """The target of an INSERT; ``open`` makes a new sink.
 
     ``epoch`` is the number of seconds between two commits. None publishes all rows at the end, or
-    nothing on an error. ``new``: the table did not exist when the statement was made."""
+    nothing on an error. ``new``: the table did not exist when the statement was made. ``applies``
+    are the columns of the table's PRIMARY KEY if the rows are changes to apply to it."""
 
     name: str
     open: Callable[[], Sink]
     epoch: float | None
     new: bool = False
+    applies: tuple[str, ...] = ()
+
+    def publisher(self, published: Callable[[int], None], run: Run, rows: Schema) -> Publisher:
+        """A publisher of ``rows`` of a run; see Publisher for ``published``."""
+        sink = self.open()
+        if not self.applies:
+            return Publisher(sink, self.epoch, published, run)
+        from cql.query.keyed_changes import KeyedChanges
+
+        changes = KeyedChanges(rows.to_arrow(), self.applies, f"table {self.name}")
+        return ChangePublisher(cast("KeyedSink", sink), changes, self.epoch, published, run)
 
 
 class Explanation(str):
@@ -519,7 +531,7 @@ class Query(LifeCycle):
         """In the ``with`` block, the publisher that writes the rows of ``run`` into the target of
         this INSERT. The rows become visible at the end, or epoch by epoch."""
         assert self._target is not None
-        publisher = Publisher(self._target.open(), self._target.epoch, self._count, run)
+        publisher = self._target.publisher(self._count, run, self.schema)
         with self._late_output(run), publisher:
             yield publisher
             if self._stop_requested and self._target.epoch is None:

@@ -15,7 +15,8 @@ from cql.query.run import Run
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cql.executor.protocols import Sink
+    from cql.executor.protocols import KeyedSink, Sink
+    from cql.query.keyed_changes import KeyedChanges
 
 
 class Publisher:
@@ -45,10 +46,26 @@ class Publisher:
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
+    def _begin(self) -> None:
+        self._sink.begin()
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        self._sink.write(batch)
+
+    def _finish(self, rows: int, *, final: bool) -> int:
+        """Commits the open epoch of so many ``rows``, the last one if ``final``. Returns the number
+        of the rows that are published."""
+        del final
+        self._sink.commit()
+        return rows
+
+    def _drop(self) -> None:
+        self._sink.abort()
+
     def __enter__(self) -> Publisher:
         if self._epoch is None:
             with self._inside():
-                self._sink.begin()
+                self._begin()
             self._pending = 0
         else:
             self._thread = threading.Thread(target=self._tick, name="cql publisher", daemon=True)
@@ -75,21 +92,20 @@ class Publisher:
             if not batch.num_rows:
                 return
             if self._pending is None:
-                self._sink.begin()
+                self._begin()
                 self._pending = 0
-            self._sink.write(batch)
+            self._put(batch)
             self._pending += batch.num_rows
 
-    def commit(self) -> None:
-        """Publishes the open epoch, if there is one. (A forked process leaves the epoch to its
-        parent.)"""
+    def commit(self, *, final: bool = False) -> None:
+        """Publishes the open epoch, if there is one; ``final``: no rows follow. (A forked process
+        leaves the epoch to its parent.)"""
         if self._is_forked:
             return
         with self._lock, self._inside():
             if self._pending is not None:
                 rows, self._pending = self._pending, None
-                self._sink.commit()
-                self._published(rows)
+                self._published(self._finish(rows, final=final))
 
     def abandon(self) -> None:
         """Drops the open epoch."""
@@ -98,7 +114,7 @@ class Publisher:
         with self._lock, self._inside():
             if self._pending is not None:
                 self._pending = None
-                self._sink.abort()
+                self._drop()
 
     def _tick(self) -> None:
         while not self._done.wait(self._epoch):
@@ -118,4 +134,47 @@ class Publisher:
             return
         if self._error is not None:
             raise self._error
-        self.commit()
+        self.commit(final=True)
+
+
+class ChangePublisher(Publisher):
+    """Applies the changelog of a relation to a table with a PRIMARY KEY. An epoch has the effect of
+    whole instants; their changes are counted as rows."""
+
+    def __init__(
+        self,
+        sink: KeyedSink,
+        changes: KeyedChanges,
+        epoch: float | None,
+        published: Callable[[int], None],
+        run: Run,
+    ) -> None:
+        super().__init__(sink, epoch, published, run)
+        self._keyed = sink
+        self._changes = changes
+
+    def _begin(self) -> None: ...
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        self._changes.add(batch)
+
+    def _finish(self, rows: int, *, final: bool) -> int:
+        net = self._changes.take(self._run.last_instant, final=final)
+        if not final and self._changes.waits:
+            self._pending = rows
+        if net is None and not final:
+            return 0
+        self._keyed.begin()
+        try:
+            for batch in () if net is None else net.rows.to_batches():
+                self._keyed.write(batch)
+            for keys in () if net is None else net.gone.to_batches():
+                self._keyed.delete(keys)
+            self._keyed.commit()
+        except BaseException:
+            self._keyed.abort()
+            raise
+        return 0 if net is None else net.changes
+
+    def _drop(self) -> None:
+        self._changes.clear()

@@ -119,14 +119,14 @@ class Clauses:
         if self.unit is not None and self.ordered_by is None:
             raise BindError("unit belongs to a column", hint="say ordered_by='…' as well")
         unit = "" if self.unit is None else f" IN {_unit(self.unit)}"
-        for column in _listed(self.ordered_by):
+        for column in listed(self.ordered_by):
             clauses.append(f"ORDERED BY {quoted(column)}{unit}")
             if self.slack is not None:
                 clauses.append(f"WITHIN {parameter('slack', self.slack)}")
         for column, slack in self._watermarks():
             clauses.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
-            clauses.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
+            clauses.append(f"UPDATE KEY ({', '.join(map(quoted, listed(self.update_key)))})")
         if self.queue is not None:
             clauses.append(f"QUEUE {_word('queue', self.queue, _QUEUES)}")
         if self.windows is not None:
@@ -157,14 +157,14 @@ class Clauses:
             for column, marker in self.punctuated.items():
                 yield f"PUNCTUATE ON {quoted(column)} WHEN {quoted(marker)}"
         else:
-            yield from (f"PUNCTUATE ON {quoted(c)}" for c in _listed(self.punctuated))
+            yield from (f"PUNCTUATE ON {quoted(c)}" for c in listed(self.punctuated))
 
     def check_types(self, schema: Schema, unsupported: Mapping[str, str]) -> None:
         """Raises BindError if a window attribute of the clauses is an unsupported column.
 
         ``schema`` leaves out the unsupported columns of the data; ``unsupported`` maps each to the
         reason."""
-        columns = [*_listed(self.ordered_by), *(column for column, _ in self._watermarks())]
+        columns = [*listed(self.ordered_by), *(column for column, _ in self._watermarks())]
         for column in columns:
             if schema.find(column) is None and column in unsupported:
                 raise BindError(
@@ -176,7 +176,7 @@ class Clauses:
         if isinstance(self.watermark, str):
             yield self.watermark, 0 if self.slack is None else self.slack
         elif isinstance(self.watermark, Mapping):
-            yield from zip(_listed([*self.watermark]), self.watermark.values(), strict=True)
+            yield from zip(listed([*self.watermark]), self.watermark.values(), strict=True)
         elif self.watermark is not None:
             hint = "give a column, or {column: slack}"
             raise BindError(f"watermark={self.watermark!r} names no column", hint=hint)
@@ -255,8 +255,10 @@ def is_spark_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.") and hasattr(data, "createTempView")
 
 
-def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> Mapping[str, str]:
-    """Creates a table in memory with the rows of a Spark DataFrame.
+def over_frame(
+    catalog: Catalogs, name: Name, frame: Any, key: Sequence[str] = (), *, replace: bool
+) -> Mapping[str, str]:
+    """Creates a table in memory, with a PRIMARY KEY ``key``, with the rows of a Spark DataFrame.
 
     Returns the columns that the table lacks, each with the reason."""
     from cql.catalog.spark.frame import BatchFrame
@@ -267,7 +269,7 @@ def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> M
             f"{what}: a streaming DataFrame has no end", hint="create_stream takes it as a stream"
         )
     source = BatchFrame(frame, what)
-    catalog.local.create_table(name, source.table(), schema=source.schema, replace=replace)
+    catalog.local.create_table(name, source.table(), schema=source.schema, key=key, replace=replace)
     return source.unsupported
 
 
@@ -385,7 +387,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _listed(names: Names | None) -> Sequence[str]:
+def listed(names: Names | None) -> Sequence[str]:
     if names is None:
         return ()
     if isinstance(names, str):

@@ -95,14 +95,16 @@ class Definitions:
             if bound.format is not None and bound.files is None:
                 self.catalog.check_format(bound.name, bound.format)
             names = bound.query.schema.names
-            return st.Insert(bound.name, names, bound.query, bound.pos, bound.files)
+            return st.Insert(
+                bound.name, names, bound.query, bound.pos, bound.files, bound.schema, bound.key
+            )
         if bound.files is not None:
-            self.catalog.create_files(bound.name, bound.files, replace=bound.replace)
+            self.catalog.create_files(bound.name, bound.files, bound.key, replace=bound.replace)
             return done(f"table {name} created")
         assert bound.schema is not None
         if bound.replace:
             self.catalog.drop(bound.name, "table")
-        self.catalog.create_table(bound.name, bound.schema, format=bound.format)
+        self.catalog.create_table(bound.name, bound.schema, bound.key, format=bound.format)
         return done(f"table {name} created")
 
     def create_constant(self, bound: st.CreateConstant) -> Result:

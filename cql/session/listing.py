@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
+from cql.planner.nodes.catalog import key_of
 from cql.query.query import Query
 from cql.query.result import Result
 from cql.show import render
@@ -97,7 +98,7 @@ def describe(session: Session, bound: st.Describe) -> Result:
 def _declared(relation: Relation) -> dict[str, str]:
     spec = relation.stream
     if spec is None:
-        return {}
+        return {column.lower(): "primary key" for column in key_of(relation)}
     roles: dict[str, list[str]] = {}
     for column in spec.computed:
         roles.setdefault(column.name.lower(), []).append(f"computed AS {column.text}")
@@ -171,7 +172,12 @@ def _tables(session: Session, bound: st.Show) -> Iterable[Row]:
         if isinstance(relation, CatalogError):
             yield name, f"cannot be read: {relation.message}", None
         elif relation.stream is None:
-            yield name, ", ".join(map(str, relation.schema)), _row_count(relation)
+            columns = [*map(str, relation.schema), *_key(key_of(relation))]
+            yield name, ", ".join(columns), _row_count(relation)
+
+
+def _key(columns: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"primary key ({', '.join(columns)})",) if columns else ()
 
 
 def _row_count(relation: Relation) -> int | None:

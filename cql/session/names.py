@@ -211,11 +211,15 @@ class SessionCatalog(Catalogs):
     def _is_sparks(self, name: Name) -> bool:
         return self.local.find(name) is None and self.find(name) is not None
 
-    def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:
+    def new_files(
+        self, name: Name, rows: Schema, files: TableFiles, key: tuple[str, ...] = ()
+    ) -> Sink:
         """The sink of a new table of files; the first commit creates the table."""
-        return self.local.new_files(name, rows, files)
+        return self.local.new_files(name, rows, files, key)
 
-    def create_files(self, name: Name, files: TableFiles, *, replace: bool) -> None:
+    def create_files(
+        self, name: Name, files: TableFiles, key: tuple[str, ...] = (), *, replace: bool
+    ) -> None:
         """Creates a table over the files of a folder."""
         options = dict(files.options)
         path = options.pop("path")
@@ -225,15 +229,33 @@ class SessionCatalog(Catalogs):
             path=path,
             format=files.format,
             options=options,
+            key=key,
             replace=replace,
         )
 
-    def create_table(self, name: Name, schema: Schema, *, format: str | None) -> None:
+    def create_table(
+        self, name: Name, schema: Schema, key: tuple[str, ...] = (), *, format: str | None
+    ) -> None:
         """Creates an empty table, in memory or in Spark. ``format`` is Spark's word after USING."""
         self.check_format(name, format)
-        sink = self.sink(name, schema, create=True)
+        sink = self.new_table(name, schema, schema, key)
         sink.begin()
         sink.commit()
+
+    def new_table(
+        self, name: Name, rows: Schema, schema: Schema, key: tuple[str, ...] = ()
+    ) -> Sink:
+        """The sink for ``rows`` of a new table with columns ``schema``, in memory or in Spark; the
+        first commit creates the table."""
+        if not key:
+            return self.sink(name, rows, create=True)
+        if self._in_memory(name):
+            return self.local.new_table(name, rows, schema, key)
+        from cql.catalog.spark.catalog import SparkCatalog
+
+        spark = self.spark
+        assert isinstance(spark, SparkCatalog)
+        return spark.new_keyed_table(name, rows, schema, key)
 
 
 def _starter(spark: Any) -> Callable[[], Catalog] | None:

@@ -15,6 +15,7 @@ from cql.session.declare import (
     as_columns,
     declare,
     is_spark_frame,
+    listed,
     over_frame,
     parts_of,
 )
@@ -196,17 +197,26 @@ class Registering(ABC):
             if found is not None:
                 self._note_left_out(name, found.unsupported)
 
-    def register_table(self, name: str, data: Any, *, replace: bool = False) -> None:
+    def register_table(
+        self,
+        name: str,
+        data: Any,
+        *,
+        primary_key: Names | None = None,
+        replace: bool = False,
+    ) -> None:
         """Creates a table in memory with the rows of ``data`` (any data of ``create_stream`` that
-        holds columns or rows)."""
+        holds columns or rows). With a ``primary_key``, of one column or several, the last row of
+        each key counts, and an INSERT replaces rows."""
         self._check_open()
+        key = listed(primary_key)
         with self._lock:
             if is_spark_frame(data):
-                left_out = over_frame(self._catalog, parts_of(name), data, replace=replace)
+                left_out = over_frame(self._catalog, parts_of(name), data, key, replace=replace)
                 self._note_left_out(name, left_out)
             else:
                 rows = as_columns(data, f"table {name}")
-                self._catalog.local.create_table(parts_of(name), rows, replace=replace)
+                self._catalog.local.create_table(parts_of(name), rows, key=key, replace=replace)
 
     def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
         """Issues a notice about the columns of a Spark DataFrame that no query can use."""

@@ -328,17 +328,22 @@ class Session(Registering, Pushing, Viewing):
         return self._made(query)
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
+        from cql.planner.nodes.catalog import key_of
         from cql.planner.nodes.logical import TIME, WEIGHT
 
         made = self._prepared(bound.query, origin, inserts=True)
         changing = made.changelog or bound.query.emit_changes is not None
-        if changing and not create and bound.columns[:2] != (TIME, WEIGHT):
-            raise PlanError(
-                "rows of this query also change and leave: a table takes rows that stay",
-                position=bound.query.pos or bound.pos,
-                hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table that"
-                f" begins with columns {TIME} and {WEIGHT} takes the changes",
-            )
+        applies: tuple[str, ...] = ()
+        if changing and bound.columns[:2] != (TIME, WEIGHT):
+            applies = bound.key if create else key_of(self._catalog.find(bound.target))
+            if not applies and not create:
+                raise PlanError(
+                    "rows of this query also change and leave: a table takes rows that stay",
+                    position=bound.query.pos or bound.pos,
+                    hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table with"
+                    f" a PRIMARY KEY takes the newest row of each key, and one that begins with"
+                    f" columns {TIME} and {WEIGHT} the changes",
+                )
         epoch = origin.settings.epoch_ms / 1000 if made.live else None
         into = target(
             self._catalog,
@@ -347,7 +352,8 @@ class Session(Registering, Pushing, Viewing):
             epoch,
             bound.pos,
             create=create,
-            files=bound.files,
+            made=bound if create else None,
+            applies=applies,
         )
         query = Query(made, into, f"q{next(self._numbers)}")
         self._inserts.append(query)

@@ -82,18 +82,22 @@ def _field(binder: Binder, node: exp.ColumnDef) -> Field:
     return Field(node.name, type_, nullable, comment)
 
 
-def _primary_key(defined: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The Identifiers of PRIMARY KEY, behind a column or as an element of the column list."""
-    keys: list[exp.Expr] = []
+def _primary_key(binder: Binder, defined: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The Identifiers of PRIMARY KEY, behind a column or as an element of the column list. Raises
+    BindError for a second PRIMARY KEY."""
+    found: list[list[exp.Expr]] = []
     for part in defined:
         if isinstance(part, nodes.PrimaryKey):
-            keys += part.expressions
+            found.append(part.expressions)
         elif isinstance(part, exp.ColumnDef) and any(
             isinstance(c.args["kind"], exp.PrimaryKeyColumnConstraint)
             for c in part.args.get("constraints") or ()
         ):
-            keys.append(part.this)
-    return keys
+            found.append([part.this])
+    if len(found) > 1:
+        hint = "PRIMARY KEY (column, column) is one key of two columns"
+        raise binder.error("there are two PRIMARY KEYs", found[1][0], hint=hint)
+    return found[0] if found else []
 
 
 def options(binder: Binder, given: Sequence[exp.Expr]) -> dict[str, Any]:
@@ -180,7 +184,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
         bind_computed.refuse_computed(binder, node, computed)
         return find_column(binder, node, schema)
 
-    for key in _primary_key(node.expressions):
+    for key in _primary_key(binder, node.expressions):
         find(binder, key, schema)
     progress = watermark.progress(binder, node, schema, find)
     own, computed_progress = bind_computed.separate(binder, node, progress, computed)
@@ -241,7 +245,7 @@ def _update_key(
     clause = node.args.get("update_key")
     if clause is None:
         return None
-    named = clause.expressions or _primary_key(node.expressions)
+    named = clause.expressions or _primary_key(binder, node.expressions)
     if not named:
         hint = "UPDATE KEY (column, …), or a PRIMARY KEY among the columns"
         raise binder.error("UPDATE KEY names no column", clause, hint=hint)
@@ -364,10 +368,6 @@ def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
 
 def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -> CreateTable:
     schema = columns(binder, node.expressions)
-    keys = _primary_key(node.expressions)
-    if keys:
-        hint = "leave it out: no table checks that keys are unique"
-        raise binder.unsupported("PRIMARY KEY of a table", keys[0], hint)
     for column in node.expressions:
         kind = column.args.get("kind")
         if kind is not None and kind.expressions and kind.this in exp.DataType.TEXT_TYPES:
@@ -382,6 +382,7 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
             check_names(binder, schema, node.args["query"])
         else:
             query = replace(query, plan=stored(binder, query.plan, schema, node.args["query"]))
+    key = _table_key(binder, node, schema)
     format_, place = _table_format(node)
     return CreateTable(
         name_of(node.this),
@@ -393,7 +394,26 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
         binder.pos(node.this),
         _files(binder, node, format_, schema if node.expressions else None),
         binder.pos(place),
+        key,
     )
+
+
+def _table_key(binder: Binder, node: nodes.CreateTable, schema: Schema | None) -> tuple[str, ...]:
+    """The columns of the PRIMARY KEY; ``schema`` None: the files of the table know its columns."""
+    named = _primary_key(binder, node.expressions)
+    if not named:
+        return ()
+    if schema is None and not (node.args.get("options") or node.args.get("with_options")):
+        hint = "(column TYPE, …, PRIMARY KEY (column)), or AS and a query"
+        raise binder.error("a table needs columns", named[0], hint=hint)
+    key: list[str] = []
+    for column in named:
+        field = find_column(binder, column, schema)
+        name = column.name if field is None else field.name
+        if name.lower() in (other.lower() for other in key):
+            raise binder.error(f"column {name} is twice in the PRIMARY KEY", column)
+        key.append(name)
+    return tuple(key)
 
 
 def _table_format(node: nodes.CreateTable) -> tuple[str | None, exp.Expr]:

@@ -193,6 +193,13 @@ class Relation(Protocol):
     def source(self) -> Source: ...
 
 
+def key_of(relation: Relation | None) -> tuple[str, ...]:
+    """The columns of a table's PRIMARY KEY: an INSERT replaces the row with the same key. Empty
+    for other relations."""
+    key: tuple[str, ...] = getattr(relation, "key", ())
+    return key
+
+
 def refuse_computed(relation: Relation, what: str, position: Position | None = None) -> None:
     """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see."""
     if relation.stream is not None and relation.stream.computed:

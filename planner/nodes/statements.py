@@ -58,13 +58,16 @@ class Query:
 class Insert:
     """INSERT INTO ``target``. The plan's columns have the names and types of the target's columns
     that they fill (``columns``, in this order); the sink fills the other columns with NULL.
-    ``files`` are the files of the table that the statement creates."""
+    ``files``, ``schema`` and ``key`` (see CreateTable) are those of the table that the statement
+    creates."""
 
     target: Name
     columns: tuple[str, ...]
     query: Query
     pos: Position | None = field(default=None, compare=False)
     files: TableFiles | None = None
+    schema: Schema | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ class RefreshView:
 @dataclass(frozen=True, slots=True)
 class CreateTable:
     """CREATE TABLE; with ``query``, the statement inserts the query's rows. A table has either
-    ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows."""
+    ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows. ``key`` are the
+    columns of its PRIMARY KEY."""
 
     name: Name
     schema: Schema | None
@@ -143,6 +147,7 @@ class CreateTable:
     pos: Position | None = field(default=None, compare=False)
     files: TableFiles | None = None
     format_pos: Position | None = field(default=None, compare=False)
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,8 +270,8 @@ def test_endless_input_is_published_by_epochs(
     """The generator gives the second row only once a query can read the first."""
     visible, goes_on = threading.Event(), threading.Event()
 
-    def publish(staged: str, folder: str, extension: str) -> int:
-        epoch = published(staged, folder, extension)
+    def publish(*place: str) -> int:
+        epoch = published(*place)
         if rows(reading, "SELECT count(*) AS n FROM t") == [(1,)]:
             visible.set()
         return epoch

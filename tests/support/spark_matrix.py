@@ -273,6 +273,7 @@ STATEMENTS = (
     "CREATE TABLE {t}_new LIKE {t}",
     "CREATE EXTERNAL TABLE {t}_new (k INT)",
     "CREATE OR REPLACE TABLE {t}_new (k INT) USING parquet",
+    "CREATE OR REPLACE TABLE {t}_new (k INT PRIMARY KEY) USING parquet",
     "ALTER TABLE {t} ADD COLUMNS (y INT)",
     "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')",
     "TRUNCATE TABLE {t}",

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.columns import nulls
 from cql.catalog.spark.tables.staging import explained, gone, last_epoch, sync_folder
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
@@ -51,6 +53,20 @@ class ReplacingWriter(EpochWriter):
         return sorted(
             str(path) for path in found if not any(p.startswith(("_", ".")) for p in path.parts)
         )
+
+    def rows_of(self, files: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """The rows of these files as columns of ``schema``; NULL in columns that a file lacks."""
+        tables = [schema.empty_table()]
+        for file in files:
+            found = pq.ParquetFile(self._target.folder / file).read()
+            columns = [
+                found.column(f.name).cast(f.type)
+                if f.name in found.column_names
+                else nulls(found.num_rows, f.type)
+                for f in schema
+            ]
+            tables.append(pa.table(columns, schema=schema))
+        return pa.concat_tables(tables)
 
     def cut(self) -> None:
         """The rows that follow go into files of their own."""
