@@ -49,6 +49,8 @@ from cql.executor.texts.blocks import Computed, ComputedColumns
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
+#: The part of a feed's snapshot that has the update queue.
+WAITING = "waiting"
 
 
 class HoldsCodes(Protocol):
@@ -187,9 +189,15 @@ class Feed:
         return [] if self.values is None else [self.values]
 
     @property
-    def replays(self) -> bool:
-        """Whether a checkpoint can name the place in the source behind the rows that it gave."""
-        return True
+    def gives_bursts(self) -> bool:
+        """Whether its blocks are bursts of an update queue: the source cannot give them again, and
+        a block that is read waits no longer in the queue."""
+        return False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the source has been read to its end."""
+        return self.ended
 
     def reported(self) -> dict[str, Any]:
         """What the metrics show of it, besides its counts of rows."""

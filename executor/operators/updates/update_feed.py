@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from cql.base.model import Schema
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
-from cql.executor.morsel.ingest import Feed, HoldsCodes, Loaded
+from cql.executor.morsel.ingest import WAITING, Feed, HoldsCodes, Loaded
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.morsel.source_punctuation import separate
@@ -28,7 +28,7 @@ from cql.executor.operators.updates.bursts import Bursts
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
-from cql.executor.state.store import Account
+from cql.executor.state.store import Account, Snapshot
 from cql.planner.nodes.catalog import Queue
 
 _SCHEDULERS = {
@@ -108,8 +108,12 @@ class UpdateFeed(Feed):
         return [self.waiting] if self.values is None else [self.values, self.waiting]
 
     @property
-    def replays(self) -> bool:
-        return False
+    def gives_bursts(self) -> bool:
+        return True
+
+    @property
+    def is_read(self) -> bool:
+        return self._read_all
 
     def watch(self, through: Callable[[], None]) -> None:
         self._through = through
@@ -199,3 +203,22 @@ class UpdateFeed(Feed):
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         brought = self._brought(block, separated)
         return Loaded(block, separated, data, list(masks), times, brought)
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The same, and the queue with the rows in it. No burst is inside: the results of the
+        last one have been delivered."""
+        self._deliver()
+        made = Feed.snapshot(self)
+        arrays = {f"pass {k}": np.array(p.state, np.int64) for k, p in enumerate(self._passes)}
+        parts = {**made.parts, WAITING: self.waiting.snapshot(self.clock())}
+        arrays["read"] = np.array([self._read_all], np.int64)
+        return replace(made, arrays={**made.arrays, **arrays}, parts=parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        Feed.restore(self, saved)
+        for k, passed in enumerate(self._passes):
+            passed.state = saved.arrays[f"pass {k}"].tolist()
+        self._read_all = bool(saved.arrays["read"][0])
+        self.waiting.restore(saved.parts[WAITING], self.clock())

@@ -10,7 +10,7 @@ one before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from cql.executor.operators.updates.update_feed import UpdateFeed
 from cql.executor.operators.updates.update_rows import Array, Mask
 from cql.executor.operators.updates.window_rows import Given, WindowRows
 from cql.executor.protocols import BadInput, Block
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import UpdateWindows
 
 #: Bursts between two punctuations of all keys together.
@@ -145,3 +146,12 @@ class WindowFeed(UpdateFeed):
             return made.ravel()
         last = np.array([[len(given.starts), 0, self._told, -1]], np.int64)
         return np.concatenate([made, last]).ravel()
+
+    def snapshot(self) -> Snapshot:
+        made = UpdateFeed.snapshot(self)
+        told = np.array([self._told, self._counted], np.int64)
+        return replace(made, arrays={**made.arrays, "told": told})
+
+    def restore(self, saved: Snapshot) -> None:
+        UpdateFeed.restore(self, saved)
+        self._told, self._counted = saved.arrays["told"].tolist()

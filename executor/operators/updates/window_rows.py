@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.windows import CLOSES
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
-from cql.executor.state.store import Role
+from cql.executor.operators.updates.queue_state import QueueState
+from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows, only
+from cql.executor.state.store import Account, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class Given:
 class WindowRows(UpdateRows):
     """``keys``: one column. State beside that of ``UpdateRows``: ``key`` and ``key mask``, the
     value of each key."""
+
+    def __init__(
+        self, name: str, schema: Schema, keys: Sequence[int], queue: QueueState, account: Account
+    ) -> None:
+        super().__init__(name, schema, keys, queue, account)
+        self._make_room_for_keys()
 
     def take_rows(
         self,
@@ -89,18 +97,26 @@ class WindowRows(UpdateRows):
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
         (column,), arrays = self._keys, self._store.arrays
-        if self.schema[column].type.is_coded and "key" in arrays:
+        if self.schema[column].type.is_coded:
             live = self._index.live
             live = live[arrays["key mask"][live] != 0]
             arrays["key"][live] = change(arrays["key"][live])
 
+    def _held_of(self, name: str) -> Array:
+        if name in ("key", "key mask"):
+            return only(self._store.arrays[name], self._index.live)
+        return super()._held_of(name)
+
     def _note_keys(self, ids: Words, data: Sequence[Array], masks: Sequence[Mask | None]) -> None:
         """Keeps the value of each key, for the end of a window that has no row left."""
-        (column,) = self._keys
-        room, arrays = self._index.capacity, self._store.arrays
-        if len(arrays.get("key", ())) < room:
-            self._store.resize("key", room, self._dtype(column), Role.STATE, clears=False)
-            self._store.resize("key mask", room, np.uint8, Role.STATE, clears=False)
+        (column,), arrays = self._keys, self._store.arrays
+        if len(arrays["key"]) < self._index.capacity:
+            self._make_room_for_keys()
         mask: Any = masks[column]
         arrays["key"][ids] = data[column]
         arrays["key mask"][ids] = 1 if mask is None else mask
+
+    def _make_room_for_keys(self) -> None:
+        (column,), room = self._keys, self._index.capacity
+        self._store.resize("key", room, self._dtype(column), Role.STATE, clears=False)
+        self._store.resize("key mask", room, np.uint8, Role.STATE, clears=False)
