@@ -143,9 +143,14 @@ class Feed:
             self.attributes.append(Attribute.of(self.source, column, progress, words))
             first += cut.ATTRIBUTE
         if by is not None:
-            place = [n.lower() for n in columns_read(self.source)].index(by.lower())
-            full = self.source.relation.schema
-            self.values = Values(place, full[full.find(by) or 0], self.attributes)
+            own, whole = self.source.schema, self.source.relation.schema
+            known = own.find(by)
+            if known is None:
+                place = [n.lower() for n in columns_read(self.source)].index(by.lower())
+                self.values = Values(place, whole[whole.find(by) or 0], self.attributes)
+            else:
+                place = known
+                self.values = Values(place, own[place], self.attributes)
             self.cutter[cut.BY] = place
         room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # untouched while no row is late

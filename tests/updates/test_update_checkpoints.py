@@ -20,6 +20,7 @@ import cql
 from cql.errors import NotSupportedError
 from cql.executor.run.execution import Execution
 from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
+from cql.planner.placement.multi_query import plan_query_set
 from tests.support.paths import ROOT
 from tests.support.run_checkpoints import plan_of, run, stop_and_continue
 from tests.support.updates.arrivals import QUEUES, Arrival, UpdateCase, update_session
@@ -104,6 +105,26 @@ def test_a_burst_of_several_morsels_is_let_through() -> None:
                 assert after.behind(before).rows == whole.rows, stop
                 assert after.ledgers == whole.ledgers, stop
         assert later > 0
+
+
+@pytest.mark.parametrize("clauses", ["UPDATE KEY (s)", "UPDATE KEY (s, k)"])
+def test_a_query_set(clauses: str) -> None:
+    """Each query gives what it gives alone, over a queue of its own or over one that another query
+    has, too."""
+    group = "s, k" if "k)" in clauses else "s"
+    windows = WINDOWS.replace("GROUP BY s", f"GROUP BY {group}")
+    more = windows.replace("sum(v) AS v", "max(v) AS v"), windows.replace("sum(v) AS v", "1 AS v")
+    with update_session(case_of(clauses, "")) as session:
+        plans = [plan_of(session, text) for text in (windows, ROWS, *more, "SELECT v, s FROM u")]
+        alone = [run(plan, session.settings).rows[0] for plan in plans]
+        together = plan_query_set(plans, session.settings, panes=True)
+        whole = run(together, session.settings)
+        assert whole.rows == alone
+        for stop in range(0, whole.morsels, 50):
+            before = run(together, session.settings, stop=stop)
+            assert before.saved is not None
+            after = run(together, session.settings, from_ipc(to_ipc(before.saved)))
+            assert after.behind(before).rows == alone, stop
 
 
 def test_only_bad_rows_come_first() -> None:

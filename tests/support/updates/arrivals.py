@@ -188,14 +188,14 @@ def update_case(shape: int, seed: int) -> UpdateCase:
     rng = random.Random(f"updates {shape}")
     windows = rng.random() < 0.6
     queue = rng.choice([q for q in QUEUES if not windows or q != "APPEND SHED RANDOM"])
-    key = rng.choice(KEYS_OF_WINDOWS if windows else KEYS)
-    declared = f"ORDERED BY t WITHIN {rng.choice((0, 0, 3))}"
+    key = rng.choice(KEYS)
+    declared = f"ORDERED BY t WITHIN {rng.choice((0, 0, 3))}{rng.choice(('', ' MAX ADVANCE 12'))}"
     if key:
         declared += f" UPDATE KEY ({key})"
     declared += f" QUEUE {queue}"
     if windows:
         declared += f" WINDOWS {rng.choice(('LAZY', 'EAGER'))}"
-        text = rng.choice(OVER_WINDOWS).format(k=key, w=rng.choice(WINDOWS))
+        text = rng.choice(OVER_WINDOWS).format(k=key or "v % 3", w=rng.choice(WINDOWS))
     else:
         text = rng.choice(OVER_ROWS)
     rng = random.Random(f"updates {shape}:{seed}")
@@ -208,7 +208,6 @@ def update_case(shape: int, seed: int) -> UpdateCase:
 
 
 KEYS = ("", "k", "s", "k, s", "x", "s, x, k")
-KEYS_OF_WINDOWS = ("k", "s")
 
 
 def _arrivals(rng: random.Random) -> Iterator[Arrival]:
@@ -218,7 +217,11 @@ def _arrivals(rng: random.Random) -> Iterator[Arrival]:
         rows = []
         for _ in range(rng.randint(1, most)):
             time += rng.choice((0, 0, 1, 1, 2, 5))
-            at = None if rng.random() < 0.02 else time - rng.choice((0, 0, 0, 0, 1, 3, 9))
+            drawn = rng.random()
+            at = None if drawn < 0.02 else time - rng.choice((0, 0, 0, 0, 1, 3, 9))
+            if drawn > 0.96:
+                at = time + rng.choice((20, 50))  # alone, or the first of a jump
+                time = rng.choice((time, time, at))
             k = None if rng.random() < 0.1 else rng.randrange(keys)
             s = None if rng.random() < 0.1 else f"n{rng.randrange(keys)}"
             x = rng.choice((None, float("nan"), -0.0, 0.0, 1.5, float(rng.randrange(keys))))
