@@ -169,8 +169,8 @@ class _Builder:
             if len(edges) < 2:
                 continue
             node = _identity(feed)
-            stream, live = feed.relation.stream, feed.progressing
-            by = feed.schema.find(stream.by) if stream is not None and stream.by else None
+            live = feed.progressing
+            by = None if feed.by is None else feed.schema.find(feed.by)
             spec = StageSpec(
                 feed.schema,
                 (node,),

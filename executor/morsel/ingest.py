@@ -49,6 +49,8 @@ from cql.executor.texts.blocks import Computed, ComputedColumns
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
+#: The part of a feed's snapshot that has the update queue.
+WAITING = "waiting"
 
 
 class HoldsCodes(Protocol):
@@ -141,9 +143,14 @@ class Feed:
             self.attributes.append(Attribute.of(self.source, column, progress, words))
             first += cut.ATTRIBUTE
         if by is not None:
-            place = [n.lower() for n in columns_read(self.source)].index(by.lower())
-            full = self.source.relation.schema
-            self.values = Values(place, full[full.find(by) or 0], self.attributes)
+            own, whole = self.source.schema, self.source.relation.schema
+            known = own.find(by)
+            if known is None:
+                place = [n.lower() for n in columns_read(self.source)].index(by.lower())
+                self.values = Values(place, whole[whole.find(by) or 0], self.attributes)
+            else:
+                place = known
+                self.values = Values(place, own[place], self.attributes)
             self.cutter[cut.BY] = place
         room = LATE_ROW_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # untouched while no row is late
@@ -187,9 +194,15 @@ class Feed:
         return [] if self.values is None else [self.values]
 
     @property
-    def replays(self) -> bool:
-        """Whether a checkpoint can name the place in the source behind the rows that it gave."""
-        return True
+    def gives_bursts(self) -> bool:
+        """Whether its blocks are bursts of an update queue: the source cannot give them again, and
+        a block that is read waits no longer in the queue."""
+        return False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the source has been read to its end."""
+        return self.ended
 
     def reported(self) -> dict[str, Any]:
         """What the metrics show of it, besides its counts of rows."""

@@ -70,7 +70,7 @@ def markers_of(node: SourceExec) -> tuple[str, ...]:
 def columns_read(node: SourceExec) -> tuple[str, ...]:
     """The columns to request from a source: those of the plan, then the missing ones among the
     markers and PUNCTUATE BY."""
-    by = () if node.by is None else (node.by,)
+    by = () if node.by is None or node.schema.find(node.by) is not None else (node.by,)
     more = dict.fromkeys((*markers_of(node), *by))
     stored = node.stored
     return (*stored.names, *(m for m in more if stored.find(m) is None))

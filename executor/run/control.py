@@ -34,6 +34,7 @@ class Control:
         self._bell: SimpleQueue[None] = SimpleQueue()  # a signal handler may interrupt its put
         self._cut: tuple[int, Callable[[], None]] | None = None
         self._saves: tuple[int, Callable[[Checkpoint], None]] | None = None
+        self._saves_from = 0  # serial number of the first morsel that a late checkpoint holds
         self._runtime: Runtime | None = None
         self._scheduler: InputScheduler | None = None
 
@@ -117,6 +118,11 @@ class Control:
         """Whether a checkpoint is due before the morsel ``serial`` is admitted."""
         return (saves := self._saves) is not None and serial >= saves[0]
 
+    def postpone(self, serial: int) -> None:
+        """Lets the morsel ``serial`` be cut although a checkpoint is due."""
+        self._saves_from = serial + 1
+        self._hold()
+
     def give(self, made: Checkpoint) -> None:
         """Hands over the checkpoint that was due."""
         assert self._saves is not None
@@ -127,7 +133,9 @@ class Control:
     def _hold(self) -> None:
         """Lets no morsel be cut before a request is served."""
         if (scheduler := self._scheduler) is not None:
-            due = [request[0] for request in (self._cut, self._saves) if request is not None]
+            cut, saves = self._cut, self._saves
+            due = [] if cut is None else [cut[0]]
+            due += [] if saves is None else [max(saves[0], self._saves_from)]
             scheduler.hold(min(due, default=INFINITY))
 
     def reach(self) -> None:

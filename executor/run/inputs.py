@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from cql.executor.morsel.ingest import Feed, errors_at
+from cql.executor.morsel.ingest import WAITING, Feed, errors_at
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.workspace import Workspace
@@ -65,9 +65,14 @@ class Inputs:
         for k, node in enumerate(nodes):
             computed = next((n for n in in_blocks if n.input is node), None)
             own = frozenset(c for s, c in encoded if s == k)
-            feed = self._feed(k, node, computed, own, workspace, morsel_rows)
-            if resume is not None:
-                feed.take_nulls(resume.members[input_name(k)])
+            saved = None if resume is None else resume.members[input_name(k)]
+            paced = getattr(self.sources[k], "paced", False)
+            queued = node.updates is not None and (paced or not node.relation.bounded)
+            if saved is not None:  # a stream may have ended since
+                queued = WAITING in saved.parts
+            feed = self._feed(k, node, computed, own, workspace, morsel_rows, queued=queued)
+            if saved is not None:
+                feed.take_nulls(saved)
             workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:
                 what = f"the watermark of each {feed.values.column.name}"
@@ -82,14 +87,16 @@ class Inputs:
         encoded: frozenset[int],
         workspace: Workspace,
         morsel_rows: int,
+        *,
+        queued: bool,
     ) -> Feed:
-        """The feed of input ``k``. ``computed``: the step that is computed for whole blocks."""
+        """The feed of input ``k``. ``computed``: the step that is computed for whole blocks.
+        ``queued``: its rows wait in an update queue."""
         ones, known = workspace.ones, node.relation.statistics
         with_nulls = {name.lower() for name, count in known.nulls.items() if count}
         schema = node.schema if computed is None else computed.schema
         kind: Callable[..., Feed] = Feed
-        paced = getattr(self.sources[k], "paced", False)
-        if node.updates is not None and (paced or not node.relation.bounded):
+        if queued:
             kind = partial(_update_feed(node), account=workspace)
         return kind(
             node,

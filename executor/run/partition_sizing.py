@@ -91,7 +91,7 @@ def _load(
     for number in sorted(wanted):
         feed = feeds[number]
         source = feed.source
-        if source.relation.bounded and not (feed.lag or source.ahead):
+        if source.relation.bounded and not (feed.lag or source.ahead or feed.gives_bursts):
             with errors_at(source):
                 feed.load(None)
 

@@ -82,7 +82,7 @@ class Reading:
         """Admits morsels until every input has ended; yields after each morsel. ``run`` and
         ``timers``: the run and its timers at the checkpoint that this one continues."""
         for feed in self.feeds if run is None else ():
-            if feed.lag:
+            if feed.lag and not feed.gives_bursts:
                 with errors_at(feed.source):
                     feed.load(None)
         for ahead in self._ahead():
@@ -137,10 +137,12 @@ class Reading:
             if not alive:
                 return
             if self.control.wants_checkpoint(scheduler.serial):
-                runtime.drain()
-                yield  # the consumer takes all results of the admitted morsels
-                self.control.give(self.save(alive, phase))
-                continue
+                if not self.members.has_bursts(alive):
+                    runtime.drain()
+                    yield  # the consumer takes all results of the admitted morsels
+                    self.control.give(self.save(alive, phase))
+                    continue
+                self.control.postpone(scheduler.serial)
             if is_due(self.workspace):
                 self._compact()
             for table, source in self.rereading.due() if not scheduler.is_in_turn else ():

@@ -64,14 +64,15 @@ class Members:
         self, alive: Collection[int], phase: int, others: Mapping[str, Snapshot]
     ) -> Checkpoint:
         """The state of the run, which is drained. ``alive``: the inputs of the reading phase
-        ``phase`` that have not ended. ``others``: further snapshots, by name.
+        ``phase`` that have not ended; none of them ``has_bursts``. ``others``: further snapshots,
+        by name.
 
         Raises NotSupportedError for an operator whose state cannot be saved, and for an input that
         cannot be read again."""
         self._assume_known_nulls()
         inputs = tuple(self._place(k, alive, phase) for k in range(len(self.feeds)))
-        values = [feed.values for feed in self.feeds if feed.values is not None]
-        saved = state.checkpoint(self._operators, self.workspace.dictionary, values)
+        holders = [one for feed in self.feeds for one in feed.holders]
+        saved = state.checkpoint(self._operators, self.workspace.dictionary, holders)
         members = {name: one.snapshot() for name, one in self._saving().items()}
         members |= {input_name(k): feed.snapshot() for k, feed in enumerate(self.feeds)}
         return replace(saved, inputs=inputs, members={**members, **others})
@@ -84,17 +85,23 @@ class Members:
             self.graph.reassume(contradicted)
             self.runtime.rebind()
 
+    def has_bursts(self, alive: Collection[int]) -> bool:
+        """Whether a burst of an update queue is partly processed, or an error waits behind it: no
+        source gives it again, so a checkpoint has to wait."""
+        return any(
+            self._has_begun(k) or self.feeds[k].pending is not None
+            for k in alive
+            if self.feeds[k].gives_bursts
+        )
+
+    def _has_begun(self, k: int) -> bool:
+        return self.scheduler.is_open(k) or self.limits.has_error(k)
+
     def _place(self, k: int, alive: Collection[int], phase: int) -> InputPlace:
         feed, name = self.feeds[k], self.feeds[k].source.name
-        if not feed.replays:
-            raise NotSupportedError(
-                f"a checkpoint of a query over the update stream {name} is not supported by this"
-                " version: rows wait in its queue",
-                position=feed.source.pos,
-            )
-        begun = self.scheduler.is_open(k) or self.limits.has_error(k)
+        begun = self._has_begun(k)
         read = feed.source.ahead > phase or (feed.source.ahead == phase and k not in alive)
-        if read or (feed.ended and feed.pending is None and not begun):
+        if read or (feed.is_read and feed.pending is None and not begun):
             return InputPlace(name, over=True)
         _check(self.sources[k], name)
         opened = self.scheduler.last_block(k) if begun else None
@@ -112,8 +119,8 @@ class Members:
             own = saved.members[input_name(k)]
             feed.restore(own)
             feed.offset = place.offset
-            if feed.values is not None:
-                feed.values.map_codes(translate)
+            for holder in feed.holders:
+                holder.map_codes(translate)
             for number in range(len(place.blocks)):
                 with errors_at(feed.source):
                     feed.reload()

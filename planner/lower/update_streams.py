@@ -3,6 +3,8 @@
 An aggregate over windows takes windows as updates (UpStream report, section 6). Its source adds a
 column with the start of the window for which the queue gives a row, WINDOW_OF_ROW. The aggregate
 has windows of one slide over this column, and computes the bounds of the real windows from theirs.
+Keys of several columns or none, and of fractions, have a number in the column KEY_OF_ROW, by which
+the aggregate groups, too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cql.base.model import Schema
 from cql.base.types import BIGINT, DATE, INT, INTERVAL, TIMESTAMP
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
@@ -42,8 +45,6 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
-from cql.planner.nodes.physical.sources import WINDOW_OF_ROW
-from cql.planner.nodes.progress import is_value
 from cql.planner.nodes.watermarks import value_origin
 from cql.planner.optimize.changelog import is_last_rows
 
@@ -156,20 +157,30 @@ def over_windows(
     time, eager = _place(scan, spec.progress[0].column), spec.lazy_windows is False
     windows = UpdateWindows(window.range, window.slide, eager, time)
     child = _with_start(node.input, replace(_of_windows(queue), windows=windows), settings, lower)
-    start = len(child.schema) - 1
+    start, *numbers = _added(child, node.input)
     grouped = WidAggregateExec(
         child,
-        Window(WindowKind.SLIDING, start, window.slide, window.slide),
-        node.keys,
+        Window(WindowKind.SLIDING, start.index, window.slide, window.slide),
+        (*numbers, *node.keys),
         node.calls,
-        node.names,
+        (*(c.name for c in numbers), *node.names),
     )
-    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(grouped.schema)]
+    columns = _columns(grouped.schema)[len(numbers) :]
     first = columns[len(node.names)]
     bounds = [first, _moved(first, window.range), _moved(first, window.range - 1)]
     return ProjectExec(
         grouped, (*columns[: len(node.names)], *bounds), (*node.names, *WINDOW_COLUMNS)
     )
+
+
+def _columns(schema: Schema) -> list[Column]:
+    return [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(schema)]
+
+
+def _added(below: Physical, node: Logical) -> list[Column]:
+    """The columns that ``below`` has behind those of ``node``: WINDOW_OF_ROW, and KEY_OF_ROW if
+    keys are numbered."""
+    return _columns(below.schema)[len(node.schema) :]
 
 
 def _moved(time: Column, by: int) -> Expr:
@@ -184,7 +195,7 @@ def _with_start(
     settings: Mapping[str, Any],
     lower: Callable[[Logical], Physical],
 ) -> Physical:
-    """The filters and projections of ``node`` over its source; WINDOW_OF_ROW is the last column."""
+    """The filters and projections of ``node`` over its source, with the columns that this adds."""
     match node:
         case Scan():
             made = lower(node)
@@ -199,9 +210,9 @@ def _with_start(
             return FilterExec(_with_start(node.input, queue, settings, lower), node.condition)
         case Project():
             below = _with_start(node.input, queue, settings, lower)
-            last = len(below.schema) - 1
-            start = Column(last, WINDOW_OF_ROW, below.schema[last].type, False)
-            return ProjectExec(below, (*node.exprs, start), (*node.names, WINDOW_OF_ROW))
+            added = _added(below, node.input)
+            names = (*node.names, *(column.name for column in added))
+            return ProjectExec(below, (*node.exprs, *added), names)
     raise AssertionError(node)
 
 
@@ -224,8 +235,6 @@ def _check_windows(
     wrong = None
     if window.kind is not WindowKind.SLIDING or window.zone is not None or window.offset:
         wrong = "a window other than RANGE with SLIDE"
-    elif len(key) != 1:
-        wrong = f"a window with an update key of {len(key) or 'no'} columns"
     elif node.late_output:
         wrong = "LATE OUTPUT"
     elif spec.heartbeat is not None:
@@ -240,20 +249,18 @@ def _check_windows(
         wrong = "a window with QUEUE ADAPTIVE"
     elif settings["window_operator"] not in ("auto", "wid"):
         wrong = f"window_operator = {settings['window_operator']}"
-    elif not is_value(scan.schema[_place(scan, key[0])].type):
-        wrong = "a window with an update key of fractions"
     if wrong is not None:
         raise NotSupportedError(
             f"{wrong} over the update stream {name} is not supported by this version",
             position=node.pos or scan.pos,
         )
-    place = _place(scan, key[0])
-    if not any(_origin(node.input, value_origin(k)) == place for k in node.keys):
+    grouped = {_origin(node.input, value_origin(k)) for k in node.keys}
+    if not grouped.issuperset(_place(scan, column) for column in key):
         raise PlanError(
             f"an aggregate over the update stream {name} must be grouped by its update key, so that"
             " each result has a key that newer ones replace",
             position=node.pos or scan.pos,
-            hint=f"GROUP BY {key[0]}, …",
+            hint=f"GROUP BY {', '.join(key)}, …",
         )
 
 

@@ -63,12 +63,14 @@ def plan_query_set(
 
 
 def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
-    """Each scan, with the columns that any query reads."""
+    """Each scan, with the columns that any query reads. That of an update stream stays as it is:
+    rows wait in the queue of one query, until it takes them."""
     found: dict[_Place, list[SourceExec]] = {}
     for plan in plans:
         mentions: Counter[_Mention] = Counter()
         for source in sources(plan.root):
-            found.setdefault(_place(source, mentions), []).append(source)
+            if source.updates is None:
+                found.setdefault(_place(source, mentions), []).append(source)
     return {place: _scan(given) for place, given in found.items()}
 
 
@@ -101,13 +103,15 @@ def _joined(
     known: list[Physical],
 ) -> Physical:
     """``node`` over shared scans, or a ``known`` node that does the same."""
-    if isinstance(node, SourceExec):
+    if isinstance(node, SourceExec) and node.updates is None:
         scan = shared[_place(node, mentions)]
         made = _narrowed(scan, node)
         if made is scan:
             return scan
     elif isinstance(node, ValuesExec):
         return node
+    elif isinstance(node, SourceExec):
+        made = node
     else:
         below = tuple(_joined(i, shared, mentions, known) for i in node.inputs)
         made = node.with_inputs(below)

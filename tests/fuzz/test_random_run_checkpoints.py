@@ -1,7 +1,7 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 22,500 cases.
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 25,500 cases.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tests.support.fuzz.random_table_joins import table_case
 from tests.support.fuzz.random_unnest import unnest_case
 from tests.support.relation_cases import subquery_case
 from tests.support.run_checkpoints import plan_of, stop_and_continue
+from tests.support.updates.arrivals import UpdateCase, update_case, update_session
 
 #: By kind of query: the cases and the shapes of ``--full``; a shape costs up to a second to
 #: compile.
@@ -45,10 +46,11 @@ FULL = {
     "joins of relations": (2_000, 100),
     "subqueries": (1_500, 28),
     "lists": (1_000, 25),
+    "update streams": (3_000, 75),
 }
 TURNS = 25
 MOST_FAILURES = 5
-MAKE: dict[str, Callable[[int, int], Case]] = {
+MAKE: dict[str, Callable[[int, int], Case | UpdateCase]] = {
     "of one stream": make_case,
     "joins": join_case,
     "asof joins": asof_case,
@@ -56,10 +58,11 @@ MAKE: dict[str, Callable[[int, int], Case]] = {
     "joins of relations": relation_join_case,
     "subqueries": subquery_case,
     "lists": unnest_case,
+    "update streams": update_case,
 }
 
 
-def outcome(case: Case, elsewhere: bool) -> str:
+def outcome(case: Case | UpdateCase, elsewhere: bool) -> str:
     """``same``, or why there was nothing to compare. ``elsewhere``: the run continues with other
     partitions."""
     choice = random.Random(f"run checkpoint {case.seed}")
@@ -67,7 +70,7 @@ def outcome(case: Case, elsewhere: bool) -> str:
     with (
         blocks_of_eight() if small else nullcontext(),
         patch.object(compaction, "LEAST", 0) if choice.random() < 0.3 else nullcontext(),
-        open_session(case) as session,
+        update_session(case) if isinstance(case, UpdateCase) else open_session(case) as session,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", CqlWarning)
@@ -99,7 +102,9 @@ def keeps_partitions(node: Physical) -> bool:
     return isinstance(node, SortExec) and node.limit is not None
 
 
-def divided(session: Session, case: Case) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
+def divided(
+    session: Session, case: Case | UpdateCase
+) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
     """Plans of a case with several numbers of partitions, and their settings."""
     for partitions in (0, 1, 2, 3, 7, 64):
         session.set("runtime", "ordered" if partitions else "depth_first")

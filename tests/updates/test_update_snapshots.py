@@ -29,22 +29,26 @@ def through_a_file(saved: Snapshot) -> Snapshot:
     return from_ipc(to_ipc(whole)).operators["queue"]
 
 
-def continued(state: QueueState, *, by_file: bool) -> QueueState:
-    """A new queue with the same declaration and the state; the old one is destroyed."""
-    saved = state.snapshot()
+def continued(state: QueueState, now: int, then: int, *, by_file: bool) -> QueueState:
+    """A new queue with the same declaration and the state at ``now``, which goes on at ``then`` of
+    another clock; the old one is destroyed."""
+    saved = state.snapshot(now)
     if by_file:
         saved = through_a_file(saved)
     fresh = QueueState("queue", Unlimited(), state.scheduler, state.storage, windows=state.windows)
-    fresh.restore(saved)
+    fresh.restore(saved, then)
     for array in (*state.store.arrays.values(), state.words):
         array[...] = 0x5A5A5A5A5A5A5A5A
     return fresh
 
 
 def _run(trace: RowTrace | WindowTrace, choice: random.Random) -> None:
-    def renew(state: QueueState) -> QueueState:
+    def renew(state: QueueState, now: int) -> tuple[QueueState, int]:
         drawn = choice.random()
-        return continued(state, by_file=drawn < 0.05) if drawn < 0.3 else state
+        if drawn >= 0.3:
+            return state, now
+        then = choice.choice((now, 0, 10**15, choice.randrange(-(10**6), 10**6)))
+        return continued(state, now, then, by_file=drawn < 0.05), then
 
     trace.renew = renew
     for _ in range(STEPS):
@@ -66,15 +70,15 @@ def test_windows(scheduler: Scheduler, eager: bool, by_key: bool, full: bool, se
 
 
 def test_a_snapshot_holds_no_address() -> None:
-    """Snapshots of equal queues at different addresses are equal."""
+    """Nor a time of the clock: snapshots of equal queues at different addresses are equal."""
     saved = []
-    for _ in range(2):
+    for base in (0, 10**15):
         state = QueueState("queue", Unlimited(), Scheduler.IN_PLACE)
         keep = np.zeros(1_000_000)  # moves what is allocated next
         ids = np.arange(100, dtype=np.int64)
-        state.enqueue(ids, ids, 5)
-        state.dequeue(10, 6)
-        saved.append(state.snapshot())
+        state.enqueue(ids, ids, base + 5)
+        state.dequeue(10, base + 6)
+        saved.append(state.snapshot(base + 7))
         assert keep.size
     assert (saved[0].words == saved[1].words).all()
     assert (saved[0].arrays["cells"][:100] == saved[1].arrays["cells"][:100]).all()

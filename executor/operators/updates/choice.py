@@ -11,8 +11,9 @@ LINECUTTING is better if some keys are updated much less often than others (UpSt
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +51,16 @@ class Choice:
             self._set(self._update if waits else Scheduler.APPEND)
         elif 2 * self.queue.longest_wait(now) > self.goal:
             self._set(self._update)
+
+    def snapshot(self) -> dict[str, Words]:
+        """What it has learnt, as arrays; the queue's own snapshot has the scheduler."""
+        learnt = np.array([self.switches, self._looked, self._update.value], np.int64)
+        before = {} if self._before is None else {"choice before": self._before}
+        return {"choice": learnt, **before}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        self.switches, self._looked, update = saved["choice"].tolist()
+        self._update, self._before = Scheduler(update), saved.get("choice before")
 
     def _set(self, scheduler: Scheduler) -> None:
         if scheduler is not self.queue.scheduler:

@@ -3,7 +3,8 @@ snapshots, and what it reports."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -15,9 +16,21 @@ from cql.executor.kernels.updates import layout, staleness, update_queue
 from cql.executor.kernels.updates import windows as window_manager
 from cql.executor.kernels.updates.pages import free_places, mem_rem
 from cql.executor.morsel.morsel import Words
-from cql.executor.state.store import Account, Role, Snapshot, StateStore
+from cql.executor.state.store import Account, Array, Role, Snapshot, StateStore
 
 Floats = npt.NDArray[np.float64]
+#: By table, the words of a line that are times of the clock (NEVER: unknown).
+_TIMES = {
+    "cells": [
+        *(layout.SINCE, layout.SINCE_FROM, layout.PENDING, layout.PENDING_FROM),
+        layout.LAST,
+    ],
+    "places": [layout.NEXT_ARRIVAL],
+    "flights": [layout.FLIGHT_NEXT],
+    "buffers": [layout.NEXT_PENDING],
+}
+#: The words of the queue that are such times, from the first arrival on.
+_QUEUE_TIMES = [layout.START, layout.LATEST, layout.MEASURED, layout.MEASURING]
 
 
 class Scheduler(Enum):
@@ -423,12 +436,28 @@ class QueueState:
 
     # -- snapshots -------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
-        """The words and tables; they hold places and times, and no address."""
-        return self.store.snapshot(self.words)
+    def snapshot(self, now: int) -> Snapshot:
+        """The words and tables. They hold places, and times relative to ``now``: another process
+        has another clock."""
+        saved = self.store.snapshot(self.words)
+        words = saved.words.copy()
+        _move_times(words, saved.arrays, -now)
+        return replace(saved, words=words)
 
-    def restore(self, saved: Snapshot) -> None:
-        """Continues with the state of a queue of the same declaration."""
+    def restore(self, saved: Snapshot, now: int) -> None:
+        """Continues at ``now`` with the state of a queue of the same declaration, as if no time had
+        passed since the snapshot."""
         self.store.restore(saved, self.words)
+        _move_times(self.words, self.store.arrays, now)
         self.scheduler = Scheduler(int(self.words[layout.SCHEDULER]))
         self._bind()
+
+
+def _move_times(words: Words, tables: Mapping[str, Array], by: int) -> None:
+    """Adds ``by`` to all times of the clock in the words and tables of a queue."""
+    if words[layout.START] != NEVER:
+        words[_QUEUE_TIMES] += by
+    for name, columns in _TIMES.items():
+        for column in columns if name in tables else ():
+            times = tables[name][:, column]
+            times[times != NEVER] += by

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from cql.base.model import Schema
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
-from cql.executor.morsel.ingest import Feed, HoldsCodes, Loaded
+from cql.executor.morsel.ingest import WAITING, Feed, HoldsCodes, Loaded
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.morsel.source_punctuation import separate
@@ -29,7 +29,7 @@ from cql.executor.operators.updates.choice import Choice
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
-from cql.executor.state.store import Account
+from cql.executor.state.store import Account, Snapshot
 from cql.planner.nodes.catalog import Queue
 
 _SCHEDULERS = {
@@ -40,7 +40,7 @@ _SCHEDULERS = {
     Queue.LINECUTTING: Scheduler.LINECUTTING,
     Queue.ADAPTIVE: Scheduler.APPEND,
 }
-_SECOND = 1_000_000_000
+_SECOND, _MICROSECOND = 1_000_000_000, 1_000
 
 
 @dataclass(slots=True)
@@ -68,23 +68,12 @@ class UpdateFeed(Feed):
         relation, declared = self.source.relation, self.source.relation.stream
         progress = () if declared is None else declared.progress[:1]
         self._passes = [WatermarkPass(relation, p) for p in progress if self.attributes]
-        self._bursts, self._choice = self._sizes(), self._schedulers()
+        goal = None if updates.goal is None else _MICROSECOND * updates.goal
+        self._bursts = Bursts(int(self.morsel.words[CAPACITY]), goal)
+        adaptive = goal if updates.queue is Queue.ADAPTIVE else None
+        self._choice = Choice(self.queue, adaptive, not updates.is_fixed)
         if not self.attributes:
             self.queue.rise(INFINITY)  # rows without a time are never behind another
-
-    def _sizes(self) -> Bursts:
-        """A burst takes at most a quarter of the goal for staleness."""
-        assert self.source.updates is not None
-        most, goal = int(self.morsel.words[CAPACITY]), self.source.updates.goal
-        longest = Bursts.LONGEST if goal is None else min(Bursts.LONGEST, 250 * goal)
-        return Bursts(most, longest=longest)
-
-    def _schedulers(self) -> Choice:
-        updates = self.source.updates
-        assert updates is not None
-        adapts = updates.queue is Queue.ADAPTIVE and updates.goal is not None
-        goal = 1000 * updates.goal if adapts and updates.goal is not None else None
-        return Choice(self.queue, goal, not updates.is_fixed and updates.windows is None)
 
     @property
     def _accounting(self) -> Account:
@@ -129,8 +118,12 @@ class UpdateFeed(Feed):
         return [self.waiting] if self.values is None else [self.values, self.waiting]
 
     @property
-    def replays(self) -> bool:
-        return False
+    def gives_bursts(self) -> bool:
+        return True
+
+    @property
+    def is_read(self) -> bool:
+        return self._read_all
 
     def watch(self, through: Callable[[], None]) -> None:
         self._through = through
@@ -221,3 +214,24 @@ class UpdateFeed(Feed):
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         brought = self._brought(block, separated)
         return Loaded(block, separated, data, list(masks), times, brought)
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The same, and the queue with the rows in it. No burst is inside: the results of the
+        last one have been delivered."""
+        self._deliver()
+        made = Feed.snapshot(self)
+        arrays = {f"pass {k}": np.array(p.state, np.int64) for k, p in enumerate(self._passes)}
+        parts = {**made.parts, WAITING: self.waiting.snapshot(self.clock())}
+        arrays["read"] = np.array([self._read_all], np.int64)
+        arrays |= self._choice.snapshot()
+        return replace(made, arrays={**made.arrays, **arrays}, parts=parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        Feed.restore(self, saved)
+        for k, passed in enumerate(self._passes):
+            passed.state = saved.arrays[f"pass {k}"].tolist()
+        self._read_all = bool(saved.arrays["read"][0])
+        self._choice.restore(saved.arrays)
+        self.waiting.restore(saved.parts[WAITING], self.clock())

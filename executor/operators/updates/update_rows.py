@@ -15,7 +15,7 @@ from cql.executor.morsel.morsel import Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.updates.queue_state import QueueState
-from cql.executor.state.store import Account, Role, StateStore
+from cql.executor.state.store import Account, Role, Snapshot, StateStore
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.uint8]
@@ -112,6 +112,30 @@ class UpdateRows:
                 held = used if mask is None else used[mask[used] != 0]
                 column[held] = change(column[held])
 
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self, now: int) -> Snapshot:
+        """The queue, the keys, and the rows that it holds at ``now``."""
+        arrays = {name: self._held_of(name) for name in self._store.arrays}
+        parts = {"queue": self.queue.snapshot(now), "keys": self._index.snapshot()}
+        return Snapshot(arrays, np.array([self._remembered], np.int64), parts)
+
+    def _held_of(self, name: str) -> Array:
+        """A copy of an array of the store, with 0 at the places that hold nothing."""
+        return only(self._store.arrays[name], self.queue.held_rows())
+
+    def restore(self, saved: Snapshot, now: int) -> None:
+        """Continues at ``now`` with the state of a queue of the same declaration. The codes are
+        those of the snapshot: ``map_codes`` follows."""
+        self.queue.restore(saved.parts["queue"], now)
+        words, before = np.zeros(1, np.int64), self._index.nbytes
+        self._store.restore(saved, words)
+        self._remembered = int(words[0])
+        self._index.restore(saved.parts["keys"])
+        self._account.resize(before, self._index.nbytes, self._name)
+
+    # -- rows and keys ---------------------------------------------------------------------------
+
     def _ids(self, data: Sequence[Array], masks: Sequence[Mask | None]) -> Words:
         """The number of the key of each row."""
         n = len(data[0])
@@ -148,3 +172,10 @@ class UpdateRows:
         self.queue.forget_keys(gone)
         self._index.give_back(gone)
         self._remembered = 2 * max(_KEYS, live - len(gone))
+
+
+def only(values: Array, places: Words) -> Array:
+    """A copy of ``values`` with 0 at all other places than ``places``."""
+    kept = np.zeros_like(values)
+    kept[places] = values[places]
+    return kept

@@ -5,12 +5,16 @@ WINDOW_OF_ROW has the start of that window. The end of the window is a punctuati
 so an aggregate over windows of one SLIDE of that column computes each window apart, and lets its
 groups go when it has ended. The windows of a key come in order, since each is more recent than the
 one before.
+
+The key is the value of a column, or its number in the column KEY_OF_ROW. Numbers are used again,
+but only when the progress has passed the last window of the key that had the number: windows of the
+new one begin later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +32,9 @@ from cql.executor.operators.updates.update_feed import UpdateFeed
 from cql.executor.operators.updates.update_rows import Array, Mask
 from cql.executor.operators.updates.window_rows import Given, WindowRows
 from cql.executor.protocols import BadInput, Block
+from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import UpdateWindows
+from cql.planner.nodes.physical.sources import KEY_OF_ROW
 
 #: Bursts between two punctuations of all keys together.
 _APART = 64
@@ -53,7 +59,8 @@ class WindowFeed(UpdateFeed):
         w, account = self._windows, self._accounting
         windows = Windows(w.size, w.slide, w.eager)
         queue = QueueState(name, account, self._scheduler, windows=windows)
-        return WindowRows(name, schema, keys, queue, account)
+        value = None if self.source.by == KEY_OF_ROW else keys[0]
+        return WindowRows(name, schema, keys, queue, account, value)
 
     @property
     def _rows(self) -> WindowRows:
@@ -114,13 +121,15 @@ class WindowFeed(UpdateFeed):
         self._dequeued = self.clock()
         self._given = given = self._rows.give_rows(self._bursts.size, self._dequeued)
         self._in_flight = len(given.items)
-        start = given.starts.astype(stored_dtype(self.schema[-1].type.storage), copy=False)
-        data: list[Array] = [*given.data, start]
-        masks: list[Mask | None] = [*given.masks, None]
+        data, masks = list(given.data), list[Mask | None](given.masks)
+        added = given.starts, given.owners[given.items]
+        for made, values in zip(self.schema.fields[len(data) :], added, strict=False):
+            data.append(values.astype(stored_dtype(made.type.storage), copy=False))
+            masks.append(None)
         assert self.values is not None
         numbers = self.values.number(given.keys, given.key_mask)
         records = self._records_of(given, numbers)
-        n = len(start)
+        n = len(given.starts)
         bad, self._unread = tuple(self._unread), []
         block = Block(pa.record_batch([pa.nulls(n)], names=["_"]), self.offset or {}, bad=bad)
         separated = Separated(n, None, records, records.size // MARK)
@@ -145,3 +154,12 @@ class WindowFeed(UpdateFeed):
             return made.ravel()
         last = np.array([[len(given.starts), 0, self._told, -1]], np.int64)
         return np.concatenate([made, last]).ravel()
+
+    def snapshot(self) -> Snapshot:
+        made = UpdateFeed.snapshot(self)
+        told = np.array([self._told, self._counted], np.int64)
+        return replace(made, arrays={**made.arrays, "told": told})
+
+    def restore(self, saved: Snapshot) -> None:
+        UpdateFeed.restore(self, saved)
+        self._told, self._counted = saved.arrays["told"].tolist()

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.windows import CLOSES
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
-from cql.executor.state.store import Role
+from cql.executor.operators.updates.queue_state import QueueState
+from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows, only
+from cql.executor.state.store import Account, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,8 @@ class Given:
     """Rows of committed windows, and the ends of windows between them. ``data`` and ``masks``: the
     columns of the rows. ``starts``: of the window of each row. The other arrays have an entry per
     row and per end: ``items`` tells the rows, ``closes`` which entry ends the window that begins at
-    ``ends``, ``keys`` and ``key_mask`` are the values of the update key, ``owners`` their numbers.
-    """
+    ``ends``, ``owners`` the numbers of the update keys. ``keys`` and ``key_mask`` are the values of
+    these keys, or ``owners`` if keys are known by their numbers."""
 
     data: list[Array]
     masks: list[Mask | None]
@@ -37,8 +39,21 @@ class Given:
 
 
 class WindowRows(UpdateRows):
-    """``keys``: one column. State beside that of ``UpdateRows``: ``key`` and ``key mask``, the
-    value of each key."""
+    """``value``: the column whose values keys are known by; None: they are known by their numbers.
+    State beside that of ``UpdateRows``: ``key`` and ``key mask``, these values."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[int],
+        queue: QueueState,
+        account: Account,
+        value: int | None,
+    ) -> None:
+        super().__init__(name, schema, keys, queue, account)
+        self._value = value
+        self._make_room_for_keys()
 
     def take_rows(
         self,
@@ -62,8 +77,7 @@ class WindowRows(UpdateRows):
         items = served.rows >= 0
         data, masks = self._read(served.rows[items])
         self.queue.forget(served.keys)
-        arrays = self._store.arrays
-        keys, mask = arrays["key"][served.keys], arrays["key mask"][served.keys]
+        keys, mask = self._named(served.keys)
         return Given(
             data,
             masks,
@@ -72,9 +86,17 @@ class WindowRows(UpdateRows):
             (served.marks & CLOSES) != 0,
             served.starts,
             keys,
-            None if mask.all() else mask,
+            mask,
             served.keys,
         )
+
+    def _named(self, owners: Words) -> tuple[Array, Mask | None]:
+        """What the keys ``owners`` are known by (``Given``)."""
+        if self._value is None:
+            return owners, None
+        arrays = self._store.arrays
+        mask = arrays["key mask"][owners]
+        return arrays["key"][owners], None if mask.all() else mask
 
     def deliver_keys(self, keys: Words, now: int) -> None:
         """The results of windows of ``keys`` have been delivered."""
@@ -88,19 +110,31 @@ class WindowRows(UpdateRows):
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
-        (column,), arrays = self._keys, self._store.arrays
-        if self.schema[column].type.is_coded and "key" in arrays:
+        arrays = self._store.arrays
+        if self._value is not None and self.schema[self._value].type.is_coded:
             live = self._index.live
             live = live[arrays["key mask"][live] != 0]
             arrays["key"][live] = change(arrays["key"][live])
 
+    def _held_of(self, name: str) -> Array:
+        if name in ("key", "key mask"):
+            return only(self._store.arrays[name], self._index.live)
+        return super()._held_of(name)
+
     def _note_keys(self, ids: Words, data: Sequence[Array], masks: Sequence[Mask | None]) -> None:
         """Keeps the value of each key, for the end of a window that has no row left."""
-        (column,) = self._keys
-        room, arrays = self._index.capacity, self._store.arrays
-        if len(arrays.get("key", ())) < room:
-            self._store.resize("key", room, self._dtype(column), Role.STATE, clears=False)
-            self._store.resize("key mask", room, np.uint8, Role.STATE, clears=False)
-        mask: Any = masks[column]
-        arrays["key"][ids] = data[column]
+        if self._value is None:
+            return
+        arrays = self._store.arrays
+        if len(arrays["key"]) < self._index.capacity:
+            self._make_room_for_keys()
+        mask: Any = masks[self._value]
+        arrays["key"][ids] = data[self._value]
         arrays["key mask"][ids] = 1 if mask is None else mask
+
+    def _make_room_for_keys(self) -> None:
+        if self._value is None:
+            return
+        room = self._index.capacity
+        self._store.resize("key", room, self._dtype(self._value), Role.STATE, clears=False)
+        self._store.resize("key mask", room, np.uint8, Role.STATE, clears=False)

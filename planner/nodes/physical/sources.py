@@ -10,7 +10,7 @@ from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical.base import NoInput
-from cql.planner.nodes.progress import max_advance
+from cql.planner.nodes.progress import is_value, max_advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,9 @@ class Awaited:
 #: The column that the source of an update stream adds if windows are updates: the start of the
 #: window for which a row is given.
 WINDOW_OF_ROW = "_update_window"
+#: The number of the update key of a row. The source adds this column behind WINDOW_OF_ROW if the
+#: key is not a single column whose values have distinct bits.
+KEY_OF_ROW = "_update_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class SourceExec(NoInput):
     looked up in; deeper sources are read to their end before the others. ``refresh``: the interval,
     in microseconds, at which the source is read again. ``alias`` is the relation's name in the
     query. ``updates``: where rows wait that come faster than the query takes them; None: at the
-    source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones."""
+    source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones, and then
+    KEY_OF_ROW, if keys are numbered."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -83,16 +87,25 @@ class SourceExec(NoInput):
         windows = None if self.updates is None else self.updates.windows
         if windows is not None:
             time = schema[windows.time].type
-            start = Field(WINDOW_OF_ROW, BIGINT if time.is_integer else time, False)
-            schema = Schema((*schema.fields, start))
+            added = [Field(WINDOW_OF_ROW, BIGINT if time.is_integer else time, False)]
+            if self._numbers_keys:
+                added.append(Field(KEY_OF_ROW, BIGINT, False))
+            schema = Schema((*schema.fields, *added))
         object.__setattr__(self, "schema", schema)
+
+    @property
+    def _numbers_keys(self) -> bool:
+        """Whether an update key is known by its number in the queue."""
+        assert self.updates is not None
+        keys = self.updates.keys
+        return len(keys) != 1 or not is_value(self.stored[keys[0]].type)
 
     @property
     def by(self) -> str | None:
         """The column whose values have a watermark each: that of PUNCTUATE BY, or the update key if
         windows are updates."""
         if self.updates is not None and self.updates.windows is not None:
-            return self.schema.names[self.updates.keys[0]]
+            return KEY_OF_ROW if self._numbers_keys else self.stored.names[self.updates.keys[0]]
         return None if self.relation.stream is None else self.relation.stream.by
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:

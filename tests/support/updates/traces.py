@@ -44,10 +44,13 @@ def same_area(found: float, exact: Fraction) -> bool:
 
 
 class _Trace:
-    """``renew``: what stands for the queue after each operation, such as a restored copy."""
+    """``renew``: what stands for the queue after each operation, such as a restored copy, and its
+    clock then; it takes the queue and its clock. ``base``: the time of the clock of the queue at
+    which that of the model has 0."""
 
     state: QueueState
-    renew: Callable[[QueueState], QueueState] | None = None
+    renew: Callable[[QueueState, int], tuple[QueueState, int]] | None = None
+    base = 0
 
     def __init__(self, choice: random.Random) -> None:
         self.choice = choice
@@ -55,6 +58,16 @@ class _Trace:
         self.rows = 0
         #: The largest number of keys and of rows in one batch, and of ticks between operations.
         self.keys, self.batch, self.pause = choice.choice((1, 2, 3, 6)), choice.randint(1, 6), 4
+
+    @property
+    def at(self) -> int:
+        """The time of the clock of the queue."""
+        return self.now + self.base
+
+    def renewed(self) -> None:
+        if self.renew is not None:
+            self.state, at = self.renew(self.state, self.at)
+            self.base = at - self.now
 
     def tick(self) -> None:
         self.now += self.choice.choice((0, 0, 1, self.pause))
@@ -66,7 +79,7 @@ class _Trace:
 
     def check_keys(self, areas: Callable[[int, int], tuple[Fraction, Fraction]]) -> None:
         later = self.now + self.choice.randint(0, 3)
-        found = self.state.areas(later)
+        found = self.state.areas(later + self.base)
         for key in range(len(found.queue)):
             queue, application = areas(key, later)
             assert same_area(found.queue[key], queue), (key, found.queue[key], queue)
@@ -104,8 +117,7 @@ class RowTrace(_Trace):
         kinds = ("enqueue", "enqueue", "enqueue", "dequeue", "dequeue", "deliver", "cost", "forget")
         kind = self.choice.choice((*kinds, "change") if self.changes else kinds)
         getattr(self, f"_{kind}")()
-        if self.renew is not None:
-            self.state = self.renew(self.state)
+        self.renewed()
         self.check()
 
     def _cost(self) -> None:
@@ -129,7 +141,7 @@ class RowTrace(_Trace):
             self.low = max(self.low, self.event - self.choice.choice((-2, 0, 5)))
             self.state.rise(self.low)
         shed = int(self.state.words[layout.SHED_ROWS])
-        found = self.state.enqueue(np.array(keys, np.int64), np.array(events, np.int64), self.now)
+        found = self.state.enqueue(np.array(keys, np.int64), np.array(events, np.int64), self.at)
         shed = int(self.state.words[layout.SHED_ROWS]) - shed
         for key, event, place in zip(keys, events, found.tolist(), strict=True):
             left_out = self.state.scheduler is Scheduler.SHED and place < 0
@@ -147,7 +159,7 @@ class RowTrace(_Trace):
 
     def _dequeue(self) -> None:
         limit = self.choice.choice((0, 1, 1, 2, 7))
-        places, expected = self.state.dequeue(limit, self.now), self.model.dequeue(limit, self.now)
+        places, expected = self.state.dequeue(limit, self.at), self.model.dequeue(limit, self.now)
         found = []
         for place in places.tolist():
             found.append(self.places.pop(place))
@@ -183,7 +195,7 @@ class RowTrace(_Trace):
 
     def _deliver(self) -> None:
         n = self.choice.randint(0, len(self.model.flights))
-        self.state.deliver(n, self.now)
+        self.state.deliver(n, self.at)
         self.model.deliver(n, self.now)
 
     def check(self) -> None:
@@ -255,8 +267,7 @@ class WindowTrace(_Trace):
         if self.by_key:
             kinds.append("progress_of")
         getattr(self, f"_{self.choice.choice(kinds)}")()
-        if self.renew is not None:
-            self.state = self.renew(self.state)
+        self.renewed()
         self.check()
 
     def _cost(self) -> None:
@@ -274,7 +285,7 @@ class WindowTrace(_Trace):
             lows.append(self.low if not self.by_key else NEVER)
             events.append(self.event - self.choice.choice((0, 0, 0, 1, 7)))
         found = self.state.enqueue_rows(
-            np.array(keys, np.int64), np.array(events, np.int64), np.array(lows, np.int64), self.now
+            np.array(keys, np.int64), np.array(events, np.int64), np.array(lows, np.int64), self.at
         )
         for key, event, low, place in zip(keys, events, lows, found.tolist(), strict=True):
             if low != NEVER:
@@ -290,7 +301,7 @@ class WindowTrace(_Trace):
         if self.by_key and self.choice.random() < 0.7:
             to -= 20
         self.low = max(self.low, to)
-        self.state.progress(to, self.now)
+        self.state.progress(to, self.at)
         self.model.progress(to, self.now)
 
     def _progress_of(self) -> None:
@@ -298,12 +309,12 @@ class WindowTrace(_Trace):
             return
         key = self.choice.choice(sorted(self.model.keys))
         to = self.event + self.choice.choice((-20, -3, 0, 1, self.model.size))
-        window_progress_of(self.state, key, to, self.now)
+        window_progress_of(self.state, key, to, self.at)
         self.model.progress_of(key, to, self.now)
 
     def _serve(self) -> None:
         limit = self.choice.choice((0, 1, 1, 2, 5, 50))
-        found, expected = self.state.serve(limit, self.now), self.model.serve(limit, self.now)
+        found, expected = self.state.serve(limit, self.at), self.model.serve(limit, self.now)
         rows = [None if place < 0 else self.contents[place][2] for place in found.rows.tolist()]
         assert rows == [one.row for one in expected]
         assert found.keys.tolist() == [one.key for one in expected]
@@ -318,7 +329,7 @@ class WindowTrace(_Trace):
         keys = [self.done.popleft() for _ in range(n)]
         if self.choice.random() < 0.2:
             self.choice.shuffle(keys)
-        self.state.deliver_windows(np.array(keys, np.int64), self.now)
+        self.state.deliver_windows(np.array(keys, np.int64), self.at)
         self.model.deliver_windows(keys, self.now)
 
     def check(self) -> None:
