@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.base.types import Kind
+from cql.catalog.changelog import ChangelogRelation, as_changes
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES
@@ -146,7 +147,7 @@ class LocalCatalog:
 
     def find(self, name: Name) -> Relation | None:
         known = self._entries.get(_key(name))
-        return None if known is None else known[1].relation()
+        return None if known is None else as_changes(known[1].relation())
 
     def names(self) -> Sequence[Name]:
         return [name for name, _ in self._entries.values()]
@@ -288,6 +289,8 @@ class LocalCatalog:
     def definition(self, name: Name) -> StreamDefinition | None:
         """The definition from CREATE STREAM; None for other relations."""
         relation = self.find(name)
+        if isinstance(relation, ChangelogRelation):
+            relation = relation.base
         return relation.definition if isinstance(relation, StoredRelation) else None
 
     def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.base.model import Schema
+from cql.catalog.changelog import as_changes
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
@@ -42,7 +43,7 @@ from cql.catalog.spark.tables.types import usable_columns
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.planner.nodes.catalog import Cluster, Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.catalog import Cluster, Relation, Statistics, StreamDefinition, StreamSpec
 from cql.planner.nodes.declaration_json import (
     schema_from_json,
     schema_to_json,
@@ -76,7 +77,11 @@ class SparkCatalog:
 
     # -- Catalog protocol ------------------------------------------------------------------------
 
-    def find(self, name: Name) -> SparkRelation | None:
+    def find(self, name: Name) -> Relation | None:
+        return as_changes(self.stored(name))
+
+    def stored(self, name: Name) -> SparkRelation | None:
+        """The table or stream of that name, whose rows may be changes."""
         session = self.session()
         if registry.ensure(session, name):
             return self._relation(session, name, name)

@@ -94,6 +94,8 @@ class Clauses:
     watermark: Mapping[str, Slack] | str | None = None
     slack: Slack | None = None
     update_key: Names | None = None
+    changelog: str | None = None
+    changelog_by: str | None = None
     queue: str | None = None
     windows: str | None = None
     rate: float | None = None
@@ -126,6 +128,10 @@ class Clauses:
             clauses.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
             clauses.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
+        if self.changelog is not None:
+            clauses.append(f"CHANGELOG {_word('changelog', self.changelog, ('debezium',))}")
+        if self.changelog_by is not None:
+            clauses.append(f"CHANGELOG BY {quoted(self.changelog_by)}")
         if self.queue is not None:
             clauses.append(f"QUEUE {_word('queue', self.queue, _QUEUES)}")
         if self.windows is not None:

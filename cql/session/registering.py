@@ -137,6 +137,8 @@ class Registering(ABC):
         watermark: Mapping[str, Slack] | str | None = None,
         slack: Slack | None = None,
         update_key: Names | None = None,
+        changelog: str | None = None,
+        changelog_by: str | None = None,
         queue: str | None = None,
         windows: str | None = None,
         rate: float | None = None,
@@ -165,8 +167,10 @@ class Registering(ABC):
         the clauses of CREATE STREAM. ``update_key`` names the columns by which a newer row takes
         the place of an older one that waits; ``queue`` is the queue in which rows wait
         (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``),
-        ``windows`` is ``'lazy'`` or ``'eager'``. ``punctuated_by`` is a column with one watermark
-        per value, alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
+        ``windows`` is ``'lazy'`` or ``'eager'``. ``changelog_by`` names the column with the
+        operation codes of rows that are changes; ``changelog='debezium'``: the rows are envelopes.
+        ``punctuated_by`` is a column with one watermark per value, alone or with the maximal lag
+        of a value: ``('protocol', '1 minute')``.
 
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
         streaming DataFrame of Spark is unbounded by itself; ``poll='100 ms'`` is Spark's polling
@@ -178,6 +182,8 @@ class Registering(ABC):
             watermark,
             slack,
             update_key,
+            changelog,
+            changelog_by,
             queue,
             windows,
             rate,

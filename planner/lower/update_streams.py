@@ -26,6 +26,7 @@ from cql.planner.nodes.logical import (
     Logical,
     Project,
     Scan,
+    Windowed,
 )
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -286,10 +287,27 @@ def _takes_windows(node: Logical) -> bool:
     return isinstance(below, Scan)
 
 
+def _takes_last_rows(node: Logical) -> bool:
+    """Whether ``node`` is the relation of the last row of each key, which needs no other rows."""
+    window = node.window if isinstance(node, Windowed) else None
+    return window is not None and window.change is not None and window.rows == 1
+
+
+def _of_scan(node: Logical) -> StreamSpec:
+    """The declaration of the stream below filters, projections and watermarks."""
+    while not isinstance(node, Scan):
+        (node,) = node.inputs
+    spec = node.relation.stream
+    assert spec is not None
+    return spec
+
+
 def _updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
     """The first stream that ``node`` reads whose queue may leave rows out."""
     if isinstance(node, Scan):
         queue = update_queue(node, settings)
         return None if queue is None or queue.queue is Queue.APPEND else node
+    if _takes_last_rows(node) and _of_scan(node).by is None:
+        return None
     found = (_updates_below(n, settings) for n in node.inputs)
     return next((scan for scan in found if scan is not None), None)

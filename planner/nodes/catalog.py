@@ -78,6 +78,21 @@ class Heartbeat:
     slack: int
 
 
+#: The column of a changelog's source with the change that a row is: above zero, copies of the row
+#: enter the relation; below zero, they leave it.
+CHANGE = "_change"
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """How the rows of a source are changes. ``column`` has their operation codes; None: the rows
+    are Debezium envelopes. ``not_null``: the columns declared NOT NULL, which only a row that
+    leaves may lack."""
+
+    column: str | None
+    not_null: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """A computed column: ``text`` is an expression of the dialect over the source's columns; ``at``
@@ -108,6 +123,9 @@ class StreamSpec:
     computed: tuple[Computed, ...] = ()
     # The progress of a computed column; no stored column progresses then.
     computed_progress: Progress | None = None
+    # The rows are changes: the stream is a relation. ``Relation.schema`` then has CHANGE at its
+    # end, and lacks the column with the codes.
+    changelog: Changelog | None = None
 
     @property
     def is_queued(self) -> bool:
@@ -188,7 +206,15 @@ class Relation(Protocol):
 
 
 def refuse_computed(relation: Relation, what: str, position: Position | None = None) -> None:
-    """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see."""
+    """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see, or
+    if its rows are changes."""
+    if relation.stream is not None and relation.stream.changelog is not None:
+        name = ".".join(relation.name)
+        raise CatalogError(
+            f"{what} reads rows as they are stored, and those of {name} are changes",
+            position=position,
+            hint=f"CREATE STREAM … AS SELECT … FROM {name} has the relation that they make",
+        )
     if relation.stream is not None and relation.stream.computed:
         name, column = ".".join(relation.name), relation.stream.computed[0].name
         raise CatalogError(
