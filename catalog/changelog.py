@@ -19,11 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.base.model import Field, Schema
-from cql.base.types import BIGINT
 from cql.catalog.convert import Column, pick
 from cql.catalog.memory.rows import clipped
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block, Offset, Reader, Source
-from cql.planner.nodes.catalog import CHANGE, Relation, Statistics, StreamSpec
+from cql.planner.nodes.catalog import CHANGE, StreamSpec
 
 #: What the codes of a row mean: copies that enter, or leave; no effect.
 _CODES = {
@@ -364,71 +363,3 @@ def _encoded(array: Column, field: Field) -> Column:
     if array.type != kind and not pa.types.is_dictionary(array.type):
         return array.cast(kind)
     return array
-
-
-@dataclass(frozen=True, slots=True)
-class ChangelogRelation:
-    """A stream whose rows are changes, as queries read it. ``base`` is the stream with its rows as
-    they are stored, which INSERT and pushes fill."""
-
-    base: Relation
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return self.base.kind
-
-    @property
-    def stream(self) -> StreamSpec | None:
-        return self.base.stream
-
-    @property
-    def schema(self) -> Schema:
-        spec = self.stream
-        assert spec is not None
-        assert spec.changelog is not None
-        codes = (spec.changelog.column or "").lower()
-        fields = (f for f in self.base.schema if f.name.lower() != codes)
-        return Schema((*fields, Field(CHANGE, BIGINT, False)))
-
-    @property
-    def stored(self) -> Schema:
-        """The columns of the rows that INSERT and pushes take."""
-        return self.base.schema
-
-    @property
-    def bounded(self) -> bool:
-        return self.base.bounded
-
-    @property
-    def statistics(self) -> Statistics:
-        return replace(self.base.statistics, nulls={})
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
-
-    def source(self) -> Source:
-        spec = self.stream
-        assert spec is not None
-        assert spec.changelog is not None
-        assert spec.changelog.column is not None
-        not_null = frozenset(name.lower() for name in spec.changelog.not_null)
-        decoder = CodeDecoder(spec.changelog.column, spec.update_key, not_null)
-        return ChangelogSource(self.base.source(), decoder, self.schema, spec)
-
-
-def as_changes(relation: Relation | None) -> Relation | None:
-    """``relation`` as queries read it."""
-    if relation is None or relation.stream is None or relation.stream.changelog is None:
-        return relation
-    return ChangelogRelation(relation)

@@ -525,6 +525,13 @@ def _item(query: exp.Expr, at: int) -> exp.Expr:
 def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: exp.Expr) -> Schema:
     """The columns of ``relation`` that an INSERT fills."""
     target: Schema = getattr(relation, "stored", relation.schema)
+    spec = relation.stream
+    if spec is not None and spec.changelog is not None and spec.changelog.column is None:
+        raise binder.error(
+            f"{'.'.join(relation.name)} takes Debezium envelopes, and INSERT has none",
+            at,
+            hint="session.push takes envelopes; CHANGELOG BY op a column of operation codes",
+        )
     for column, why in relation.unsupported.items() if not named else ():
         raise binder.error(
             f"column {column} of {'.'.join(relation.name)} cannot be written: {why}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from cql.session.session import Session
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.run_checkpoints import plan_of, stop_and_continue
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
+from tests.support.updates.changes import Row, State, rows_of, summed
 
 #: What each kind of changelog calls a row that enters, and one that leaves.
 CODES = [
@@ -24,8 +25,6 @@ CODES = [
     (("INSERT", "update_after", "Update_After"), ("Delete", "UPDATE_BEFORE")),
 ]
 COLUMNS = "id INT, v STRING, x DOUBLE, op STRING, ts BIGINT"
-Row = tuple[Any, ...]
-State = Counter[Row]
 
 
 @pytest.fixture
@@ -76,20 +75,6 @@ def same(found: dict[int, State], expected: dict[int, State]) -> bool:
         if one != other or any(n < 0 for n in one.values()):
             return False
     return True
-
-
-def summed(batches: Iterable[Any]) -> State:
-    """The rows that the changes of a query leave."""
-    state: State = Counter()
-    for batch in batches:
-        for _, weight, *row in (tuple(r.values()) for r in batch.to_pylist()):
-            state[tuple(row)] += weight
-    return Counter({row: n for row, n in state.items() if n})
-
-
-def rows_of(session: Session, query: str) -> State:
-    asked: Any = session.sql(query)
-    return Counter(tuple(r.values()) for r in asked.to_arrow().to_pylist())
 
 
 def some_rows(choice: random.Random, count: int, *, keyed: bool, most: int) -> list[Row]:

@@ -36,7 +36,7 @@ def relation_of(binder: Binder, scan: Scan, plan: Logical, node: exp.Expr) -> Pr
         computed = {c.name.lower() for c in spec.computed}
         times = _read_by(plan, wa)
         stored = (k for k, n in enumerate(names) if n not in computed)
-        rows, by = None, tuple(k for k in stored if k not in (wa, change, *times))
+        rows, by = None, tuple(k for k in stored if k not in (*plan.progressing, change, *times))
         nested = next((plan.schema[k] for k in by if plan.schema[k].type.element), None)
         if nested is not None:
             raise binder.unsupported(
