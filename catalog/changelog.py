@@ -109,18 +109,24 @@ class CodeDecoder:
     codes: str
     key: Sequence[str] | None
     not_null: frozenset[str]
+    marks: Sequence[str] = ()  # boolean columns, true in rows that are punctuation and no changes
 
     def reads(self, columns: Sequence[str]) -> Sequence[str]:
-        return [*columns, self.codes]
+        return [*columns, self.codes, *self.marks]
 
     def changes(self, batch: pa.RecordBatch, columns: Sequence[str]) -> Changes:
         weights, unknown = weights_of(batch.column(len(columns)), self.key is not None)
+        marked = np.zeros(batch.num_rows, bool)
+        for mark in batch.columns[len(columns) + 1 :]:
+            marked |= mark.fill_null(False).to_numpy(zero_copy_only=False)
+        weights = np.where(marked, 1, weights)
+        unknown = {k: code for k, code in unknown.items() if not marked[k]}
         bad = {
             k: (f"column {self.codes}: {code} is no operation code", KNOWN)
             for k, code in unknown.items()
         }
         values = batch.select(range(len(columns)))
-        bad |= missing(values, weights, self.not_null, bad)
+        bad |= missing(values, np.where(marked, 0, weights), self.not_null, bad)
         kept = weights != 0
         kept[list(bad)] = False
         rows = np.flatnonzero(kept)
@@ -202,7 +208,7 @@ class _ChangelogReader:
         self._read = [*self._columns, *(t for t in times if t not in self._columns)]
         self._schema = pa.schema([pa.field(f.name, f.type.to_arrow(), f.nullable) for f in fields])
         self._times = [(self._read.index(t), t) for t in times]
-        self._latest = latest
+        self._latest, self._before = latest, dict(latest)
         self._reader = inner.open(decoder.reads(self._read), place)
         self._place: Offset | None = place
         self._skip = given
@@ -221,19 +227,25 @@ class _ChangelogReader:
             block = self._reader.next(timeout)
             if block is None:
                 return None
+            self._before = dict(self._latest)
             made = self._changed(block)
-            self._ready.extend(self._cut(made))
+            parts = self._cut(made)
             self._place = block.offset
+            if parts:
+                parts[-1] = replace(parts[-1], offset=self._offset())
+            self._ready.extend(parts)
             if not self._ready and (block.is_empty or timeout is not None):
-                return replace(made, bad=(), offset=self._offset(0))
+                return Block(made.batch.slice(0, 0), self._offset())
         return self._ready.popleft()
 
-    def _offset(self, given: int) -> Offset:
-        place = dict(self._place or {})
+    def _offset(self, given: int = 0) -> Offset:
+        """The offset behind ``given`` rows of the block that begins at ``_place``."""
+        place: dict[str, Any] = dict(self._place or {})
+        times = self._latest
         if given:
-            place[_GIVEN] = given
-        if self._latest:
-            place[_TIMES] = dict(self._latest)
+            place[_GIVEN], times = given, self._before
+        if times:
+            place[_TIMES] = dict(times)
         return place
 
     def _changed(self, block: Block) -> Block:
@@ -241,13 +253,13 @@ class _ChangelogReader:
         found = self._decoder.changes(block.batch, self._read)
         batch, change, bad = found.batch, found.change, dict(found.bad)
         arrays = list(batch.columns)
+        alone = change < 0  # rows that leave, and are no part of an update
+        alone[:-1] &= found.rows[:-1] != found.rows[1:]
         lost: set[int] = set()
-        before = dict(self._latest)
         for at, name in self._times:
-            arrays[at], untimed = self._with_times(arrays[at], name, change)
+            arrays[at], untimed = self._with_times(arrays[at], name, alone)
             lost |= {int(k) for k in untimed}
         if lost:
-            self._latest = before
             for k in lost:
                 hint = "the first rows of a changelog need one: a later delete takes the last"
                 bad[int(found.rows[k])] = ("a delete without an event time", hint)
@@ -289,7 +301,7 @@ class _ChangelogReader:
         )
 
     def _with_times(
-        self, times: Column, name: str, change: npt.NDArray[np.int64]
+        self, times: Column, name: str, leaves: npt.NDArray[np.bool_]
     ) -> tuple[Column, npt.NDArray[np.int64]]:
         """Event times in which a row that leaves and has none takes that of the row before it; and
         the rows for which there is none."""
@@ -300,7 +312,7 @@ class _ChangelogReader:
         values = times.view(bits) if bits != kind else times
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        lacking = np.flatnonzero(~there & (change < 0))
+        lacking = np.flatnonzero(~there & leaves)
         untimed: list[int] = []
         for k in lacking:
             earlier = np.flatnonzero(there[:k])
@@ -320,16 +332,16 @@ class _ChangelogReader:
         made = pa.array(numbers, pa.int64(), mask=~there).cast(bits)
         return (made.view(kind) if bits != kind else made), np.array(untimed, np.int64)
 
-    def _cut(self, block: Block) -> Sequence[Block]:
-        """The block without the rows that were given before; in parts if it is too long."""
+    def _cut(self, block: Block) -> list[Block]:
+        """The block without the rows that were given before; in parts if it is too long. The caller
+        sets the offset of the last part."""
         count = block.batch.num_rows + len(block.bad)
         skip = min(self._skip, count)
         self._skip -= skip
         if count <= BLOCK_ROWS and not skip:
             if block.is_empty:
                 return []
-            place = {**block.offset, _TIMES: dict(self._latest)} if self._latest else block.offset
-            return [replace(block, offset=place)]
+            return [block]
         from cql.catalog.memory.rows import Rows
 
         whole = Rows(block.batch, block.bad, block.row_punctuation)
@@ -340,13 +352,10 @@ class _ChangelogReader:
             first = skip - sum(b.row < skip for b in block.bad)
             rows = slice(first, first + part.batch.num_rows)
             last = stop == count
-            place = {**block.offset} if last else {**(self._place or {}), _GIVEN: stop}
-            if self._latest:
-                place[_TIMES] = dict(self._latest)
             parts.append(
                 Block(
                     part.batch,
-                    place,
+                    self._offset(stop),
                     block.punctuation if last else (),
                     part.bad,
                     part.row_punctuation,

@@ -76,7 +76,8 @@ class ChangelogRelation:
         not_null = frozenset(name.lower() for name in spec.changelog.not_null)
         decoder: Decoder
         if spec.changelog.column is not None:
-            decoder = CodeDecoder(spec.changelog.column, spec.update_key, not_null)
+            marks = [p.marked_by for p in spec.progress if p.marked_by is not None]
+            decoder = CodeDecoder(spec.changelog.column, spec.update_key, not_null, marks)
         else:
             times = [p.column for p in spec.progress]
             stored = self.base.schema

@@ -286,6 +286,68 @@ def test_the_rows_before_updates_have_no_effect_in_a_queue(session: Session) -> 
     assert query.metrics()[0]["superseded"] == 2
 
 
+def test_aggregates_and_joins_over_a_queue(session: Session) -> None:
+    session.sql("""
+        CREATE STREAM s (id INT, v STRING, op STRING, ts BIGINT)
+        ORDERED BY ts UPDATE KEY (id) CHANGELOG BY op QUEUE IN-PLACE
+    """)
+    session.register_table("names", pa.table({"v": ["a", "b"], "name": ["A", "B"]}))
+    rows = [(k % 5, "ab"[k % 2], "d" if k % 7 == 0 else "u", k) for k in range(1, 100)]
+    last = {number: (v, op) for number, v, op, _ in rows}
+    left = [v for v, op in last.values() if op == "u"]
+    for query, expected in (
+        ("SELECT v, count(*) AS n FROM s GROUP BY v EMIT CHANGES", Counter(left).items()),
+        ("SELECT n.name FROM s JOIN names AS n ON s.v = n.v", [(v.upper(),) for v in left]),
+        ("SELECT DISTINCT v FROM s EMIT CHANGES", {(v,) for v in left}),
+    ):
+        session.sql("""
+            CREATE OR REPLACE STREAM s (id INT, v STRING, op STRING, ts BIGINT)
+            ORDERED BY ts UPDATE KEY (id) CHANGELOG BY op QUEUE IN-PLACE
+        """)
+        asked: Any = session.sql(query)
+        session.push("s", rows)
+        read = iter(asked)
+        found = [next(read)]
+        session.end("s")
+        found += read
+        assert summed(found) == Counter(expected)
+        assert asked.metrics()[0]["superseded"] == len(rows) - 5
+
+
+def test_punctuation_between_changes(session: Session) -> None:
+    session.sql("""
+        CREATE STREAM s (id INT, op STRING, ts BIGINT, mark BOOLEAN)
+        PUNCTUATE ON ts WHEN mark UPDATE KEY (id) CHANGELOG BY op
+    """)
+    rows = [(1, "+U", 3, None), (1, "-U", 5, None), (None, None, 4, True), (2, "c", 5, False)]
+    session.push("s", [*rows, (3, "c", 2, False)])
+    session.end("s")
+    query: Any = session.sql("SELECT id, ts FROM s")
+    assert summed(query.batches()) == Counter([(1, 3), (2, 5)])
+    assert query.late().to_pylist()[0]["count"] == 1
+    session.sql("""
+        CREATE STREAM t (id INT, op STRING, ts BIGINT) PUNCTUATE ON ts UPDATE KEY (id)
+        CHANGELOG BY op
+    """)
+    session.push("t", [(1, "+U", 3), (1, "-U", 5), cql.Punctuation("ts", 5), (2, "c", 4)])
+    session.push("t", [(3, "c", 6)])
+    session.end("t")
+    assert rows_of(session, "SELECT id FROM t") == Counter([(1,), (3,)])
+
+
+def test_late_changes_are_left_out(session: Session) -> None:
+    session.sql("CREATE STREAM s (id INT, op STRING, ts BIGINT) ORDERED BY ts CHANGELOG BY op")
+    session.push("s", [(1, "+", 3), (2, "+", 5), (1, "-", 4), (3, "+", 1)])
+    session.end("s")
+    query: Any = session.sql("SELECT id FROM s")
+    assert summed(query.batches()) == Counter([(1,), (2,)])
+    assert query.late().to_pylist()[0]["count"] == 2
+    asked: Any = session.sql("SELECT id FROM s LATE OUTPUT INTO left_out")
+    assert summed(asked.batches()) == Counter([(1,), (2,)])
+    # Late changes have the copies that would have entered or left.
+    assert rows_of(session, "SELECT id, _change FROM left_out") == Counter([(1, -1), (3, 1)])
+
+
 def test_other_operators_follow_the_changes(session: Session) -> None:
     session.sql(
         "CREATE STREAM s (id INT, v STRING, op STRING, ts BIGINT) ORDERED BY ts CHANGELOG BY op"
@@ -335,6 +397,35 @@ def test_insert_fills_the_column_of_codes(session: Session) -> None:
     assert rows_of(session, "SELECT id FROM s") == Counter([(2,)])
     described: Any = session.sql("DESCRIBE s")
     assert described.rows[1][3] == "operation codes"
+
+
+def test_tables_of_spark(spark: Any) -> None:
+    with cql.connect(spark) as session:
+        session.sql("CREATE TABLE default.changes (id INT, v STRING, op STRING, ts TIMESTAMP)")
+        session.sql("""
+            INSERT INTO default.changes VALUES
+            (1, 'a', 'c', TIMESTAMP '2024-05-01 12:00:00'),
+            (2, 'b', 'c', TIMESTAMP '2024-05-01 12:00:01'),
+            (1, 'c', 'u', TIMESTAMP '2024-05-01 12:00:02'),
+            (2, NULL, 'd', TIMESTAMP '2024-05-01 12:00:03')
+        """)
+        clauses = "ORDERED BY ts UPDATE KEY (id) CHANGELOG BY op"
+        session.sql(f"CREATE STREAM default.changing FROM TABLE default.changes {clauses}")
+        assert rows_of(session, "SELECT id, v FROM default.changing") == Counter([(1, "c")])
+        counted = "SELECT v, count(*) FROM default.changing GROUP BY v"
+        assert rows_of(session, counted) == Counter([("c", 1)])
+        session.set("runtime", "spark")
+        with pytest.raises(NotSupportedError):
+            rows_of(session, counted)
+        session.set("runtime", "auto")
+        session.sql(f"""
+            CREATE STREAM default.followed FROM TABLE default.changes
+            OPTIONS (follow 'true', poll '20 ms') {clauses} QUEUE APPEND
+        """)
+        query: Any = session.sql("SELECT id, v FROM default.followed LIMIT 3")
+        assert sum(batch.num_rows for batch in query) == 3
+        with cql.connect(spark) as other:  # the table keeps the declaration
+            assert rows_of(other, "SELECT id, v FROM default.changing") == Counter([(1, "c")])
 
 
 @pytest.mark.parametrize(
