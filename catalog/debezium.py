@@ -28,13 +28,13 @@ from cql.planner.nodes.catalog import StreamSpec
 OP, TS = "op", "ts_ms"
 #: Members that hold the members of an envelope, or of a key.
 _HOLDERS = ("payload", "value", "key")
-_SIDES = ("before", "after")
+SIDES = ("before", "after")
 
 
 def stored_schema(schema: Schema, spec: StreamSpec) -> Schema:
     """The flat columns of envelopes whose rows have the columns of ``schema``."""
     known = {name.lower() for name in (*(spec.update_key or ()), *_times(spec))} - {OP, TS}
-    sides = (Field(f"{side}.{f.name}", f.type) for f in schema for side in reversed(_SIDES))
+    sides = (Field(f"{side}.{f.name}", f.type) for f in schema for side in reversed(SIDES))
     tops = (Field(f.name, f.type) for f in schema if f.name.lower() in known)
     return Schema((*sides, *tops, Field(OP, STRING), Field(TS, BIGINT)))
 
@@ -48,7 +48,7 @@ def row_schema(stored: Schema) -> Schema:
 def found_schema(flat: Schema, what: str) -> Schema:
     """The columns of the rows, and TS, of envelopes that were read without declared columns."""
     found: dict[str, Field] = {}
-    for side in reversed(_SIDES):
+    for side in reversed(SIDES):
         for f in flat:
             if f.name.startswith(f"{side}."):
                 name = f.name.removeprefix(f"{side}.")
@@ -75,11 +75,11 @@ def _flat(members: Iterable[tuple[str, Any]], inside: Callable[[Any], Any]) -> d
     of a value, or None if it has none."""
     made: dict[str, Any] = {}
     for name, value in members:
-        parts = inside(value) if name in (*_HOLDERS, *_SIDES) else None
+        parts = inside(value) if name in (*_HOLDERS, *SIDES) else None
         if parts is None:
-            if name not in _SIDES:
+            if name not in SIDES:
                 made.setdefault(name, value)
-        elif name in _SIDES:
+        elif name in SIDES:
             made.update((f"{name}.{part}", v) for part, v in parts)
         elif name == "key":  # an envelope with a schema has the values of the key in its payload
             named = dict(parts)
@@ -139,7 +139,7 @@ def sides_joined(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in row.items():
         if value is not None:
             side, dot, column = name.partition(".")
-            yield (f"after.{column}" if dot and side in _SIDES else name), value
+            yield (f"after.{column}" if dot and side in SIDES else name), value
 
 
 def flat_lines(data: bytes, members: Callable[[str], Mapping[str, str]]) -> bytes:
@@ -250,7 +250,7 @@ class EnvelopeDecoder:
         count, keyed = batch.num_rows, self.key is not None
         weights, unknown = weights_of(flat[OP], keyed)
         weights = weights.copy()
-        there = {s: self._any(flat, f"{s}.", count) for s in _SIDES}
+        there = {s: self._any(flat, f"{s}.", count) for s in SIDES}
         keys = self._keys(flat, count)
         bad: dict[int, tuple[str, str]] = {}
         for k, code in unknown.items():
@@ -296,7 +296,7 @@ class EnvelopeDecoder:
         index, is_after = pa.array(rows), pa.array(after)
         arrays = []
         for name in columns:
-            sides = [flat[f"{side}.{name}"].take(index) for side in _SIDES]
+            sides = [flat[f"{side}.{name}"].take(index) for side in SIDES]
             if name.lower() in times:  # both changes of an update have the time of the newer row
                 newer = pc.coalesce(sides[1], sides[0])
                 own = pc.if_else(pa.array(after | updates), newer, sides[0])

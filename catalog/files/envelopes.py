@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,10 +10,10 @@ import pyarrow as pa
 
 from cql.base.model import Field
 from cql.catalog.convert import Column
-from cql.catalog.debezium import flat_batch, flat_lines, flat_schema
+from cql.catalog.debezium import SIDES, flat_batch, flat_lines, flat_schema
 from cql.catalog.files.formats import Format
 from cql.catalog.files.json_lines import JsonFormat, members
-from cql.catalog.files.text import Wanted
+from cql.catalog.files.text import Wanted, single
 from cql.catalog.memory.rows import Rows
 from cql.errors import CatalogError
 
@@ -34,7 +35,40 @@ class EnvelopeLines(JsonFormat):
         return super().texts(flat_lines(data, members), wanted, index)
 
     def parse(self, data: bytes, wanted: Wanted) -> pa.RecordBatch:
+        if data.lstrip()[:1] == b"{" and _as_spelt(data, wanted.names):
+            try:
+                return self._together(data, wanted)
+            except pa.ArrowException:  # such as a number in a column of texts
+                pass
         return super().parse(flat_lines(data, members), wanted)
+
+    def _together(self, data: bytes, wanted: Wanted) -> pa.RecordBatch:
+        """All lines, read by Arrow as structs. Raises ArrowException for values that do not fit
+        their columns."""
+        types = self._types(wanted)
+        sides: dict[str, dict[str, pa.DataType]] = {side: {} for side in SIDES}
+        tops: dict[str, pa.DataType] = {}
+        for name, kind in types.items():
+            side, dot, column = name.partition(".")
+            if dot and side in SIDES:
+                sides[side][column] = kind
+            else:
+                tops[name] = kind
+        inside = {**{s: pa.struct(list(of.items())) for s, of in sides.items() if of}, **tops}
+        whole, key = (pa.struct(list(of.items())) for of in (inside, tops))
+        keys = pa.struct([*key, ("payload", key)])
+        table = self._table(data, {**inside, "payload": whole, "value": whole, "key": keys})
+        read = single(table)
+        found = [flat_batch(read.select(list(inside)))]
+        found += [flat_batch(read.select([h])) for h in ("payload", "value") if _has(read, h)]
+        if _has(read, "key"):
+            own = pa.RecordBatch.from_struct_array(read.column("key"))
+            found += [own.drop_columns(["payload"]), flat_batch(own.select(["payload"]))]
+        columns = []
+        for name in wanted.names:
+            held = [batch.column(name) for batch in found if name in batch.schema.names]
+            columns.append(held[0] if len(held) == 1 else _first_of(held))
+        return pa.RecordBatch.from_arrays(columns, names=list(wanted.names))
 
     def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
         try:
@@ -51,6 +85,27 @@ class EnvelopeLines(JsonFormat):
                     what = f"column {name}: {what}"
                 return what, "correct the row, or declare a type that holds the value"
         return str(error).split("\n", 1)[0], "correct the row"
+
+
+def _as_spelt(data: bytes, names: Sequence[str]) -> bool:
+    """Whether no member of an object may have one of these names in other letters, upper or lower
+    case."""
+    if not data.isascii():
+        return False
+    lower = data.lower()
+    parts = {json.dumps(part) for name in names for part in name.split(".", 1)}
+    return all(lower.count(p.lower().encode()) == data.count(p.encode()) for p in parts)
+
+
+def _has(batch: pa.RecordBatch, column: str) -> bool:
+    return bool(batch.column(column).null_count < batch.num_rows)
+
+
+def _first_of(columns: Sequence[Column]) -> Column:
+    import pyarrow.compute as pc
+
+    made: Column = pc.coalesce(*columns)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import INT, STRING, TIMESTAMP
+from cql.catalog.debezium import flat_lines, stored_schema
+from cql.catalog.files.envelopes import EnvelopeLines, of_envelopes
+from cql.catalog.files.json_lines import JsonFormat, members
+from cql.catalog.files.text import Wanted
+from cql.catalog.options import Options
 from cql.errors import BindError, CatalogError, CqlError
+from cql.planner.nodes.catalog import Changelog, Progress, StreamSpec
 from cql.session.session import Session
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.run_checkpoints import plan_of, stop_and_continue
@@ -216,6 +224,42 @@ def test_bad_lines_of_a_file(session: Session, tmp_path: Path) -> None:
     told = [one["reason"] for one in query.bad_rows().to_pylist()]
     assert [t.partition("line ")[2][0] for t in told] == ["2", "3", "4"]
     assert "column after.id" in told[0]
+
+
+def some_lines(choice: random.Random) -> bytes:
+    """Envelopes of all forms: inside others, with keys, null, in other letters, with numbers as
+    texts."""
+
+    def row() -> Any:
+        name = choice.choice(["a", None, "b", *(["é", 5] if choice.random() < 0.1 else [])])
+        at = choice.choice([None, "2024-01-01T00:00:00Z"])
+        return choice.choice([None, {}, {"id": choice.randrange(4), "name": name, "at": at}])
+
+    def one() -> Any:
+        made: Any = {"before": row(), "after": row(), "op": choice.choice(["c", "u", None])}
+        made |= {"ts_ms": choice.choice([None, 5])}
+        keys = [{"id": 7}, {"schema": None, "payload": {"id": 8}}, None]
+        forms = [
+            {"payload": choice.choice([made, made, None]), "schema": {"a": 1}},
+            {"key": choice.choice(keys), "value": choice.choice([made, None])},
+            *({**made, "id": 9}, {"after": made["after"], "op": "c"}, {"After": row()}, None),
+        ]
+        return choice.choice(forms) if choice.random() < 0.4 else made
+
+    return "".join(json.dumps(one()) + "\n" for _ in range(choice.randrange(1, 6))).encode()
+
+
+def test_lines_read_together_are_those_read_one_by_one(full: bool) -> None:
+    rows = Schema((Field("id", INT), Field("name", STRING), Field("at", TIMESTAMP)))
+    spec = StreamSpec((Progress("ts_ms"),), ("id",), changelog=Changelog(None))
+    stored = stored_schema(rows, spec)
+    plain = JsonFormat(Options({}, "s"), stored.fields)
+    lines_of, wanted = of_envelopes(plain, "s"), Wanted("s.json", stored.fields, stored.names, [])
+    assert isinstance(lines_of, EnvelopeLines)
+    for case in range(2_000 if full else 300):
+        data = some_lines(random.Random(f"lines {case}"))
+        expected = plain.parse(flat_lines(data, members), wanted)
+        assert lines_of.parse(data, wanted).equals(expected), data
 
 
 def test_followed_files(session: Session, tmp_path: Path) -> None:
