@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.base.types import Kind
+from cql.catalog import debezium
+from cql.catalog.changelog_relation import ChangelogRelation, as_changes
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES
@@ -176,7 +178,7 @@ class LocalCatalog:
 
     def find(self, name: Name) -> Relation | None:
         known = self._entries.get(_key(name))
-        return None if known is None else known[1].relation()
+        return None if known is None else as_changes(known[1].relation())
 
     def names(self) -> Sequence[Name]:
         return [name for name, _ in self._entries.values()]
@@ -185,6 +187,12 @@ class LocalCatalog:
         self._free(name, replace)
         what = f"stream {dotted(name)}"
         if definition.table is not None:
+            if _has_envelopes(definition.spec):
+                raise CatalogError(
+                    f"{what}: CHANGELOG DEBEZIUM reads files, pushed rows and data in Python, and"
+                    f" {dotted(definition.table)} is a table",
+                    hint="a table with a column of operation codes takes CHANGELOG BY op",
+                )
             if definition.options:
                 raise CatalogError(
                     f"{what}: only a table of Spark takes options, and "
@@ -198,7 +206,7 @@ class LocalCatalog:
             self._add(name, _pushed_entry(name, definition, what), replace)
             return
         source = self._source_of_format(
-            definition.format, definition.options, definition.schema, what
+            definition.format, definition.options, definition.schema, what, definition.spec
         )
         self._add(name, _fixed(name, "stream", source, definition.spec, definition), replace)
 
@@ -264,13 +272,15 @@ class LocalCatalog:
         schema: Schema | None = None,
         bounded: bool = True,
         options: Mapping[str, Any] | None = None,
+        envelopes: bool = False,
     ) -> DataSource:
-        """The rows of ``data``, which ``register`` could take; errors call the source ``what``."""
+        """The rows of ``data``, which ``register`` could take; errors call the source ``what``.
+        ``envelopes``: rows of files are Debezium envelopes."""
         if isinstance(data, str | os.PathLike):
             given = {**(options or {}), "path": data}
             if not bounded:
                 given.setdefault("follow", True)
-            return self._files(None, given, schema, what)
+            return self._files(None, given, schema, what, envelopes=envelopes)
         if options:
             raise CatalogError(
                 f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
@@ -321,6 +331,8 @@ class LocalCatalog:
     def definition(self, name: Name) -> StreamDefinition | None:
         """The definition from CREATE STREAM; None for other relations."""
         relation = self.find(name)
+        if isinstance(relation, ChangelogRelation):
+            relation = relation.base
         return relation.definition if isinstance(relation, StoredRelation) else None
 
     def new_files(
@@ -425,8 +437,15 @@ class LocalCatalog:
         return _Entry(relation, "stream")
 
     def _source_of_format(
-        self, format: str, options: Mapping[str, Any], schema: Schema | None, what: str
+        self,
+        format: str,
+        options: Mapping[str, Any],
+        schema: Schema | None,
+        what: str,
+        spec: StreamSpec,
     ) -> DataSource:
+        if _has_envelopes(spec):
+            return self._envelopes(format, options, schema, what, spec)
         match format.lower():
             case "rate":
                 return RateSource(options, what=what, declared=schema, clock=self._clock)
@@ -439,17 +458,48 @@ class LocalCatalog:
             hint=did_you_mean(format, [*NAMES, PUSH, "rate", "replay"], what="formats are"),
         )
 
+    def _envelopes(
+        self,
+        format: str,
+        options: Mapping[str, Any],
+        schema: Schema | None,
+        what: str,
+        spec: StreamSpec,
+    ) -> DataSource:
+        """The flat rows of files of envelopes."""
+        if format.lower() not in NAMES:
+            raise CatalogError(
+                f"{what}: a source of format {format} has no Debezium envelopes",
+                hint="files have: USING json, parquet or arrow",
+            )
+        if schema is None:
+            found = self._files(format, options, None, what, envelopes=True)
+            schema = debezium.found_schema(found.schema, what)
+        stored = debezium.stored_schema(schema, spec)
+        return self._files(format, options, stored, what, envelopes=True)
+
     def _files(
-        self, format: str | None, options: Mapping[str, Any], schema: Schema | None, what: str
+        self,
+        format: str | None,
+        options: Mapping[str, Any],
+        schema: Schema | None,
+        what: str,
+        *,
+        envelopes: bool = False,
     ) -> FileSource | FollowSource:
         folded = {k.lower(): v for k, v in options.items()}
         follow = Options({"follow": folded.get("follow")}, what).flag("follow")
         if follow:
             return FollowSource(
-                folded, what=what, format=format, declared=schema, clock=self._clock
+                folded,
+                what=what,
+                format=format,
+                declared=schema,
+                clock=self._clock,
+                envelopes=envelopes,
             )
         folded.pop("follow", None)
-        return FileSource(folded, what=what, format=format, declared=schema)
+        return FileSource(folded, what=what, format=format, declared=schema, envelopes=envelopes)
 
     def _replay(self, options: Mapping[str, Any], schema: Schema | None, what: str) -> ReplaySource:
         folded = {k.lower(): v for k, v in options.items()}
@@ -473,6 +523,10 @@ class LocalCatalog:
             refuse_computed(relation, what)
             inner = relation.source()
         return ReplaySource(inner, own, what=what, declared=schema, clock=self._clock)
+
+
+def _has_envelopes(spec: StreamSpec) -> bool:
+    return spec.changelog is not None and spec.changelog.column is None
 
 
 def _key(name: Name) -> Name:
@@ -504,8 +558,17 @@ def _fixed(
 
 
 def _pushed_entry(name: Name, definition: StreamDefinition, what: str) -> _Entry:
-    spec = definition.spec
-    source = PushedSource(definition.options, what=what, declared=definition.schema, spec=spec)
+    spec, declared = definition.spec, definition.schema
+    prepare = None
+    if _has_envelopes(spec) and declared is not None:
+        stored = declared = debezium.stored_schema(declared, spec)
+
+        def prepare(data: Any) -> Any:
+            return debezium.flattened(data, stored, f"rows for {what}")
+
+    source = PushedSource(
+        definition.options, what=what, declared=declared, spec=spec, prepare=prepare
+    )
     check_spec(spec, source.schema, what)
 
     def relation() -> Relation:

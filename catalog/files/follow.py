@@ -61,12 +61,15 @@ class FollowSource:
         format: str | None = None,
         declared: Schema | None = None,
         clock: Clock | None = None,
+        envelopes: bool = False,
     ) -> None:
         own = Options({k: v for k, v in options.items() if k.lower() in FOLLOW_OPTIONS}, what)
         own.flag("follow")
         self._poll = own.duration("poll", 500_000) / 1e6
         rest = {k: v for k, v in options.items() if k.lower() not in FOLLOW_OPTIONS}
-        self._files = FileSource(rest, what=what, format=format, declared=declared, growing=True)
+        self._files = FileSource(
+            rest, what=what, format=format, declared=declared, growing=True, envelopes=envelopes
+        )
         if isinstance(self._files.format, CsvFormat) and self._files.format.multiline:
             raise CatalogError(
                 f"{what}: follow and multiline exclude each other",

@@ -28,6 +28,7 @@ from cql.catalog.convert import (
     read_schema,
     widens,
 )
+from cql.catalog.files.envelopes import of_envelopes
 from cql.catalog.files.formats import Format, format_of, make_format
 from cql.catalog.files.json_lines import JsonFormat
 from cql.catalog.files.listing import DataFile, list_files, partition_fields
@@ -87,8 +88,10 @@ class FileSource:
         format: str | None = None,
         declared: Schema | None = None,
         growing: bool = False,
+        envelopes: bool = False,
     ) -> None:
-        """``growing`` files may be incomplete: an incomplete file does not count for the schema."""
+        """``growing`` files may be incomplete: an incomplete file does not count for the schema.
+        ``envelopes``: the rows are Debezium envelopes, and the columns their flat columns."""
         given = Options(options, what)
         self._what = what
         self._paths = given.paths("path")
@@ -96,6 +99,9 @@ class FileSource:
         self._declared = declared
         files = list_files(self._paths, what)
         self.format = _format(named, given, files, self._paths, what, declared)
+        self._envelopes = envelopes
+        if envelopes:
+            self.format = of_envelopes(self.format, what)
         given.done()
         self._partition_fields = partition_fields(files, what)
         self._origin: dict[str, str] = {}
@@ -211,7 +217,7 @@ class FileSource:
 
     def unmet(self, fields: Sequence[Field]) -> list[str]:
         """A notice for each declared column that no row had that was read."""
-        if self._declared is None:
+        if self._declared is None or self._envelopes:
             return []
         met = self._met if not isinstance(self.format, JsonFormat) else self.format.met
         found = []

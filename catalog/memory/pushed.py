@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -48,8 +48,15 @@ class PushedSource:
     unsupported: Mapping[str, str] = {}
 
     def __init__(
-        self, options: Mapping[str, Any], *, what: str, declared: Schema | None, spec: StreamSpec
+        self,
+        options: Mapping[str, Any],
+        *,
+        what: str,
+        declared: Schema | None,
+        spec: StreamSpec,
+        prepare: Callable[[Any], Any] | None = None,
     ) -> None:
+        """``prepare`` makes of what is pushed rows with the declared columns."""
         if declared is None:
             raise CatalogError(
                 f"{what} needs columns: rows are pushed into it", hint="CREATE STREAM s (k INT, …)"
@@ -58,6 +65,7 @@ class PushedSource:
         self._room = given.integer("buffer", BUFFER, least=1) or BUFFER
         given.done()
         self.schema = declared
+        self._prepare = prepare
         self._what = what
         self._progressing = {p.column.lower() for p in spec.progress}
         self._change = threading.Condition()
@@ -88,6 +96,8 @@ class PushedSource:
         Raises CatalogError for rows that do not fit the stream, after ``timeout`` seconds (None:
         30) in which queries have not read enough to make room, and after the stream's end."""
         self._check_open()
+        if self._prepare is not None:
+            data = self._prepare(data)
         parts = whole_rows(data, self.schema, f"rows for {self._what}")
         self._check_punctuation(parts)
         decoded = self.schema.to_arrow()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.base.model import Schema
+from cql.catalog.changelog_relation import as_changes
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
@@ -43,7 +44,7 @@ from cql.catalog.spark.tables.upsert import KEY, key_in, new_keyed_table, upsert
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader, Sink
-from cql.planner.nodes.catalog import Cluster, Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.catalog import Cluster, Relation, Statistics, StreamDefinition, StreamSpec
 from cql.planner.nodes.declaration_json import (
     schema_from_json,
     schema_to_json,
@@ -77,7 +78,11 @@ class SparkCatalog:
 
     # -- Catalog protocol ------------------------------------------------------------------------
 
-    def find(self, name: Name) -> SparkRelation | None:
+    def find(self, name: Name) -> Relation | None:
+        return as_changes(self.stored(name))
+
+    def stored(self, name: Name) -> SparkRelation | None:
+        """The table or stream of that name, whose rows may be changes."""
         session = self.session()
         if registry.ensure(session, name):
             return self._relation(session, name, name)

@@ -70,6 +70,9 @@ class Window:
     gap: int | None = None
     partition_by: tuple[int, ...] = ()
     end: int | None = None  # EARLY: index of the column with the end of the row's window
+    # ROWS of a changelog: the column with the change that a row is. ``rows`` None: the relation is
+    # a bag; 1: it has the last row of each key.
+    change: int | None = None
     zone: str | None = None  # lengths are whole days of this time zone
     # Windows that end at or before it get no rows, and rows with a row watermark below it count no
     # late pairs: both belong elsewhere.

@@ -18,6 +18,7 @@ _STREAM_CLAUSES = (
     "ORDERED BY",
     "WATERMARK",
     "UPDATE KEY",
+    "CHANGELOG",
     "QUEUE",
     "WINDOWS",
     "STALENESS UNDER",
@@ -39,6 +40,7 @@ class CreateParser(QueryParser):
         "ORDERED": ("ordered_by", lambda self: self._ordered_by()),
         "WATERMARK": ("watermark", lambda self: self._watermark()),
         "UPDATE": ("update_key", lambda self: self._update_key()),
+        "CHANGELOG": ("changelog", lambda self: self._changelog()),
         "QUEUE": ("queue", lambda self: self._queue()),
         "WINDOWS": ("windows", lambda self: self._windows_mode()),
         "STALENESS": ("staleness", lambda self: self._staleness()),
@@ -393,6 +395,13 @@ class CreateParser(QueryParser):
         if self.at_name() and self._curr.text.upper() not in self.CLAUSES:
             return nodes.UpdateKey(expressions=[self.name()])
         return nodes.UpdateKey(expressions=[])
+
+    def _changelog(self) -> exp.Expr:
+        self._advance()
+        if self.accept("BY"):
+            return nodes.Changelog(this=self.name("the column with the operation codes"))
+        self.one_of(("DEBEZIUM", "BY column"), "CHANGELOG")
+        return nodes.Changelog()
 
     def _queue(self) -> exp.Expr:
         self._advance()

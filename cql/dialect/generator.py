@@ -56,6 +56,9 @@ class CqlGenerator(generator.Generator):
         nodes.PrimaryKey: lambda self, e: f"PRIMARY KEY {self.list_of(e.expressions)}",
         nodes.Option: lambda self, e: f"{self.sql(e, 'this')} = {self.sql(e, 'expression')}",
         nodes.OrderedBy: lambda self, e: self.ordered_by(e),
+        nodes.Changelog: lambda self, e: (
+            f"CHANGELOG BY {self.sql(e, 'this')}" if e.this else "CHANGELOG DEBEZIUM"
+        ),
         nodes.UpdateKey: lambda self, e: _words("UPDATE KEY", self.list_of(e.expressions)),
         nodes.Queue: lambda self, e: _words(
             "QUEUE", e.this, "SHED" if e.args.get("shed") else None, e.args.get("shed")
@@ -347,6 +350,7 @@ _CLAUSE_ORDER = (
     "ordered_by",
     "watermark",
     "update_key",
+    "changelog",
     "queue",
     "windows",
     "rate",

@@ -283,6 +283,12 @@ class UpdateKey(exp.Expression):
     arg_types: ClassVar[Args] = {"expressions": False}
 
 
+class Changelog(exp.Expression):
+    """``CHANGELOG BY op``: ``this`` is the column with the codes; CHANGELOG DEBEZIUM has none."""
+
+    arg_types: ClassVar[Args] = {"this": False}
+
+
 class Queue(exp.Expression):
     """``QUEUE APPEND SHED RANDOM``: ``this`` (str) is APPEND, FIFO, IN-PLACE, LINECUTTING or
     ADAPTIVE."""
@@ -367,6 +373,7 @@ class CreateStream(exp.Expression):
         "ordered_by": False,
         "watermark": False,
         "update_key": False,
+        "changelog": False,
         "queue": False,
         "windows": False,
         "rate": False,
@@ -548,6 +555,7 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     Option,
     OrderedBy,
     UpdateKey,
+    Changelog,
     Queue,
     WindowsMode,
     Rate,

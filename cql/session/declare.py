@@ -21,6 +21,7 @@ from cql.show.render import duration_text
 if TYPE_CHECKING:
     from cql.base.model import Schema
     from cql.catalog.catalogs import Catalogs
+    from cql.catalog.sources import DataSource
     from cql.catalog.spark.frame import BatchFrame
     from cql.catalog.spark.tables.stream import StreamingFrame
     from cql.planner.nodes.catalog import Catalog, StreamSpec
@@ -94,6 +95,8 @@ class Clauses:
     watermark: Mapping[str, Slack] | str | None = None
     slack: Slack | None = None
     update_key: Names | None = None
+    changelog: str | None = None
+    changelog_by: str | None = None
     queue: str | None = None
     windows: str | None = None
     staleness: Slack | None = None
@@ -127,6 +130,10 @@ class Clauses:
             clauses.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
             clauses.append(f"UPDATE KEY ({', '.join(map(quoted, listed(self.update_key)))})")
+        if self.changelog is not None:
+            clauses.append(f"CHANGELOG {_word('changelog', self.changelog, ('debezium',))}")
+        if self.changelog_by is not None:
+            clauses.append(f"CHANGELOG BY {quoted(self.changelog_by)}")
         if self.queue is not None:
             clauses.append(f"QUEUE {_word('queue', self.queue, _QUEUES)}")
         if self.windows is not None:
@@ -223,6 +230,10 @@ def declare(
         return
     ends = True if bounded is None else bounded
     what = f"stream {'.'.join(name)}"
+    if clauses.changelog is not None:
+        source, spec = _over_envelopes(catalog, data, clauses, what, ends, options)
+        catalog.local.add_source(name, source, spec, replace=replace)
+        return
     data, sample = peeked(as_columns(data, what), what)
     # the sample of an iterator is a list, and a list has an end
     ends_there = ends or sample is not data
@@ -232,6 +243,36 @@ def declare(
     if sample is not data:
         source = catalog.local.source_over(data, what, bounded=ends, options=options)
     catalog.local.add_source(name, source, spec, replace=replace)
+
+
+def _over_envelopes(
+    catalog: Catalogs,
+    data: Any,
+    clauses: Clauses,
+    what: str,
+    ends: bool,
+    options: Mapping[str, Any],
+) -> tuple[DataSource, StreamSpec]:
+    """The source over Debezium envelopes, with flat rows, and the declaration."""
+    from cql.catalog import debezium
+
+    over = catalog.local.source_over
+    if isinstance(data, str | os.PathLike):
+        found = over(data, what, bounded=ends, options=options, envelopes=True).schema
+    else:
+        data, sample = peeked(as_columns(data, what), what)
+        flat = debezium.flattened(sample, None, what)
+        if isinstance(flat, list):  # one side of an envelope may have no value in the sample
+            rows = [dict(debezium.sides_joined(row)) for row in flat if isinstance(row, Mapping)]
+            flat = [row for row in rows if row]
+        found = over(flat, what).schema
+    schema = debezium.found_schema(found, what)
+    spec = clauses.bind(schema)
+    stored = debezium.stored_schema(schema, spec)
+    if not isinstance(data, str | os.PathLike):
+        data = debezium.flattened(data, stored, what)
+    source = over(data, what, schema=stored, bounded=ends, options=options, envelopes=True)
+    return source, spec
 
 
 def as_columns(data: Any, what: str) -> Any:

@@ -106,6 +106,8 @@ def _declared(relation: Relation) -> dict[str, str]:
         roles.setdefault(progress.column.lower(), []).append(_progress(progress))
     if spec.by is not None:
         roles.setdefault(spec.by.lower(), []).append("a watermark per value (PUNCTUATE BY)")
+    if spec.changelog is not None and spec.changelog.column is not None:
+        roles.setdefault(spec.changelog.column.lower(), []).append("operation codes")
     for key in spec.update_key or ():
         roles.setdefault(key.lower(), []).append("update key")
     return {column: ", ".join(said) for column, said in roles.items()}

@@ -138,6 +138,8 @@ class Registering(ABC):
         watermark: Mapping[str, Slack] | str | None = None,
         slack: Slack | None = None,
         update_key: Names | None = None,
+        changelog: str | None = None,
+        changelog_by: str | None = None,
         queue: str | None = None,
         windows: str | None = None,
         staleness: Slack | None = None,
@@ -168,8 +170,10 @@ class Registering(ABC):
         the place of an older one that waits; ``queue`` is the queue in which rows wait
         (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``,
         ``'adaptive'``), ``windows`` is ``'lazy'`` or ``'eager'``, ``staleness`` is the goal of
-        STALENESS UNDER (``'200 ms'``). ``punctuated_by`` is a column with one watermark
-        per value, alone or with the maximal lag of a value: ``('protocol', '1 minute')``.
+        STALENESS UNDER (``'200 ms'``). ``changelog_by`` names the column with the operation codes
+        of rows that are changes; ``changelog='debezium'``: the rows are envelopes.
+        ``punctuated_by`` is a column with one watermark per value, alone or with the maximal lag
+        of a value: ``('protocol', '1 minute')``.
 
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
         streaming DataFrame of Spark is unbounded by itself; ``poll='100 ms'`` is Spark's polling
@@ -181,6 +185,8 @@ class Registering(ABC):
             watermark,
             slack,
             update_key,
+            changelog,
+            changelog_by,
             queue,
             windows,
             staleness,

@@ -165,6 +165,13 @@ def defined(bound: st.CreateMaterializedView, origin: Origin, spark: SparkCatalo
 def _of_spark(
     session: Any, relation: Relation, name: Name, what: str, pos: Position | None
 ) -> SparkRelation:
+    if relation.stream is not None and relation.stream.changelog is not None:
+        raise _refused(
+            f"{'.'.join(name)}, a changelog,",
+            what,
+            pos,
+            "INSERT INTO a table the changes of a query over it",
+        )
     if not isinstance(relation, SparkRelation):
         raise _refused(
             f"{'.'.join(name)}, which only this session has,",

@@ -37,7 +37,7 @@ class Bases:
         if full is None:
             return None
         if name not in self.found:
-            relation = self._spark.find(full)
+            relation = self._spark.stored(full)
             if relation is None:
                 raise BindError(
                     f"there is no table or stream {'.'.join(full)} any more",

@@ -56,7 +56,7 @@ class Views:
     def create(self, bound: st.CreateMaterializedView, origin: Origin) -> Result:
         """CREATE [OR REPLACE] MATERIALIZED VIEW: the table, and its first refresh."""
         dotted, session = ".".join(bound.name), self._spark.session()
-        known = self._spark.find(bound.name)
+        known = self._spark.stored(bound.name)
         if known is not None and known.kind != "materialized view":
             raise BindError(
                 f"{dotted} is a {known.kind}",
@@ -143,7 +143,7 @@ class Views:
     def show(self, names: Sequence[Name]) -> Iterator[tuple[Any, ...]]:
         """SHOW MATERIALIZED VIEWS: of ``names``, the views."""
         for name in sorted(names):
-            relation = self._spark.find(name)
+            relation = self._spark.stored(name)
             if relation is None or relation.kind != "materialized view":
                 continue
             definition = self._definition(relation)
@@ -211,7 +211,7 @@ class Views:
         return Definition.from_json(relation.view, ".".join(relation.table))
 
     def _find(self, name: Name, at: st.RefreshView | st.Describe) -> SparkRelation:
-        relation = self._spark.find(name)
+        relation = self._spark.stored(name)
         if relation is None or relation.kind != "materialized view":
             dotted = ".".join(name)
             known = [".".join(n) for n in self._spark.names()]
@@ -233,7 +233,7 @@ class Views:
             if name in seen:
                 continue
             seen.add(name)
-            relation = self._spark.find(name)
+            relation = self._spark.stored(name)
             if relation is None or relation.view is None:
                 continue
             if _folded(spark_table.full_name(self._spark.session(), relation.table)) == _folded(

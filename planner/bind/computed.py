@@ -21,7 +21,7 @@ from cql.planner.bind.scope import Scope, ScopeColumn, column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.catalog import Computed, Progress, Relation
 from cql.planner.nodes.expr import Column, Expr
-from cql.planner.nodes.logical import Project, Scan
+from cql.planner.nodes.logical import Logical, Project, Scan
 
 _T = TypeVar("_T")
 #: Clauses about the source's rows, before the stream's columns are computed.
@@ -143,21 +143,21 @@ def is_computed(node: exp.Expr, relation: Relation) -> bool:
     return any(c.name.lower() == node.name.lower() for c in computed)
 
 
-def computed_above(binder: Binder, scan: Scan, node: exp.Expr) -> Project:
-    """``scan`` under a Project that adds the stream's computed columns."""
+def computed_above(binder: Binder, scan: Scan, below: Logical, node: exp.Expr) -> Project:
+    """``below``, the rows of ``scan``, under a Project that adds the stream's computed columns."""
     spec = scan.relation.stream
     assert spec is not None
-    stored, names = scan.schema, [c.name for c in spec.computed]
+    stored, names = below.schema, [c.name for c in spec.computed]
     values: list[Expr] = []
     with binder.in_place("stream", scan.relation.name, node):
         for column in spec.computed:
             select = parse_one(f"SELECT {column.text}")
             assert isinstance(select, exp.Select)
             values.append(_value(binder, select.expressions[0], stored, names, column.name))
-    own: list[Expr] = [column_of(scan, k) for k in range(len(stored))]
+    own: list[Expr] = [column_of(below, k) for k in range(len(stored))]
     exprs = _in_declared_order(own, spec.computed, values)
     return Project(
-        scan,
+        below,
         tuple(exprs),
         tuple(_in_declared_order(stored.names, spec.computed, names)),
         binder.pos(node),

@@ -22,6 +22,8 @@ from cql.planner.functions import registry
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
+    CHANGE,
+    Changelog,
     Progress,
     Queue,
     Relation,
@@ -52,8 +54,16 @@ _QUEUES = {
 #: Clauses that a stream keeps; a query that reads the stream is refused.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
-    *("update_key", "queue", "windows", "staleness", "rate", "punctuate", "idle_after"),
-    *("heartbeat", "late_output", "on_bad_row", "from_table", "format", "with_options"),
+    *("update_key", "changelog", "queue", "windows", "staleness", "rate", "punctuate"),
+    *(
+        "idle_after",
+        "heartbeat",
+        "late_output",
+        "on_bad_row",
+        "from_table",
+        "format",
+        "with_options",
+    ),
 )
 
 
@@ -142,6 +152,8 @@ def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | Cr
         refuse_computed(relation, what, binder.pos(at))
         known = schema or relation.schema
     spec = _spec(binder, node, known)
+    if schema is not None:
+        schema = _for_changes(schema, spec)
     definition = StreamDefinition(schema, spec, table, format_, given)
     return CreateStream(
         name_of(node.this),
@@ -204,6 +216,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
         by=watermark.punctuated_by(binder, node, schema, find),
         computed=computed,
         computed_progress=computed_progress,
+        changelog=_changelog(binder, node, schema, find),
     )
 
 
@@ -254,6 +267,42 @@ def _update_key(
         field = find(binder, key, schema)
         keys.append(field.name if field else key.name)
     return tuple(keys)
+
+
+def _changelog(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: watermark.Find
+) -> Changelog | None:
+    clause = node.args.get("changelog")
+    if clause is None:
+        return None
+    if schema is not None and schema.find(CHANGE) is not None:
+        raise binder.error(
+            f"a changelog cannot have a column {CHANGE}", clause, hint="name it otherwise"
+        )
+    column = None
+    if clause.this is not None:
+        field = find(binder, clause.this, schema)
+        column = field.name if field else clause.this.name
+        if field is not None and not (field.type.is_text or field.type.is_integer):
+            raise binder.error(
+                f"column {column} is {field.type}, and operation codes are texts or integers",
+                clause.this,
+            )
+        times = [p for p in node.args.get("ordered_by") or () if p.this.name == column]
+        keys = (node.args["update_key"].expressions if node.args.get("update_key") else ()) or ()
+        if times or any(key.name == column for key in keys):
+            raise binder.error(f"{column} has the operation codes, and is no part of a row", clause)
+    return Changelog(column, tuple(f.name for f in schema or () if not f.nullable))
+
+
+def _for_changes(schema: Schema, spec: StreamSpec) -> Schema:
+    """The columns of a source whose rows are changes: a row that leaves may be known by its key
+    alone."""
+    if spec.changelog is None:
+        return schema
+    keys = {name.lower() for name in spec.update_key or ()}
+    relaxed = (f if f.name.lower() in keys else replace(f, nullable=True) for f in schema)
+    return Schema(tuple(relaxed))
 
 
 def _queue(node: nodes.CreateStream) -> Queue | None:
@@ -509,7 +558,14 @@ def _item(query: exp.Expr, at: int) -> exp.Expr:
 
 def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: exp.Expr) -> Schema:
     """The columns of ``relation`` that an INSERT fills."""
-    target = relation.schema
+    target: Schema = getattr(relation, "stored", relation.schema)
+    spec = relation.stream
+    if spec is not None and spec.changelog is not None and spec.changelog.column is None:
+        raise binder.error(
+            f"{'.'.join(relation.name)} takes Debezium envelopes, and INSERT has none",
+            at,
+            hint="session.push takes envelopes; CHANGELOG BY op a column of operation codes",
+        )
     for column, why in relation.unsupported.items() if not named else ():
         raise binder.error(
             f"column {column} of {'.'.join(relation.name)} cannot be written: {why}",

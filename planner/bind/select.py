@@ -30,6 +30,7 @@ from cql.planner.bind.expressions.expression import (
 )
 from cql.planner.bind.expressions.expression import printed as column_name
 from cql.planner.bind.expressions.literals import as_int
+from cql.planner.bind.relations import changelog
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.from_clause import From, as_column, bind_from
 from cql.planner.bind.relations.row_numbers import numbered
@@ -116,6 +117,7 @@ def _select_window(
     if source.window is not None:
         raise binder.error("the select list and the FROM item both have a window", node)
     plan = source.plan
+    changelog.refuse_window(binder, plan, node)
 
     def find(wanted: exp.Expr) -> int:
         found = source.scope.resolve(as_column(wanted), aliases_first=False, aliases=False)
@@ -174,6 +176,7 @@ def _function_window(
 ) -> tuple[Logical, QueryWindow]:
     """``window(ts, …)`` or ``TUMBLE(ts, …)``: all calls of a block must denote the same window."""
     first = calls[0]
+    changelog.refuse_window(binder, plan, first)
     if window is not None:
         raise binder.error("this query has two windows: one in FROM and this one", first)
     found: list[Window] = []

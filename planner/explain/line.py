@@ -31,7 +31,9 @@ def window_text(window: Window, schema: Schema) -> str:
     """``[RANGE 1 hour SLIDE 10 minutes WA sched]``."""
     wa = schema[window.wa] if window.wa is not None else None
     parts = []
-    if window.partition_by:
+    if window.change is not None and window.rows is None:
+        parts.append("CHANGES")
+    elif window.partition_by:
         parts.append("PARTITION BY " + ", ".join(schema[c].name for c in window.partition_by))
     if window.kind in (WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.SESSION):
         parts.append(window.kind.name)

@@ -69,6 +69,8 @@ _WHY_WINDOW = {
     WindowKind.UNBOUNDED: "no row ever leaves",
     WindowKind.ROWS: "a row leaves when ROWS later ones have come, in event time",
 }
+_WHY_UPSERT = "a changelog: the last row of each key, in event time; a delete takes it out"
+_WHY_RETRACT = "a changelog: each row enters or takes one like it out, in event time"
 
 
 def stream_of(node: RelationToStream, lower: Lower) -> Physical:
@@ -152,7 +154,10 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
         return ArrivalExec(child, window.wa, window.end, why)
     child = late_rows(child, node)
     kept = OnTimeExec(child, window.wa, "late rows are left out: their instant may be over")
-    return RelationExec(kept, window, _WHY_WINDOW[window.kind])
+    why = _WHY_WINDOW[window.kind]
+    if window.change is not None:
+        why = _WHY_RETRACT if window.rows is None else _WHY_UPSERT
+    return RelationExec(kept, window, why)
 
 
 def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:

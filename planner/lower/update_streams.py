@@ -308,7 +308,7 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
     if queued is None:
         return
     spec = queued.relation.stream
-    if queued is node and spec is not None and spec.by is not None:
+    if spec is not None and spec.by is not None:
         raise NotSupportedError(
             f"PUNCTUATE BY of the update stream {'.'.join(queued.relation.name)} is not supported"
             " by this version",
@@ -349,10 +349,10 @@ def _takes_windows(node: Logical) -> bool:
 def _updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
     """The first stream that ``node`` reads whose queue may leave rows out, other than as the
     relation of the last row of each key."""
-    if is_last_rows(node):
-        return None
     if isinstance(node, Scan):
         queue = update_queue(node, settings)
         return None if queue is None or queue.queue is Queue.APPEND else node
     found = (_updates_below(n, settings) for n in node.inputs)
-    return next((scan for scan in found if scan is not None), None)
+    first = next((scan for scan in found if scan is not None), None)
+    whole = first is None or first.relation.stream is None or first.relation.stream.by is None
+    return None if whole and is_last_rows(node) else first

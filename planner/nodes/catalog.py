@@ -79,6 +79,21 @@ class Heartbeat:
     slack: int
 
 
+#: The column of a changelog's source with the change that a row is: above zero, copies of the row
+#: enter the relation; below zero, they leave it.
+CHANGE = "_change"
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """How the rows of a source are changes. ``column`` has their operation codes; None: the rows
+    are Debezium envelopes. ``not_null``: the columns declared NOT NULL, which only a row that
+    leaves may lack."""
+
+    column: str | None
+    not_null: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """A computed column: ``text`` is an expression of the dialect over the source's columns; ``at``
@@ -109,6 +124,9 @@ class StreamSpec:
     computed: tuple[Computed, ...] = ()
     # The progress of a computed column; no stored column progresses then.
     computed_progress: Progress | None = None
+    # The rows are changes: the stream is a relation. ``Relation.schema`` then has CHANGE at its
+    # end, and lacks the column with the codes.
+    changelog: Changelog | None = None
     staleness: int | None = None  # the goal for the staleness of results, in microseconds
 
     @property
@@ -201,7 +219,15 @@ def key_of(relation: Relation | None) -> tuple[str, ...]:
 
 
 def refuse_computed(relation: Relation, what: str, position: Position | None = None) -> None:
-    """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see."""
+    """Raises CatalogError if ``relation`` has computed columns, which ``what`` would not see, or
+    if its rows are changes."""
+    if relation.stream is not None and relation.stream.changelog is not None:
+        name = ".".join(relation.name)
+        raise CatalogError(
+            f"{what} reads rows as they are stored, and those of {name} are changes",
+            position=position,
+            hint=f"CREATE STREAM … AS SELECT … FROM {name} has the relation that they make",
+        )
     if relation.stream is not None and relation.stream.computed:
         name, column = ".".join(relation.name), relation.stream.computed[0].name
         raise CatalogError(

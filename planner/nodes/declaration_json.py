@@ -10,6 +10,7 @@ from typing import Any
 from cql.base.model import Field, Schema
 from cql.base.types import DataType, Kind, decimal
 from cql.planner.nodes.catalog import (
+    Changelog,
     Computed,
     Heartbeat,
     Progress,
@@ -36,11 +37,13 @@ def spec_to_json(spec: StreamSpec) -> dict[str, Any]:
         "by": spec.by,
         "computed": [dataclasses.asdict(c) for c in spec.computed],
         "computed_progress": None if computed is None else progress_to_json(computed),
+        "changelog": dataclasses.asdict(spec.changelog) if spec.changelog else None,
     }
 
 
 def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
     heartbeat, computed_progress = data.get("heartbeat"), data.get("computed_progress")
+    changelog = data.get("changelog")
     return StreamSpec(
         tuple(progress_from_json(p) for p in data["progress"]),
         tuple(data["update_key"]) if data["update_key"] is not None else None,
@@ -54,6 +57,7 @@ def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
         data.get("by"),
         tuple(Computed(**c) for c in data.get("computed") or ()),
         progress_from_json(computed_progress) if computed_progress else None,
+        Changelog(changelog["column"], tuple(changelog["not_null"])) if changelog else None,
         data.get("staleness"),
     )
 

@@ -64,6 +64,8 @@ def is_append_only(node: Logical) -> bool:
     match node:
         case Aggregate() if node.closing_pair is not None:
             return is_append_only(node.input)
+        case Windowed() if node.window.change is not None:
+            return False
         case Filter() | Project() | Sort() | Limit() | Windowed():
             return is_append_only(node.input)
         case Union():

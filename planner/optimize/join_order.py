@@ -284,7 +284,7 @@ def _in_window(node: Windowed) -> float:
             for column in window.partition_by:
                 known = _known(node.input, column)
                 keys *= _KEYS if known is None else known
-            return min(rows, (window.rows or 1) * keys)
+            return rows if window.rows is None else min(rows, window.rows * keys)
         case _:
             return rows
 

@@ -179,6 +179,8 @@ def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
     read = set(window.partition_by)
     if window.end is not None:
         read.add(window.end)
+    if window.change is not None:
+        read.add(window.change)
     if window.wa is not None:
         read.add(window.wa)
     elif window.kind is not WindowKind.UNBOUNDED:
@@ -190,7 +192,8 @@ def _window(window: Window, places: Places) -> Window:
     wa = None if window.wa is None else places[window.wa]
     end = None if window.end is None else places[window.end]
     partition = tuple(places[k] for k in window.partition_by)
-    return replace(window, wa=wa, end=end, partition_by=partition)
+    change = None if window.change is None else places[window.change]
+    return replace(window, wa=wa, end=end, partition_by=partition, change=change)
 
 
 def _bucket(node: Bucket, wanted: frozenset[int]) -> tuple[Logical, Places]:

@@ -42,12 +42,12 @@ class FakeClock:
 def blocks_of_eight() -> Iterator[None]:
     """Sets the block size to 8 rows and the group that is searched for bad rows to 4 rows, so that
     little data reaches every cut."""
-    from cql.catalog import blocks
+    from cql.catalog import blocks, changelog
     from cql.catalog.files import text
     from cql.catalog.memory import iterables, rows
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (blocks, iterables):
+        for module in (blocks, iterables, changelog):
             patch.setattr(module, "BLOCK_ROWS", 8)
         for other in (rows, text, blocks, iterables):
             patch.setattr(other, "TOGETHER", 4)

@@ -135,6 +135,11 @@ def _described(
 ) -> tuple[TaskRelation, TableFolder | None]:
     """The relation under its full name, and its files if a process can read them by itself."""
     full, folder = _folded(name), None
+    if relation.stream is not None and relation.stream.changelog is not None:
+        raise CatalogError(
+            f"{'.'.join(name)} is a changelog, which Spark SQL cannot read",
+            hint="a query of this session can: INSERT its rows into a table",
+        )
     if isinstance(relation, SparkRelation):
         full = _folded(full_name(spark, name))
         files = relation.files() if relation.bounded else None

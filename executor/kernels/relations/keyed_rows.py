@@ -1,5 +1,6 @@
 """The native function of relations that keep some rows of each key: the last ones, of
-``[PARTITION BY k ROWS n]``, or the first or the latest one, of ROW_NUMBER() in the order of time.
+``[PARTITION BY k ROWS n]``, the first or the latest one, of ROW_NUMBER() in the order of time, or
+those that the changes of a changelog leave.
 
 The rows that a key keeps are linked in the slab, in the order in which they entered.
 """
@@ -23,7 +24,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.order.row_slab import FREE, NEXT, PLACES, SLOTS
 from cql.executor.kernels.order.row_slab import HELD as SLAB_HELD
-from cql.executor.kernels.order.sort_keys import AT, COLUMNS, whole
+from cql.executor.kernels.order.sort_keys import AT, COLUMNS, DATA, column_at, whole
 from cql.executor.kernels.relations import groups
 from cql.executor.kernels.relations.frontier import (
     BORN,
@@ -43,7 +44,8 @@ from cql.executor.kernels.relations.frontier import (
 )
 
 # What a key keeps.
-LAST_ROWS, FIRST_ROW, LATEST_ROW = range(3)
+# Of changelogs: its last row, if that is no delete; all its rows, until deletes take them out.
+LAST_ROWS, FIRST_ROW, LATEST_ROW, LAST_CHANGE, COPIES = range(5)
 
 # Descriptor: behind the words of ``groups``.
 KEPT = groups.END
@@ -59,7 +61,9 @@ ENTERED = KEPT + 8
 LEFT = KEPT + 9
 FIRST = KEPT + 10  # the instant at which the first row entered; INFINITY: none has
 OF_KEYS = KEPT + 11  # address of OF_KEY words per group
-END = KEPT + 12
+UNMATCHED = KEPT + 12  # copies that left a changelog and were not in it
+CHANGE = KEPT + 13  # of a changelog: the column with the copies that enter or, below zero, leave
+END = KEPT + 14
 #: Of each group: the slots of its oldest and its newest row, the number of its rows, and the time
 #: of its newest row.
 OLDEST, NEWEST, HELD, LATEST = range(4)
@@ -161,6 +165,105 @@ def _draw(d: Any, o: Any) -> tuple[int, int]:
     return n, lacking
 
 
+@njit("void(int64[::1])", nogil=True, cache=True)
+def _forget(d: Any) -> None:
+    """Frees the groups of the rows looked up last that keep no row."""
+    n = d[LOOKED] - d[LOOKED_FROM]
+    keys = lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
+    ids, gone, many = words(d[groups.IDS], n), words(d[groups.WANTED], n), 0
+    for k in range(n):
+        if keys[ids[k], HELD] == 0:
+            keys[ids[k], HELD] = -1
+            gone[many] = ids[k]
+            many += 1
+    for k in range(many):
+        keys[gone[k], HELD] = 0
+    if many > 0:
+        groups.free_ids_of(d, gone[:many])
+    d[LOOKED_FROM] = d[LOOKED]
+
+
+@njit("UniTuple(int64, 2)(int64[::1], int64[::1])", nogil=True, cache=True)
+def _draw_changes(d: Any, o: Any) -> tuple[int, int]:
+    """As ``_draw``, for changelogs. Of COPIES, the column CHANGE of a row that a key keeps has the
+    copies that are left, that of a row that takes others out has those still to take."""
+    capacity, at, bag = o[CAPACITY], HEADER + 2 * d[OUT_TIME], d[KEPT] == COPIES
+    times, line = words(d[TIMES], d[ROOM]), as_i32(d[LINE], d[ROOM])
+    links, keys = as_i32(d[NEXT], d[SLOTS]), lines(d[OF_KEYS], d[groups.CAPACITY], OF_KEY)
+    copies = words(d[column_at(d, d[CHANGE]) + DATA], d[SLOTS])
+    places, weights = as_i32(d[PLACES], capacity), words(o[at + 2], capacity)
+    born, parted = words(d[BORN], d[SLOTS]), d[BORN] != 0
+    order, positions = words(o[at + 4], capacity), words(o[at + 6], capacity)
+    n, ready, free, held, lacking = 0, d[READY], d[FREE], d[SLAB_HELD], 0
+    ids = words(d[groups.IDS], d[LOOKED] - d[LOOKED_FROM])
+    while n < capacity:
+        if d[LEAVING] >= 0:
+            slot, cause, weight, time = d[LEAVING], int(line[ready - 1]), -1, times[ready - 1]
+            d[LEAVING] = -1
+            links[slot], free = free, slot
+            held -= 1
+        else:
+            if ready == d[LOOKED]:
+                d[READY] = ready
+                _forget(d)
+                found = _look_up(d)
+                if found <= 0:
+                    lacking = -found
+                    break
+                ids = words(d[groups.IDS], found)
+            slot, time, i = int(line[ready]), times[ready], ready - d[LOOKED_FROM]
+            key, cause, change = ids[i], slot, copies[slot]
+            _fetch(d, keys, ids, i)
+            if change > 0:
+                ready += 1
+                weight = change if bag else 1
+                links[slot] = -1
+                if keys[key, HELD] == 0:
+                    keys[key, OLDEST] = slot
+                else:
+                    links[keys[key, NEWEST]] = slot
+                keys[key, NEWEST], keys[key, LATEST] = slot, time
+                keys[key, HELD] += 1
+                if not bag and keys[key, HELD] > 1:
+                    d[LEAVING] = keys[key, OLDEST]
+                    keys[key, OLDEST] = slot
+                    keys[key, HELD] = 1
+            elif keys[key, HELD] == 0:
+                d[UNMATCHED] -= change if bag else -1
+                ready += 1
+                links[slot], free = free, slot
+                held -= 1
+                continue
+            else:
+                oldest = keys[key, OLDEST]
+                many = min(copies[oldest], -change) if bag else 1
+                if bag:
+                    copies[oldest] -= many
+                    copies[slot] += many
+                if not bag or copies[oldest] == 0:
+                    keys[key, OLDEST] = links[oldest]
+                    keys[key, HELD] -= 1
+                    links[oldest], free = free, oldest
+                    held -= 1
+                if not bag or copies[slot] == 0:
+                    ready += 1
+                    links[slot], free = free, slot
+                    held -= 1
+                slot, weight = oldest, -many
+        if weight < 0:
+            d[LEFT] -= weight
+        else:
+            d[FIRST] = time if d[ENTERED] == 0 else d[FIRST]
+            d[ENTERED] += weight
+        places[n], weights[n] = slot, weight
+        put_integer(o[at], d[TIME_BYTES], n, time)
+        if parted:
+            order[n], positions[n] = time, born[cause]
+        n += 1
+    d[READY], d[HEAD], d[FREE], d[SLAB_HELD] = ready, ready, free, held
+    return n, lacking
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def keyed_rows(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
@@ -169,9 +272,9 @@ def keyed_rows(desc: Any, morsel: Any) -> Any:
     if u[PHASE] < 2:
         if not take_in(d, u):
             return NEED
-        d[LOOKED] = d[READY]
+        d[LOOKED] = d[LOOKED_FROM] = d[READY]
     begin_output(d, u, o)
-    n, lacking = _draw(d, o)
+    n, lacking = _draw_changes(d, o) if d[KEPT] >= LAST_CHANGE else _draw(d, o)
     if lacking > 0 and n == 0:
         u[DETAIL], u[DETAIL_ROW] = groups.NEED_GROUPS, lacking
         return NEED

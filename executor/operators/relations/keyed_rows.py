@@ -18,16 +18,16 @@ from cql.planner.nodes.physical import RelationExec, RowNumberExec
 
 
 class KeyedRowsOperator(GroupedOperator):
-    """[PARTITION BY k ROWS n], and ROW_NUMBER() = 1 in the order of time. State: the rows that wait
-    and those that the keys keep, and per key which these are. ``numbered``: the output of this
-    partition has the order columns (``stage.spec.ORDER``): the instant, and the stream position of
-    the row that causes the change."""
+    """[PARTITION BY k ROWS n], ROW_NUMBER() = 1 in the order of time, and changelogs. State: the
+    rows that wait and those that the keys keep, and per key which these are. ``numbered``: the
+    output of this partition has the order columns (``stage.spec.ORDER``): the instant, and the
+    stream position of the row that causes the change."""
 
     addresses: ClassVar = {
         **GroupedOperator.addresses,
         "keys": kernel.OF_KEYS,
     }
-    sums: ClassVar = (*GroupedOperator.sums, kernel.ENTERED, kernel.LEFT)
+    sums: ClassVar = (*GroupedOperator.sums, kernel.ENTERED, kernel.LEFT, kernel.UNMATCHED)
     least: ClassVar = (*GroupedOperator.least, kernel.FIRST)
 
     def __init__(
@@ -50,7 +50,12 @@ class KeyedRowsOperator(GroupedOperator):
         d[[kernel.GIVEN, kernel.LEAVING, kernel.FIRST]] = given, -1, INFINITY
         d[kernel.TIME_BYTES] = value_bytes(output[len(output) - 2].type)
         if isinstance(node, RelationExec):
+            change = node.window.change
             d[[kernel.KEPT, kernel.MOST]] = kernel.LAST_ROWS, node.window.rows or 0
+            if change is not None:
+                bag = node.window.rows is None
+                d[kernel.KEPT] = kernel.COPIES if bag else kernel.LAST_CHANGE
+                d[kernel.CHANGE] = change
         else:
             latest = node.keys[0].descending
             d[kernel.KEPT] = kernel.LATEST_ROW if latest else kernel.FIRST_ROW
@@ -84,5 +89,7 @@ class KeyedRowsOperator(GroupedOperator):
         waiting = int(d[frontier.TAIL] - d[frontier.READY])
         if not d[kernel.NUMBER_BYTES]:
             changes = {"entered": entered, "left": left, "waiting": waiting}
+            if d[kernel.KEPT] in (kernel.COPIES, kernel.LAST_CHANGE):
+                changes["unmatched"] = int(d[kernel.UNMATCHED])
             return {**super().counters(), **changes, "held": entered - left}
         return {**super().counters(), "held_rows": entered - left}

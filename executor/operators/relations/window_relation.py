@@ -65,6 +65,8 @@ def relation_operator(
     name: str, node: RelationExec, workspace: Workspace, *, numbered: bool = False
 ) -> RelationOperator:
     """The operator of a window; ``numbered`` as in ``KeyedRowsOperator``."""
-    if node.window.kind is WindowKind.ROWS and node.window.partition_by:
+    window = node.window
+    keyed = window.partition_by or window.change is not None
+    if window.kind is WindowKind.ROWS and keyed:
         return KeyedRowsOperator(name, node, workspace, numbered=numbered)
     return WindowRelationOperator(name, node, workspace)

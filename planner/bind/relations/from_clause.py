@@ -16,6 +16,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
+from cql.planner.bind.relations import changelog
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind.relations.row_numbers import numbered
@@ -303,9 +304,15 @@ def _with_computed(binder: Binder, scan: Scan, node: exp.Table) -> Logical:
     """``scan`` with the stream's computed columns, and with the progress of one of these columns
     that the stream or a WATERMARK behind it declares."""
     spec = scan.relation.stream
-    if spec is None or not spec.computed:
+    if spec is None:
         return scan
-    plan = computed_above(binder, scan, node)
+    timed = spec.computed_progress is not None or node.args.get(nodes.FROM_WATERMARK) is not None
+    if spec.changelog is not None and not (spec.computed and timed):
+        below = changelog.relation_of(binder, scan, scan, node)
+        return computed_above(binder, scan, below, node) if spec.computed else below
+    if not spec.computed:
+        return scan
+    plan: Logical = computed_above(binder, scan, scan, node)
     progress, clause = spec.computed_progress, node.args.get(nodes.FROM_WATERMARK)
     if clause is not None and not is_computed(clause.this, scan.relation):
         progress = None
@@ -313,9 +320,11 @@ def _with_computed(binder: Binder, scan: Scan, node: exp.Table) -> Logical:
         column = plan.schema[_named_by(binder, clause, plan.schema.names, "this stream")]
         before = progress if progress and progress.column == column.name else Progress(column.name)
         progress = _delayed(binder, column, before, clause)
-    if progress is None:
-        return plan
-    return declared(binder, Bound(plan), progress, node).plan
+    if progress is not None:
+        plan = declared(binder, Bound(plan), progress, node).plan
+    if spec.changelog is not None:
+        plan = changelog.relation_of(binder, scan, plan, node)
+    return plan
 
 
 def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
@@ -476,6 +485,7 @@ def as_column(node: exp.Expr) -> exp.Column:
 
 
 def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
+    changelog.refuse_window(binder, item.plan, node)
     find = item_lookup(binder, item)
     text, pos = printed(node), binder.pos(node)
     if bind_window.counts_rows(node):
@@ -495,6 +505,7 @@ def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
     else:
         bound = binder.query(inner, env.alone())
         item = Item(bound.plan, bound.hidden, None)
+    changelog.refuse_window(binder, item.plan, node)
     source = Source((alias,)) if alias else item.source
     # Drops the window columns of a derived stream: this window's columns have the same names.
     if item.hidden:
@@ -531,6 +542,7 @@ def _under_join_window(binder: Binder, item: Item, node: exp.Expr) -> Item:
     Raises BindError if the item has a window of its own."""
     if item.window is not None:
         raise binder.error("this query has WINDOW, and a FROM item a window of its own", node)
+    changelog.refuse_window(binder, item.plan, node)
     wa = bind_window.default_attribute(binder, item.plan, node)
     length = bind_window.amount(binder, None, node.this)
     range_ = wa.units(binder, length, "WINDOW", node.this)

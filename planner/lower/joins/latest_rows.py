@@ -54,6 +54,8 @@ def _joined(node: RelationJoinExec) -> Physical | None:
     now, last = left.window, right.window
     if now.kind is not WindowKind.NOW or last.kind is not WindowKind.ROWS or last.slide is not None:
         return None
+    if last.change is not None:
+        return None
     by = sorted(key for _, key in node.keys)
     if not by or by != sorted(last.partition_by) or node.kind not in _KINDS:
         return None
