@@ -305,6 +305,13 @@ class Settings(Mapping[str, Any]):
         "pass_through",
         "merge",
     )
+    union_truth: str = _choice(
+        "none",
+        "Source of truth of a UNION ALL of update streams, for rows with the same key and time and "
+        "other values: none passes on the row that comes first; first_input also passes on the row "
+        "of the first input if it comes later.",
+        "first_input",
+    )
     slack: str = _setting(
         SettingType.SLACK,
         "off",

@@ -248,6 +248,10 @@ def _join_flush(planned: Planned, value: Any) -> str | None:
     return "there is no outer or anti join of streams whose times lie near each other"
 
 
+def _union_truth(planned: Planned, value: Any) -> str | None:
+    return None if planned.of(ph.NewestExec) else "there is no UNION ALL of update streams"
+
+
 def _table_refresh(planned: Planned, value: Any) -> str | None:
     if any(n.refresh is not None for n in planned.of(ph.SourceExec)):
         return None
@@ -334,6 +338,7 @@ RULES: Mapping[str, Rule] = {
     "window_operator": _window_operator,
     "adaptive_windows": _adaptive_windows,
     "union_operator": _union_operator,
+    "union_truth": _union_truth,
     "slack": _slack,
     "join_operator": _join_operator,
     "join_order": _join_order,

@@ -38,6 +38,7 @@ from cql.planner.nodes.physical import (
     LateRowsExec,
     LimitExec,
     LookupExec,
+    NewestExec,
     OopJoinExec,
     Physical,
     RelationExec,
@@ -86,6 +87,14 @@ def _(node: SlackExec, site: Site) -> Operator:
 @operator_of.register
 def _(node: DupelimExec, site: Site) -> Operator:
     return DupelimOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: NewestExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.updates.newest")
+    from cql.executor.operators.updates.newest import NewestOperator
+
+    return NewestOperator(site.name, node, site.workspace, numbered=site.numbered)
 
 
 @operator_of.register

@@ -3,7 +3,9 @@
 Stateless: in = out + filtered + bad + late. An input with an update queue: in = out + superseded +
 shed + held. Sort and merging union: in = out + over_limit + held,
 plus late_rows + bad where the watermark releases rows. Dupelim: in = out + duplicates, out = held +
-purged (rows still remembered, and rows already forgotten). Rows repeated for each of their windows:
+purged (rows still remembered, and rows already forgotten). A union of update streams: in = out +
+superseded + late_rows (of keys that are forgotten); some superseded rows are conflicting: another
+row has their key and time, and other values. Rows repeated for each of their windows:
 pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither filtered nor bad make
 (row, window) pairs, some of them late; groups_out (of windows_closed) = out + filtered_after +
 bad_results + over_limit (results that a LIMIT above would leave out). Windows over the rows of each

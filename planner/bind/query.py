@@ -14,7 +14,7 @@ from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope, ScopeColumn
 from cql.planner.bind.select import bind_select, count_of, order_item, to_stream
-from cql.planner.bind.union import distinct, unite
+from cql.planner.bind.union import union, unite
 from cql.planner.bind.values import bind_values
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
@@ -118,9 +118,7 @@ def _set_operation(binder: Binder, node: exp.SetOperation, env: Env) -> Bound:
     members = [bind_query(binder, member, env) for member in _members(node)]
     names = [_ordinal(k) for k in range(len(members))]
     if isinstance(node, exp.Union):
-        bound = unite(binder, members, names, node)
-        if node.args.get("distinct"):
-            bound = distinct(binder, bound, node)
+        bound = union(binder, members, names, node)
     else:
         bound = _difference(binder, node, members, names)
     bound = _ordered(binder, node, bound, env)

@@ -1,4 +1,4 @@
-"""Unions of queries, as a bag or as a set; columns are matched by position."""
+"""Unions of queries, as a bag, as a set, or of update streams; columns are matched by position."""
 
 from __future__ import annotations
 
@@ -6,12 +6,136 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.scope import column_of
 from cql.planner.bind.text_keys import closed_by_text
 from cql.planner.functions import registry
+from cql.planner.nodes.catalog import Queue
 from cql.planner.nodes.expr import Column, Expr
-from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Filter,
+    Limit,
+    Logical,
+    Newest,
+    Project,
+    Scan,
+    Union,
+)
+
+
+def union(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:
+    """UNION or, as ``node`` says, UNION ALL of ``members``; that of update streams is an update
+    stream again. Raises as ``unite``; BindError for update streams whose keys differ or are left
+    out, NotSupportedError for UNION of update streams."""
+    bound, as_set = unite(binder, members, names, node), node.args.get("distinct")
+    if any(_replaces(member.plan) for member in members):
+        if as_set:
+            raise NotSupportedError(
+                "UNION of update streams is not supported: their newest rows are one row per key",
+                position=binder.pos(node),
+                hint="UNION ALL has the newest row of each key",
+            )
+        key, time = _update_columns(binder, members, names, node)
+        return Bound(Newest(bound.plan, key, time, binder.pos(node)), bound.hidden)
+    return distinct(binder, bound, node) if as_set else bound
+
+
+def _replaces(node: Logical) -> bool:
+    """Whether ``node`` is an update stream, and not one that is declared to keep all rows."""
+    while isinstance(node, Filter | Project | Limit):
+        node = node.input
+    if isinstance(node, Scan):
+        spec = node.relation.stream
+        return spec is not None and spec.is_updates and spec.queue is not Queue.APPEND
+    return isinstance(node, Newest)
+
+
+def _update_columns(
+    binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr
+) -> tuple[tuple[int, ...], int]:
+    """The columns of the key and of the time, which are those of each member."""
+    found = []
+    for member, name in zip(members, names, strict=True):
+        key, time = member.plan.update_key, member.plan.update_time
+        shown = range(member.width)
+        if key is None or time is None or time not in shown or not all(k in shown for k in key):
+            raise _no_updates(binder, member, name, node)
+        found.append((tuple(sorted(key)), time))
+    first, plan = found[0], members[0].plan
+    for member, name, own in zip(members, names, found, strict=True):
+        for what, ours, theirs in (
+            ("update key", first[0], own[0]),
+            ("time", (first[1],), (own[1],)),
+        ):
+            types = [[str(p.schema[c].type) for c in ours] for p in (plan, member.plan)]
+            if ours != theirs or types[0] != types[1]:
+                listed = (_listed(plan, ours), _listed(member.plan, theirs))
+                raise BindError(
+                    f"UNION ALL of update streams needs the same {what}: {names[0]} has"
+                    f" {listed[0]}, {name} has {listed[1]}",
+                    position=_place(binder, member, node),
+                    hint=f"select the {what} at the same places, with the same types, and declare"
+                    " the streams with the same UPDATE KEY",
+                )
+    return first
+
+
+def _listed(node: Logical, columns: Sequence[int]) -> str:
+    listed = (f"{node.schema[c].name} {node.schema[c].type} at {c + 1}" for c in columns)
+    return ", ".join(listed) or "none"
+
+
+def _no_updates(binder: Binder, member: Bound, name: str, node: exp.Expr) -> BindError:
+    """The error for a member without an update key or a time."""
+    below = member.plan
+    while isinstance(below, Filter | Project | Limit):
+        below = below.input
+    place = _place(binder, member, node)
+    stream = below.relation if isinstance(below, Scan) else None
+    spec = None if stream is None else stream.stream
+    if stream is None or spec is None or not spec.is_updates:
+        return BindError(
+            f"UNION ALL of update streams: {name} is no update stream",
+            position=place,
+            hint="each input is SELECT … FROM a stream with UPDATE KEY, with WHERE or without",
+        )
+    title = ".".join(stream.name)
+    if not spec.progress:
+        return BindError(
+            f"UNION ALL of update streams: {title} has no time that says which row is newer",
+            position=place,
+            hint=f"CREATE OR REPLACE STREAM {title} … ORDERED BY a time",
+        )
+    wanted = [*(spec.update_key or ()), spec.progress[0].column]
+    kept = {_source_name(member.plan, c) for c in range(member.width)}
+    lost = next(column for column in wanted if column not in kept)
+    shown = [f.name.lower() for f in member.plan.schema.fields[: member.width]]
+    role = "update key" if lost in (spec.update_key or ()) else "time"
+    what = "changes" if lost.lower() in shown else "leaves out"
+    return BindError(
+        f"UNION ALL of update streams: {name} {what} {lost}, the {role} of {title}",
+        position=place,
+        hint=f"select {lost} as it is",
+    )
+
+
+def _source_name(node: Logical, column: int) -> str | None:
+    """The name of the stream's column that ``column`` is, unchanged."""
+    while isinstance(node, Filter | Project | Limit):
+        if isinstance(node, Project):
+            expr = node.exprs[column]
+            if not isinstance(expr, Column):
+                return None
+            column = expr.index
+        node = node.input
+    assert isinstance(node, Scan)
+    return node.relation.schema[node.columns[column]].name
+
+
+def _place(binder: Binder, member: Bound, node: exp.Expr) -> Position | None:
+    return getattr(member.plan, "pos", None) or binder.pos(node)
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:

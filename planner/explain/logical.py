@@ -29,6 +29,9 @@ def logical_line(node: lg.Logical) -> Line:
             return Line("Project", named(node.exprs, node.names))
         case lg.Union():
             return Line("Union", "all")
+        case lg.Newest():
+            by, time = _names(node, node.key), node.schema[node.time].name
+            return Line("Newest", f"of {by or 'all rows'} by {time}")
         case lg.Aggregate():
             return Line("Aggregate", aggregate_text(node.keys, node.calls), (_over(node),))
         case lg.Bucket():
@@ -64,6 +67,10 @@ def logical_line(node: lg.Logical) -> Line:
         case lg.Unsupported():
             return Line("Unsupported", node.clause)
     return Line(type(node).__name__, ", ".join(map(show, node.expressions)))
+
+
+def _names(node: lg.Logical, columns: tuple[int, ...]) -> str:
+    return ", ".join(node.schema[c].name for c in columns)
 
 
 def _over(node: lg.Aggregate) -> str:

@@ -97,6 +97,8 @@ def physical_line(node: ph.Physical) -> Line:
             return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
         case ph.DupelimExec():
             return _dupelim_line(node)
+        case ph.NewestExec():
+            return _newest_line(node)
         case ph.RelationExec():
             window = window_text(node.window, node.input.schema)
             return Line("Relation", window, (node.why, _relation_state(node.window)))
@@ -212,6 +214,15 @@ def _dupelim_line(node: ph.DupelimExec) -> Line:
         f"append-only{progress_text(node)}",
     )
     return Line("Dupelim", ", ".join(node.schema.names), notes)
+
+
+def _newest_line(node: ph.NewestExec) -> Line:
+    key = ", ".join(node.schema[c].name for c in node.key) or "all rows"
+    time = node.schema[node.time].name
+    state = "state: one time and hash"
+    if node.key:
+        state = f"state: a time and a hash of each {key} that punctuation on {time} has not passed"
+    return Line("Newest", f"of {key} by {time}", (f"why: {node.why}", state))
 
 
 def _relation_state(window: Window) -> str:

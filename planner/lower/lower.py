@@ -22,7 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.update_streams import over_windows, update_queue, why_queue
+from cql.planner.lower.update_streams import newest, over_windows, update_queue, why_queue
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
@@ -34,6 +34,7 @@ from cql.planner.nodes.logical import (
     Join,
     Limit,
     Logical,
+    Newest,
     Number,
     Project,
     RelationToStream,
@@ -100,6 +101,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Union():
             children = tuple(lower(i, settings) for i in node.inputs)
             return UnionExec(children, node.schema.names)
+        case Newest():
+            return newest(node, settings, lambda below: lower(below, settings))
         case Aggregate():
             return _aggregate(node, settings)
         case Bucket():

@@ -18,7 +18,11 @@ from cql.planner.lower.refuse import refuse
 from cql.planner.lower.relation import (
     changes,
 )
-from cql.planner.lower.update_streams import refuse_over_updates, without_idle_queues
+from cql.planner.lower.update_streams import (
+    refuse_over_updates,
+    unions_on_time,
+    without_idle_queues,
+)
 from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Cluster
 from cql.planner.nodes.logical import (
@@ -87,6 +91,10 @@ def _drop_idle_queues(root: Physical, _: Question) -> Physical:
     return without_idle_queues(root)
 
 
+def _unions_on_time(root: Physical, _: Question) -> Physical:
+    return unions_on_time(root)
+
+
 def _check_partitioned_watermarks(root: Physical, _: Question) -> Physical:
     partitioned_watermark.check(root)
     return root
@@ -95,6 +103,7 @@ def _check_partitioned_watermarks(root: Physical, _: Question) -> Physical:
 #: The passes over the operators of a query, in their order. A pass relies on those before it.
 PASSES: tuple[Pass, ...] = (
     Pass("drop append queues below operators that need all rows", _drop_idle_queues),
+    Pass("leave late rows out of unions of update streams", _unions_on_time),
     Pass("refuse LATE OUTPUT above an order", _refuse_order),
     Pass("choose partitioned watermarks", _partitioned_watermarks),
     Pass("check PARTITION BY", _check_partitioning),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from cql.base.model import Schema
-from cql.base.types import BIGINT, DATE, INT, INTERVAL, TIMESTAMP
+from cql.base.types import BIGINT, BOOLEAN, DATE, INT, INTERVAL, TIMESTAMP
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions.operators import arithmetic
@@ -28,17 +28,25 @@ from cql.planner.nodes.logical import (
     Join,
     Limit,
     Logical,
+    Newest,
     Project,
     Scan,
     SubqueryJoin,
+    Union,
     Unnest,
 )
 from cql.planner.nodes.physical import (
     FilterExec,
     LimitExec,
+    LookupExec,
+    NewestExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     SourceExec,
+    TableJoinExec,
+    UnionExec,
+    UnnestExec,
     UpdateQueue,
     UpdateWindows,
     WidAggregateExec,
@@ -62,6 +70,11 @@ _CLAUSES = {
 }
 #: The goal of an adaptive queue without one, in microseconds.
 _GOAL = 200_000
+#: Operators to which late rows are rows like others.
+_ANY_ROWS = (
+    *(SourceExec, FilterExec, ProjectExec, LimitExec, UnionExec, NewestExec, UnnestExec),
+    *(TableJoinExec, LookupExec),
+)
 _QUEUES = {queue.name.lower(): queue for queue in Queue}
 
 
@@ -284,14 +297,62 @@ def _is_first_time(node: Logical, wa: int | None, scan: Scan, spec: StreamSpec) 
     return _origin(node, wa) == _place(scan, spec.progress[0].column)
 
 
+def newest(
+    node: Newest, settings: Mapping[str, Any], lower: Callable[[Logical], Physical]
+) -> Physical:
+    """The union of update streams: rows as they come, and above them the newest of each key."""
+    by = node.schema[node.time].name
+    why = f"only rows with a later {by} than the newest one of their key pass, as they come"
+    why += " (UpStream report §3.2)"
+    judged = settings["union_truth"] == "first_input"
+    if judged:
+        why += f"; at the same {by}, the first input is the truth (union_truth = first_input)"
+    below = _with_truth(node.input) if judged else node.input
+    return NewestExec(lower(below), node.key, node.time, judged, why)
+
+
+def _with_truth(node: Logical) -> Logical:
+    """A union, under filters or not, with a last column that is true of the rows of its first
+    input."""
+    if isinstance(node, Filter):
+        return replace(node, input=_with_truth(node.input))
+    assert isinstance(node, Union)
+    inputs = []
+    for k, child in enumerate(node.inputs):
+        columns = [Column(c, f.name, f.type, f.nullable) for c, f in enumerate(child.schema)]
+        exprs: tuple[Expr, ...] = (*columns, Literal(k == 0, BOOLEAN))
+        inputs.append(Project(child, exprs, (*child.schema.names, "_truth")))
+    return replace(node, inputs=tuple(inputs))
+
+
 def without_idle_queues(root: Physical) -> Physical:
-    """``root``, in which sources have append queues only below filters and projections: other
-    operators need what a queue does not pass on, such as the order of the rows of two inputs."""
+    """``root``, in which sources have append queues only below filters, projections and unions of
+    update streams: other operators need what a queue does not pass on, such as the order of the
+    rows of two inputs."""
     if not any(s.updates is not None for s in sources(root)):
         return root
-    if all(isinstance(n, FilterExec | ProjectExec | LimitExec | SourceExec) for n in walk(root)):
+    passing: tuple[type, ...] = (FilterExec, ProjectExec, LimitExec, SourceExec)
+    if any(isinstance(n, NewestExec) for n in walk(root)):
+        passing = (*passing, NewestExec, UnionExec)
+    if all(isinstance(n, passing) for n in walk(root)):
         return root
     return _without_append(root)
+
+
+def unions_on_time(root: Physical) -> Physical:
+    """``root``, in which unions of update streams leave late rows out below operators that must
+    know which rows are late: the unions do not pass that on."""
+    return _on_time(root, False) if any(isinstance(n, NewestExec) for n in walk(root)) else root
+
+
+def _on_time(node: Physical, asked: bool) -> Physical:
+    """``asked``: whether an operator above must know which rows are late."""
+    asked = asked or not isinstance(node, _ANY_ROWS)
+    made = node.with_inputs(tuple(_on_time(child, asked) for child in node.inputs))
+    if asked and isinstance(made, NewestExec) and made.time in made.input.progressing:
+        why = "late rows are left out: the operators above must know them"
+        return replace(made, input=OnTimeExec(made.input, made.time, why))
+    return made
 
 
 def _without_append(node: Physical) -> Physical:
@@ -314,9 +375,9 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
             " by this version",
             position=queued.pos,
         )
-    passes = isinstance(node, Filter | Project | Limit | Scan | Unnest)
+    passes = isinstance(node, Filter | Project | Limit | Newest | Scan | Unnest)
     if passes or _takes_windows(node) or _looks_up(node):
-        for child in node.inputs:
+        for child in _united(node.input) if isinstance(node, Newest) else node.inputs:
             refuse_over_updates(child, settings)
         return
     name, clause = ".".join(queued.relation.name), _CLAUSES.get(type(node).__name__, "this clause")
@@ -324,8 +385,9 @@ def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
         f"{clause} over the update stream {name} is not supported by this"
         " version: newer rows take the place of older ones, and it would not see them all",
         position=queued.pos,
-        hint="WHERE, expressions in the select list, aggregates over a window of RANGE with SLIDE,"
-        " and what reads the last row of each key as a relation are supported",
+        hint="WHERE, expressions in the select list, UNION ALL of update streams, aggregates over a"
+        " window of RANGE with SLIDE, and what reads the last row of each key as a relation are"
+        " supported",
     )
 
 
@@ -334,6 +396,13 @@ def _looks_up(node: Logical) -> bool:
     if isinstance(node, SubqueryJoin):
         return node.query.is_constant
     return isinstance(node, Join) and node.looks_up
+
+
+def _united(node: Logical) -> tuple[Logical, ...]:
+    """The inputs of a union, under filters or not."""
+    while isinstance(node, Filter):
+        node = node.input
+    return node.inputs
 
 
 def _takes_windows(node: Logical) -> bool:

@@ -38,6 +38,7 @@ from cql.planner.nodes.logical import (
     Filter,
     Join,
     Logical,
+    Newest,
     Project,
     RowNumber,
     Scan,
@@ -186,6 +187,9 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Union():
             # Over plain inputs the filter stays: one kernel above the union filters all rows.
             return not all(isinstance(i, Scan) for i in node.inputs)
+        case Newest():  # older rows of a key leave with the newest one, or stay with it
+            used = columns_of(part)
+            return bool(used) and used <= set(node.key) and _cannot_fail([part])
         case Aggregate():
             return _passes_aggregate(node, part)
         case Bucket():
@@ -369,7 +373,7 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
         case Aggregate():
             moved = substitute(condition, node.keys)
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
-        case Bucket() | Windowed() | Sort() | SubqueryJoin() | Unnest():
+        case Bucket() | Newest() | Windowed() | Sort() | SubqueryJoin() | Unnest():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
         case Join() if is_inner(node):
             own = [] if node.condition is None else conjuncts(node.condition)

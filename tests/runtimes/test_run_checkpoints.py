@@ -92,7 +92,10 @@ def test_in_a_new_process(case: str, tmp_path: Path) -> None:
 # -- runtimes --------------------------------------------------------------------------------------
 
 #: Queries with filters, joins, relations, LIMITs, and with Python work for each morsel.
-UNDER_ALL = ("union to wid", "growing keys", "outer join", "relation", "merge", "limit", "except")
+UNDER_ALL = (
+    *("union to wid", "growing keys", "outer join", "relation", "merge", "limit", "except"),
+    "newest names",
+)
 
 
 @pytest.mark.parametrize("case", UNDER_ALL)
@@ -148,6 +151,9 @@ DIVIDED = (
     "medians",
     "sessions",
     "join to wid",
+    "newest",
+    "newest names",
+    "newest, truth",
 )
 #: Runtimes, with numbers of partitions and of workers.
 ELSEWHERE = (

@@ -53,6 +53,7 @@ from cql.planner.nodes.physical import (
     LateRowsExec,
     LimitExec,
     MergeUnionExec,
+    NewestExec,
     NumberExec,
     OnTimeExec,
     Physical,
@@ -268,6 +269,9 @@ class Checked(PythonOperator):
                 gone = counted["rows_out"] + counted["duplicates"]
                 self._equal("rows_in", counted["rows_in"], gone)
                 self._equal("rows_out", counted["rows_out"], counted["held"] + counted["purged"])
+            case NewestExec():
+                names = ("rows_out", "superseded", "late_rows")
+                self._equal("rows_in", counted["rows_in"], sum(counted[name] for name in names))
             case RelationExec():
                 self._equal("rows_in", counted["rows_in"], counted["entered"] + counted["waiting"])
                 self._equal("entered", counted["entered"], counted["left"] + counted["held"])

@@ -101,7 +101,11 @@ QUERIES = growing_streams.QUERIES | {
     " [PARTITION BY k ROWS 5 SLIDE 2] GROUP BY k",
     "dupelim": "SELECT DISTINCT ts, k, name FROM a",
     "limit": "SELECT ts, name FROM a LIMIT 300",
+    "newest": "SELECT * FROM a UNION ALL SELECT * FROM b",
+    "newest names": "SELECT ts, name, v FROM a UNION ALL SELECT ts, name, v FROM b",
 }
+#: The update keys of the streams of a query.
+UPDATE_KEYS = {"newest": "k", "newest names": "name"}
 #: Queries again, under settings that choose other operators.
 VARIANTS = {
     ("panes", "wid"): {"window_operator": "wid"},
@@ -113,6 +117,7 @@ VARIANTS = {
     ("join", "sync filter"): {"join_operator": "sync_filter"},
     ("join", "filter order"): {"join_operator": "filter_order"},
     ("join", "adaptive"): {"join_operator": "adaptive"},
+    ("newest", "truth"): {"union_truth": "first_input"},
 }
 CASES = (*QUERIES, *(f"{query}, {kind}" for query, kind in VARIANTS))
 
@@ -122,7 +127,9 @@ def plan_of_case(case: str) -> Physical:
     name, _, kind = case.partition(", ")
     settings = VARIANTS[name, kind] if kind else growing_streams.SETTINGS.get(name)
     streams = {"a": growing_streams.stream(1), "b": growing_streams.stream(2)}
-    return plan_of(session_over(streams, slack=5, settings=settings), QUERIES[name]).root
+    key = UPDATE_KEYS.get(name)
+    session = session_over(streams, slack=5, settings=settings, update_key=key)
+    return plan_of(session, QUERIES[name]).root
 
 
 class Part:

@@ -56,13 +56,19 @@ NO_LIMIT = 1 << 40
 
 
 def session_over(
-    streams: Mapping[str, pa.Table], *, slack: int = 0, settings: Mapping[str, Any] | None = None
+    streams: Mapping[str, pa.Table],
+    *,
+    slack: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    update_key: str | None = None,
 ) -> Session:
     """A session over tables; each is a stream ordered by ``ts`` (in seconds, so that durations
-    apply)."""
+    apply), an update stream if there is a column ``update_key``."""
     session = connect(False, **(settings or {}))
     for name, table in streams.items():
-        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=slack)
+        session.create_stream(
+            name, table, ordered_by="ts", unit="seconds", slack=slack, update_key=update_key
+        )
     return session
 
 

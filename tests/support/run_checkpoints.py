@@ -282,7 +282,8 @@ def session_of_case(case: str, **settings: Any) -> Session:
     own = checkpoints.VARIANTS[name, kind] if kind else growing_streams.SETTINGS.get(name, {})
     streams = {"a": growing_streams.stream(1), "b": growing_streams.stream(2)}
     given = {"on_bad_row": "keep", **own, **settings}
-    return session_over(streams, slack=5, settings=given)
+    key = checkpoints.UPDATE_KEYS.get(name)
+    return session_over(streams, slack=5, settings=given, update_key=key)
 
 
 def query_of_case(case: str) -> str:

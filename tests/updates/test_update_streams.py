@@ -193,7 +193,6 @@ def test_keys_that_never_return_are_forgotten(time: str, session: Session) -> No
     [
         ("SELECT * FROM quotes [RANGE 5] AS a JOIN quotes [RANGE 5] AS b ON a.symbol = b.symbol",
          "update stream quotes"),
-        ("SELECT * FROM quotes UNION ALL SELECT * FROM quotes", "UNION"),
     ],
 )  # fmt: skip
 def test_what_needs_all_rows_is_refused(query: str, clause: str, session: Session) -> None:

@@ -156,13 +156,16 @@ def live_ids(saved: Snapshot) -> Words:
     return np.flatnonzero(used)
 
 
-def columns_of(words: Words, types: Sequence[DataType]) -> KeyColumns:
-    """The columns that have the key words ``words`` (``key_words``)."""
+def columns_of(words: Words, types: Sequence[DataType], *, in_order: bool = True) -> KeyColumns:
+    """The columns that have the key words ``words`` (``key_words``). ``in_order``: words of floats
+    sort as the floats do; otherwise they are their bits."""
     found, flags = [], words[:, len(types) :]
     for k, kind in enumerate(types):
         values = np.ascontiguousarray(words[:, k])
         valid = (flags[:, k // _FLAGS] >> (k % _FLAGS)) & 1 == 0
-        found.append((_in_order(values).view(np.float64) if kind.is_fraction else values, valid))
+        if kind.is_fraction:
+            values = (_in_order(values) if in_order else values).view(np.float64)
+        found.append((values, valid))
     return found
 
 

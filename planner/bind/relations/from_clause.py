@@ -28,7 +28,7 @@ from cql.planner.bind.scope import (
     bracket_window,
     column_of,
 )
-from cql.planner.bind.union import distinct, unite
+from cql.planner.bind.union import union
 from cql.planner.bind.values import bind_values
 from cql.planner.nodes.catalog import Progress, Relation, StreamSpec
 from cql.planner.nodes.expr import Column
@@ -374,10 +374,7 @@ def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
     members = [_applied(bind_item(binder, member, env)) for member in node.expressions]
     bounds = [Bound(m.plan, m.hidden) for m in members]
     names = [str(m.source) if m.source else f"member {k + 1}" for k, m in enumerate(members)]
-    bound = unite(binder, bounds, names, node)
-    alias = _alias(node)
-    if node.args.get("distinct"):
-        bound = distinct(binder, bound, node)
+    bound, alias = union(binder, bounds, names, node), _alias(node)
     bound = _progressing(binder, bound, node)
     return Item(bound.plan, bound.hidden, Source((alias,)) if alias else None)
 

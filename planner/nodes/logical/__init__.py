@@ -32,6 +32,7 @@ from cql.planner.nodes.logical.steps import (
     Bucket,
     Filter,
     Limit,
+    Newest,
     Number,
     Project,
     RowNumber,
@@ -62,6 +63,7 @@ __all__ = [
     "Limit",
     "Logical",
     "LogicalNode",
+    "Newest",
     "Number",
     "Partitioning",
     "Project",
@@ -88,6 +90,7 @@ Logical: TypeAlias = (
     | Filter
     | Project
     | Union
+    | Newest
     | Aggregate
     | Bucket
     | Unnest

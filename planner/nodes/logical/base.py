@@ -108,6 +108,12 @@ class LogicalNode(Abstract):
         return self.update_key
 
     @property
+    def update_time(self) -> int | None:
+        """The column of an update stream's time, by which a row is newer than another of its key.
+        None: the node is no update stream, leaves the time out, or has none."""
+        return None
+
+    @property
     def makes_relation(self) -> bool | None:
         """Whether the output is a relation, whose rows may also leave (True), or none (False),
         whatever the inputs are; None: it is one if an input is one."""

@@ -48,6 +48,14 @@ class Scan(NoInput):
         return found if len(found) == len(places) else None
 
     @property
+    def update_time(self) -> int | None:
+        spec = self.relation.stream
+        if spec is None or not spec.is_updates or not spec.progress:
+            return None
+        at = self.relation.schema.find(spec.progress[0].column)
+        return self.columns.index(at) if at in self.columns else None
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         return ()
 

@@ -51,6 +51,10 @@ class Filter(PassesRows):
         return self.input.answer_key
 
     @property
+    def update_time(self) -> int | None:
+        return self.input.update_time
+
+    @property
     def times(self) -> tuple[int, ...] | None:
         return self.input.times
 
@@ -99,6 +103,12 @@ class Project(PassesRows):
         return None if below is None or len(found) < len(below) else found
 
     @property
+    def update_time(self) -> int | None:
+        below = self.input.update_time
+        shown = None if below is None else self._shown((below,))
+        return None if shown is None else shown[0]
+
+    @property
     def times(self) -> tuple[int, ...] | None:
         below = self.input.times
         shown = [e.index if isinstance(e, Column) else None for e in self.exprs]
@@ -137,6 +147,33 @@ class Union(LogicalNode):
     @property
     def is_stream(self) -> bool:
         return all(child.is_stream for child in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Newest(PassesRows):
+    """The union of update streams (UpStream report, section 3.2): the rows of ``input``, their bag
+    union, without each row that is not newer than the newest one of its key so far. ``key``: the
+    columns of the update key; ``time``: the column of the time."""
+
+    key: tuple[int, ...]
+    time: int
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def update_key(self) -> tuple[int, ...] | None:
+        return self.key
+
+    @property
+    def update_time(self) -> int | None:
+        return self.time
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +321,14 @@ class Limit(PassesRows):
     limit: int | None
     offset: int
     pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def update_key(self) -> tuple[int, ...] | None:
+        return self.input.update_key
+
+    @property
+    def update_time(self) -> int | None:
+        return self.input.update_time
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

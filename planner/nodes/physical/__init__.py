@@ -26,6 +26,7 @@ from cql.planner.nodes.physical.joins import (
 from cql.planner.nodes.physical.late import (
     DupelimExec,
     LateRowsExec,
+    NewestExec,
     OnTimeExec,
     SlackExec,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "LimitExec",
     "LookupExec",
     "MergeUnionExec",
+    "NewestExec",
     "NumberExec",
     "OnTimeExec",
     "OopJoinExec",
@@ -159,6 +161,7 @@ Physical: TypeAlias = (
     | LateRowsExec
     | OnTimeExec
     | DupelimExec
+    | NewestExec
     | ArrivalExec
     | RelationExec
     | SubqueryJoinExec

@@ -1,15 +1,19 @@
-"""Operators that decide by the time of a row: whether it is late, or equal to an earlier one."""
+"""Operators that decide by the time of a row: whether it is late, equal to an earlier one, or newer
+than those of its key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cql.base.model import Schema
 from cql.base.window import Window
 from cql.errors import Position
-from cql.planner.nodes.physical.base import PassesRows, SameColumns
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.physical.base import OneInput, PassesRows, SameColumns
 from cql.planner.nodes.physical.columns import (
     coded_columns,
+    column_at,
 )
 from cql.planner.nodes.watermarks import (
     Wanted,
@@ -160,6 +164,50 @@ class DupelimExec(SameColumns):
 
     def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
         return (consumer or "a relation",)
+
+    @property
+    def row_cost(self) -> float:
+        return 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewestExec(OneInput):
+    """The union of update streams (UpStream report §3.2), over their bag union: a row passes on
+    arrival if its ``time`` is after that of the newest row so far that is equal in the columns
+    ``key``. The operator forgets a key when the watermark has passed its newest row.
+
+    ``judged``: the last column of the input is true of the rows of a source of truth: such a row
+    also passes if it has the time of the newest one, and other values."""
+
+    key: tuple[int, ...]
+    time: int
+    judged: bool = False
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema(fields[:-1]) if self.judged else self.input.schema
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return self.input.progressing
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        below = dict(wanted)
+        if self.time in self.progressing:
+            add_wanted(below, self.time, None)
+        return [below]
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        return ((0, column_at(self.schema, column)),)
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer or "UNION ALL of update streams",)
+
+    @property
+    def split_columns(self) -> tuple[int, ...]:
+        return self.key
 
     @property
     def row_cost(self) -> float:
