@@ -1,11 +1,4 @@
-"""Update streams: the queue in which their rows wait, and the operators that may read them.
-
-An aggregate over windows takes windows as updates (UpStream report, section 6). Its source adds a
-column with the start of the window for which the queue gives a row, WINDOW_OF_ROW. The aggregate
-has windows of one slide over this column, and computes the bounds of the real windows from theirs.
-Keys of several columns or none, and of fractions, have a number in the column KEY_OF_ROW, by which
-the aggregate groups, too.
-"""
+"""Update streams: the queue in which their rows wait, and the operators that may read them."""
 
 from __future__ import annotations
 
@@ -13,16 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.base.model import Schema
-from cql.base.types import BIGINT, BOOLEAN, DATE, INT, INTERVAL, TIMESTAMP
-from cql.base.window import Window, WindowKind
-from cql.errors import NotSupportedError, PlanError
-from cql.planner.functions.operators import arithmetic
+from cql.base.types import BOOLEAN, TIMESTAMP
+from cql.errors import NotSupportedError
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.catalog import Queue, Relation, StreamSpec
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import (
-    WINDOW_COLUMNS,
     Aggregate,
     Filter,
     Join,
@@ -48,12 +37,9 @@ from cql.planner.nodes.physical import (
     UnionExec,
     UnnestExec,
     UpdateQueue,
-    UpdateWindows,
-    WidAggregateExec,
     sources,
     walk,
 )
-from cql.planner.nodes.watermarks import value_origin
 from cql.planner.optimize.changelog import is_last_rows
 
 #: What users write, by the class of the node that it becomes.
@@ -105,12 +91,12 @@ def _elapsed(micros: int) -> str:
     return duration(micros, TIMESTAMP)
 
 
-def why_queue(scan: Scan, settings: Mapping[str, Any], *, of_windows: bool = False) -> str:
-    """The reason for the queue of a stream, "" for a stream without. ``of_windows``: whether
+def why_queue(scan: Scan, settings: Mapping[str, Any], *, windows: bool = False) -> str:
+    """The reason for the queue of a stream, "" for a stream without. ``windows``: whether
     windows are updates."""
     queue = update_queue(scan, settings)
-    if of_windows and queue is not None:
-        queue = _of_windows(queue)
+    if windows and queue is not None:
+        queue = of_windows(queue)
     spec = scan.relation.stream
     if queue is None or spec is None:
         return ""
@@ -142,159 +128,11 @@ def is_pulled(relation: Relation) -> bool:
     return relation.bounded and not getattr(relation.source(), "paced", False)
 
 
-def _of_windows(queue: UpdateQueue) -> UpdateQueue:
+def of_windows(queue: UpdateQueue) -> UpdateQueue:
     """``queue`` for windows as updates: an older window is always superseded."""
     if queue.queue is not Queue.ADAPTIVE:
         return replace(queue, is_fixed=True)
     return replace(queue, queue=Queue.IN_PLACE, is_fixed=True)
-
-
-def over_windows(
-    node: Aggregate, settings: Mapping[str, Any], lower: Callable[[Logical], Physical]
-) -> Physical | None:
-    """The operators of an aggregate over windows of an update stream; None for another aggregate.
-
-    Raises NotSupportedError for windows that cannot be updates, PlanError for a GROUP BY without
-    the update key."""
-    scan = _updates_below(node.input, settings)
-    window = node.window
-    if scan is None or window is None or is_pulled(scan.relation):
-        return None
-    spec = scan.relation.stream
-    assert spec is not None
-    queue = update_queue(scan, settings)
-    assert queue is not None
-    _check_windows(node, scan, spec, queue.queue, settings)
-    assert window.range is not None
-    assert window.slide is not None
-    time, eager = _place(scan, spec.progress[0].column), spec.lazy_windows is False
-    windows = UpdateWindows(window.range, window.slide, eager, time)
-    child = _with_start(node.input, replace(_of_windows(queue), windows=windows), settings, lower)
-    start, *numbers = _added(child, node.input)
-    grouped = WidAggregateExec(
-        child,
-        Window(WindowKind.SLIDING, start.index, window.slide, window.slide),
-        (*numbers, *node.keys),
-        node.calls,
-        (*(c.name for c in numbers), *node.names),
-    )
-    columns = _columns(grouped.schema)[len(numbers) :]
-    first = columns[len(node.names)]
-    bounds = [first, _moved(first, window.range), _moved(first, window.range - 1)]
-    return ProjectExec(
-        grouped, (*columns[: len(node.names)], *bounds), (*node.names, *WINDOW_COLUMNS)
-    )
-
-
-def _columns(schema: Schema) -> list[Column]:
-    return [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(schema)]
-
-
-def _added(below: Physical, node: Logical) -> list[Column]:
-    """The columns that ``below`` has behind those of ``node``: WINDOW_OF_ROW, and KEY_OF_ROW if
-    keys are numbered."""
-    return _columns(below.schema)[len(node.schema) :]
-
-
-def _moved(time: Column, by: int) -> Expr:
-    """A time that is ``by`` units later."""
-    kind = BIGINT if time.type.is_integer else INT if time.type == DATE else INTERVAL
-    return arithmetic("add")((time, Literal(by, kind)), None)
-
-
-def _with_start(
-    node: Logical,
-    queue: UpdateQueue,
-    settings: Mapping[str, Any],
-    lower: Callable[[Logical], Physical],
-) -> Physical:
-    """The filters and projections of ``node`` over its source, with the columns that this adds."""
-    match node:
-        case Scan():
-            made = lower(node)
-            assert isinstance(made, SourceExec)
-            by_rows, by_windows = (
-                why_queue(node, settings),
-                why_queue(node, settings, of_windows=True),
-            )
-            why = f"{made.why.replace(by_rows, by_windows)}; {_why_windows(made, queue)}"
-            return replace(made, updates=queue, why=why)
-        case Filter():
-            return FilterExec(_with_start(node.input, queue, settings, lower), node.condition)
-        case Project():
-            below = _with_start(node.input, queue, settings, lower)
-            added = _added(below, node.input)
-            names = (*node.names, *(column.name for column in added))
-            return ProjectExec(below, (*node.exprs, *added), names)
-    raise AssertionError(node)
-
-
-def _why_windows(source: SourceExec, queue: UpdateQueue) -> str:
-    windows = queue.windows
-    assert windows is not None
-    kind = source.schema[windows.time].type
-    size, slide = duration(windows.size, kind), duration(windows.slide, kind)
-    mode = "LAZY: one is taken when it has fully arrived"
-    if windows.eager:
-        mode = "EAGER: one is taken with its first row"
-    return f"windows of {size} every {slide} as updates, {mode} (UpStream report §6)"
-
-
-def _check_windows(
-    node: Aggregate, scan: Scan, spec: StreamSpec, queue: Queue, settings: Mapping[str, Any]
-) -> None:
-    window, name, key = node.window, ".".join(scan.relation.name), spec.update_key or ()
-    assert window is not None
-    wrong = None
-    if window.kind is not WindowKind.SLIDING or window.zone is not None or window.offset:
-        wrong = "a window other than RANGE with SLIDE"
-    elif node.late_output:
-        wrong = "LATE OUTPUT"
-    elif spec.heartbeat is not None:
-        wrong = "HEARTBEAT with a window"
-    elif not spec.progress or not _is_first_time(node.input, window.wa, scan, spec):
-        wrong = "a window over another column than the first time of the stream"
-    elif spec.progress[0].marked_by is not None:
-        wrong = "PUNCTUATE ON with rows that are punctuation, with a window"
-    elif queue is Queue.APPEND_SHED_RANDOM:
-        wrong = "a window with QUEUE APPEND SHED RANDOM"
-    elif queue is Queue.ADAPTIVE and spec.queue is Queue.ADAPTIVE:
-        wrong = "a window with QUEUE ADAPTIVE"
-    elif settings["window_operator"] not in ("auto", "wid"):
-        wrong = f"window_operator = {settings['window_operator']}"
-    if wrong is not None:
-        raise NotSupportedError(
-            f"{wrong} over the update stream {name} is not supported by this version",
-            position=node.pos or scan.pos,
-        )
-    grouped = {_origin(node.input, value_origin(k)) for k in node.keys}
-    if not grouped.issuperset(_place(scan, column) for column in key):
-        raise PlanError(
-            f"an aggregate over the update stream {name} must be grouped by its update key, so that"
-            " each result has a key that newer ones replace",
-            position=node.pos or scan.pos,
-            hint=f"GROUP BY {', '.join(key)}, …",
-        )
-
-
-def _place(scan: Scan, column: str) -> int:
-    at = scan.relation.schema.find(column)
-    assert at is not None
-    return scan.columns.index(at)
-
-
-def _origin(node: Logical, column: int | None) -> int | None:
-    """The column of the stream below filters and projections that ``column`` is, unchanged."""
-    while isinstance(node, Filter | Project) and column is not None:
-        column = value_origin(node.exprs[column]) if isinstance(node, Project) else column
-        node = node.input
-    return column
-
-
-def _is_first_time(node: Logical, wa: int | None, scan: Scan, spec: StreamSpec) -> bool:
-    if wa is None or not spec.progress:
-        return False
-    return _origin(node, wa) == _place(scan, spec.progress[0].column)
 
 
 def newest(
@@ -365,7 +203,7 @@ def _without_append(node: Physical) -> Physical:
 def refuse_over_updates(node: Logical, settings: Mapping[str, Any]) -> None:
     """Raises NotSupportedError for the outermost operator that reads an update stream and must see
     every row of it."""
-    queued = _updates_below(node, settings)
+    queued = updates_below(node, settings)
     if queued is None:
         return
     spec = queued.relation.stream
@@ -415,13 +253,13 @@ def _takes_windows(node: Logical) -> bool:
     return isinstance(below, Scan)
 
 
-def _updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
+def updates_below(node: Logical, settings: Mapping[str, Any]) -> Scan | None:
     """The first stream that ``node`` reads whose queue may leave rows out, other than as the
     relation of the last row of each key."""
     if isinstance(node, Scan):
         queue = update_queue(node, settings)
         return None if queue is None or queue.queue is Queue.APPEND else node
-    found = (_updates_below(n, settings) for n in node.inputs)
+    found = (updates_below(n, settings) for n in node.inputs)
     first = next((scan for scan in found if scan is not None), None)
     whole = first is None or first.relation.stream is None or first.relation.stream.by is None
     return None if whole and is_last_rows(node) else first

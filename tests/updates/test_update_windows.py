@@ -292,3 +292,33 @@ def test_keys_that_never_return_take_no_memory(session: Session) -> None:
     assert read is not None
     assert seen + sum(b.num_rows for b in read) == 120_000
     assert sum(of.get("state_bytes", 0) for of in asked.metrics()) < 1.5 * half
+
+
+@pytest.mark.parametrize(
+    ("rate", "clause", "mode"),
+    [
+        (1000, "", "EAGER: one is taken with its first row (rows of a key are 5 milliseconds"),
+        (2, "", "LAZY: one is taken when it has fully arrived (rows of a key are 2500 millisec"),
+        (1000, "WINDOWS LAZY", "LAZY: one is taken when it has fully arrived (declared)"),
+        (2, "WINDOWS EAGER", "EAGER: one is taken with its first row (declared)"),
+    ],
+)  # fmt: skip
+def test_the_mode_follows_from_the_gaps(
+    rate: int, clause: str, mode: str, session: Session
+) -> None:
+    session.sql(
+        f"CREATE STREAM load USING rate OPTIONS (rows_per_second '{rate}', keys '5')"
+        f" ORDERED BY ts UPDATE KEY (key) {clause}"
+    )
+    told = str(
+        session.sql(
+            "EXPLAIN SELECT key, count(*) FROM load [RANGE 8 SECONDS SLIDE 4 SECONDS] GROUP BY key"
+        )
+    )
+    assert f"windows of 8 seconds every 4 seconds as updates, {mode}" in told
+
+
+def test_unknown_gaps_are_lazy(session: Session) -> None:
+    session.sql("CREATE STREAM quotes (ts BIGINT, k INT) ORDERED BY ts UPDATE KEY (k)")
+    told = str(session.sql("EXPLAIN SELECT k, count(*) FROM quotes [RANGE 8 SLIDE 4] GROUP BY k"))
+    assert "LAZY: one is taken when it has fully arrived (how far the rows of a key" in told
