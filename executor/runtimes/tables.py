@@ -57,6 +57,11 @@ def looks(workers: int, cores: int, *, live: bool) -> int:
     return _FEW_LOOKS if live or workers > cores else _LOOKS
 
 
+#: The output morsels of all partitions of a task together have room for the rows of so many whole
+#: ones; each has room for _LEAST_ROWS at least.
+_TOGETHER, _LEAST_ROWS = 16, 1024
+
+
 def _at_once(made: int, size: int) -> int:
     """The number of morsels to make when one is missing; ``made`` exist already, and ``size``
     inputs are worked on at once. Several, since a request to Python takes longer than making a
@@ -356,6 +361,9 @@ class Tasks:
         owned = frozenset(c for c, data in enumerate(model.data) if data is not None)
         masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
         capacity = int(model.words[CAPACITY])
+        if words[tables.KIND] == tables.PARTITIONED:  # each partition may hold one
+            shared = _TOGETHER * capacity // int(words[tables.PARTS])
+            capacity = min(capacity, max(shared, _LEAST_ROWS))
         words[tables.MORSELS] += count
         morsels = [
             self._own(

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import cql
 from cql.session.session import Session
 
 ROWS = 3_000
@@ -142,3 +144,21 @@ def run(text: str, settings: dict[str, object]) -> tuple[pa.Table, list[int]]:
         query = session.sql(text)
         table = query.to_arrow()
         return table, [m["partitions"] for m in query.metrics() if "partitions" in m]
+
+
+def test_the_outputs_of_many_partitions_take_little_memory() -> None:
+    """Each partition of each join may hold an output morsel."""
+    columns = ", ".join(f"c{k} BIGINT" for k in range(10))
+    with cql.connect(spark=False) as session:
+        for name in ("a", "b", "c"):
+            session.sql(f"CREATE STREAM {name} (ts BIGINT, k BIGINT, {columns}) ORDERED BY ts")
+            session.push(name, [(t, t % 7, *range(10)) for t in range(40)])
+            session.end(name)
+        for setting in ("runtime = 'ordered'", "partitions = 100", "max_state = '1 GB'"):
+            session.sql(f"SET {setting}")
+        total = " + ".join(f"a.c{k} + b.c{k} + c.c{k}" for k in range(10))
+        asked: Any = session.sql(
+            f"SELECT a.k, count(*) AS n, sum({total}) AS s FROM a [RANGE 9] JOIN b [RANGE 9] USING"
+            " (k) JOIN c [RANGE 9] USING (k) GROUP BY a.k EMIT CHANGES"
+        )
+        assert sum(batch.num_rows for batch in asked.batches()) > 7
