@@ -206,6 +206,8 @@ class Query(LifeCycle):
     def _rows(self) -> Iterator[pa.RecordBatch]:
         with self._one_run() as run:
             yield from self._rows_of(run)
+            if self._cut_off:
+                raise RunError("the session was closed before all rows had been read")
 
     def _rows_of(self, run: Run) -> Iterator[pa.RecordBatch]:
         """The rows of a run that has begun."""
@@ -216,8 +218,6 @@ class Query(LifeCycle):
                     if batch.num_rows:
                         self._row_count += batch.num_rows
                         yield batch
-            if self._cut_off:
-                raise RunError("the session was closed before all rows had been read")
         finally:
             _close(batches)
 

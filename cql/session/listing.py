@@ -241,18 +241,17 @@ def _staleness(session: Session, bound: st.Show) -> Result:
     are in seconds."""
     named = bound.query
     query = session._latest_query() if named is None else session._find_run(named, bound.pos)
-    shown = (
-        "superseded",
-        "shed",
-        "held",
-        "queue_staleness",
-        "staleness",
-        "worst_staleness",
-        "goal",
-    )
+    counts = ("rows_in", "superseded", "shed", "held")
+    times = ("queue_staleness", "staleness", "worst_staleness")
     rows = (
-        (of["operator"], of["scheduler"].replace("_", "-"), of["rows_in"], *map(of.get, shown))
+        (
+            of["operator"],
+            of["scheduler"].replace("_", "-"),
+            *(of[name] for name in counts),
+            *(round(of[name], 6) for name in times),
+            of.get("goal"),
+        )
         for of in query.metrics()
         if "queue_staleness" in of
     )
-    return Result(("stream", "queue", "rows_in", *shown), tuple(rows))
+    return Result(("stream", "queue", *counts, *times, "goal"), tuple(rows))

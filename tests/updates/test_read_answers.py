@@ -112,3 +112,15 @@ def test_an_error_of_the_query_is_raised(session: Session) -> None:
         asked.await_termination(WAIT)
     with pytest.raises(CqlError, match="divi"):
         asked.read("a")
+
+
+def test_closing_the_session_stops_the_query() -> None:
+    with cql.connect(spark=False) as session:
+        session.sql(QUOTES)
+        asked: Any = session.sql("SELECT symbol, price FROM quotes")
+        asked.read("a")
+        session.push("quotes", [(1, "a", 2)])
+        assert asked.read("a", timeout=WAIT)["price"] == 2
+    assert asked.await_termination(WAIT)
+    assert asked.status == "stopped"
+    assert asked.read("a")["price"] == 2
