@@ -237,21 +237,24 @@ def _ledger(session: Session, what: str, bound: st.Show) -> Result:
 
 
 def _staleness(session: Session, bound: st.Show) -> Result:
-    """The queues of the update streams of the named query, else of the query that ran last. Times
-    are in seconds."""
+    """The queues of the update streams of the named query, else of all queries that have run. Times
+    are in seconds, to a microsecond."""
     named = bound.query
-    query = session._latest_query() if named is None else session._find_run(named, bound.pos)
+    queries = session.queries() if named is None else [session._find_run(named, bound.pos)]
     counts = ("rows_in", "superseded", "shed", "held")
     times = ("queue_staleness", "staleness", "worst_staleness")
     rows = (
         (
+            query.name,
             of["operator"],
             of["scheduler"].replace("_", "-"),
             *(of[name] for name in counts),
             *(round(of[name], 6) for name in times),
             of.get("goal"),
         )
+        for query in queries
+        if query._has_run
         for of in query.metrics()
         if "queue_staleness" in of
     )
-    return Result(("stream", "queue", *counts, *times, "goal"), tuple(rows))
+    return Result(("query", "stream", "queue", *counts, *times, "goal"), tuple(rows))
