@@ -237,10 +237,12 @@ def _ledger(session: Session, what: str, bound: st.Show) -> Result:
 
 
 def _staleness(session: Session, bound: st.Show) -> Result:
-    """The queues of the update streams of the named query, else of all queries that have run. Times
-    are in seconds, to a microsecond."""
+    """The queues of the update streams of the named query, else of the query that ran last and of
+    those that run. Times are in seconds, to a microsecond."""
     named = bound.query
-    queries = session.queries() if named is None else [session._find_run(named, bound.pos)]
+    queries = [session._latest_query() if named is None else session._find_run(named, bound.pos)]
+    if named is None:
+        queries += [query for query in session.queries() if query not in queries]
     counts = ("rows_in", "superseded", "shed", "held")
     times = ("queue_staleness", "staleness", "worst_staleness")
     rows = (
