@@ -399,33 +399,41 @@ def test_insert_fills_the_column_of_codes(session: Session) -> None:
     assert described.rows[1][3] == "operation codes"
 
 
-def test_tables_of_spark(spark: Any) -> None:
-    with cql.connect(spark) as session:
-        session.sql("CREATE TABLE default.changes (id INT, v STRING, op STRING, ts TIMESTAMP)")
+@pytest.fixture
+def recorded(spark: Any) -> Iterator[Any]:
+    """A database of Spark that the other tests do not see."""
+    spark.sql("CREATE DATABASE recorded")
+    yield spark
+    spark.sql("DROP DATABASE recorded CASCADE")
+
+
+def test_tables_of_spark(recorded: Any) -> None:
+    with cql.connect(recorded) as session:
+        session.sql("CREATE TABLE recorded.changes (id INT, v STRING, op STRING, ts TIMESTAMP)")
         session.sql("""
-            INSERT INTO default.changes VALUES
+            INSERT INTO recorded.changes VALUES
             (1, 'a', 'c', TIMESTAMP '2024-05-01 12:00:00'),
             (2, 'b', 'c', TIMESTAMP '2024-05-01 12:00:01'),
             (1, 'c', 'u', TIMESTAMP '2024-05-01 12:00:02'),
             (2, NULL, 'd', TIMESTAMP '2024-05-01 12:00:03')
         """)
         clauses = "ORDERED BY ts UPDATE KEY (id) CHANGELOG BY op"
-        session.sql(f"CREATE STREAM default.changing FROM TABLE default.changes {clauses}")
-        assert rows_of(session, "SELECT id, v FROM default.changing") == Counter([(1, "c")])
-        counted = "SELECT v, count(*) FROM default.changing GROUP BY v"
+        session.sql(f"CREATE STREAM recorded.changing FROM TABLE recorded.changes {clauses}")
+        assert rows_of(session, "SELECT id, v FROM recorded.changing") == Counter([(1, "c")])
+        counted = "SELECT v, count(*) FROM recorded.changing GROUP BY v"
         assert rows_of(session, counted) == Counter([("c", 1)])
         session.set("runtime", "spark")
         with pytest.raises(NotSupportedError):
             rows_of(session, counted)
         session.set("runtime", "auto")
         session.sql(f"""
-            CREATE STREAM default.followed FROM TABLE default.changes
+            CREATE STREAM recorded.followed FROM TABLE recorded.changes
             OPTIONS (follow 'true', poll '20 ms') {clauses} QUEUE APPEND
         """)
-        query: Any = session.sql("SELECT id, v FROM default.followed LIMIT 3")
+        query: Any = session.sql("SELECT id, v FROM recorded.followed LIMIT 3")
         assert sum(batch.num_rows for batch in query) == 3
-        with cql.connect(spark) as other:  # the table keeps the declaration
-            assert rows_of(other, "SELECT id, v FROM default.changing") == Counter([(1, "c")])
+        with cql.connect(recorded) as other:  # the table keeps the declaration
+            assert rows_of(other, "SELECT id, v FROM recorded.changing") == Counter([(1, "c")])
 
 
 @pytest.mark.parametrize(
