@@ -16,8 +16,8 @@ from cql.base.model import Schema
 from cql.base.reentrancy import inherited
 from cql.base.types import DataType
 from cql.errors import CqlError, NotSupportedError, PlanError, RunError
+from cql.query.answers import Answers
 from cql.query.life_cycle import LifeCycle
-from cql.query.newest import Newest
 from cql.query.run import Progress, Run
 from cql.query.sink_writer import ChangePublisher, Publisher
 from cql.session.pyspark_names import pyspark_names
@@ -118,7 +118,7 @@ class Query(LifeCycle):
         self.text = prepare.text
         self._prepared = prepare
         self._target = target
-        self._newest: Newest | None = None
+        self._answers: Answers | None = None
 
     # ----------------------------------------------------------------- what it is
 
@@ -254,16 +254,16 @@ class Query(LifeCycle):
         for each key until it is stopped. ``timeout``: seconds to wait for a first answer. Raises
         the error that made the query fail; PlanError for a query whose rows have no such key."""
         with self._lock:
-            newest, begins = self._newest, self._newest is None
-            if newest is None:
-                newest = self._newest = self._new_answers()
+            answers, begins = self._answers, self._answers is None
+            if answers is None:
+                answers = self._answers = self._new_answers()
         if begins:
-            self._answer(newest)
+            self._answer(answers)
         if self._exception is not None:
             raise self._exception
-        return newest.read(key, timeout)
+        return answers.read(key, timeout)
 
-    def _new_answers(self) -> Newest:
+    def _new_answers(self) -> Answers:
         key = self._prepared.answer_key
         if key is None or self._target is not None:
             raise PlanError(
@@ -272,26 +272,26 @@ class Query(LifeCycle):
                 text=self._prepared.source,
             )
         changelog = self._prepared.plan.changelog
-        return Newest(self.schema.names, key, changelog=changelog)
+        return Answers(self.schema.names, key, changelog=changelog)
 
-    def _answer(self, newest: Newest) -> None:
-        """Runs the query in the background, into ``newest``."""
+    def _answer(self, answers: Answers) -> None:
+        """Runs the query in the background, into ``answers``."""
         try:
             stack = contextlib.ExitStack()
             run = stack.enter_context(self._one_run())
         except BaseException:
-            self._newest = None
+            self._answers = None
             raise
 
         def answer() -> None:
             try:
                 with stack:
                     for batch in self._rows_of(run):
-                        newest.add(batch)
+                        answers.add(batch)
             except Exception:  # ``exception`` and ``read`` report the error
                 return
             finally:
-                newest.end()
+                answers.end()
 
         name = f"cql {self.name}"
         thread = threading.Thread(target=inherited(answer, computes=False), name=name, daemon=True)

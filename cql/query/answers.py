@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = "tuple[Any, ...]"
 
 
-class Newest:
+class Answers:
     """``key``: the columns by which answers are told apart, among ``columns``. ``changelog``: rows
     are changes of a relation, whose first two columns are the instant and the weight.
 
