@@ -295,8 +295,8 @@ class Execution:
         return reading
 
     def _build(self, nulls: list[set[int]]) -> Graph:
-        """Builds the operators. Falls back to depth first if the ordered runtime cannot keep the
-        order of results."""
+        """Builds the operators. Falls back to depth first if the runtime cannot keep the order of
+        results."""
         fuse = bool(self._settings["fuse"])
         make = partial(build, self._roots, self.workspace, fuse=fuse, nulls=nulls)
         if self._driver == "ordered":
@@ -322,13 +322,26 @@ class Execution:
             try:
                 check(graph)
             except ValueError as reason:
-                self._driver = "depth_first"
-                self.control.alone(str(reason))
-                if self._settings["runtime"] == "ordered":
-                    self.queries[0].on_notice(f"this query runs depth first: {reason}")
+                self._fall_back(reason)
             else:
                 return graph
-        return make()
+        graph = make()
+        if self._driver not in ("depth_first", "ordered"):
+            load_module("cql.executor.runtimes.paths")
+            from cql.executor.runtimes.paths import meetings
+
+            try:
+                meetings(graph)
+            except ValueError as reason:
+                self._fall_back(reason)
+        return graph
+
+    def _fall_back(self, reason: ValueError) -> None:
+        """The query runs depth first; a runtime that was asked for gives a notice."""
+        if self._settings["runtime"] == self._driver:
+            self.queries[0].on_notice(f"this query runs depth first: {reason}")
+        self._driver = "depth_first"
+        self.control.alone(str(reason))
 
     @property
     def _split(self) -> frozenset[int] | None:

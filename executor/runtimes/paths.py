@@ -105,6 +105,22 @@ def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
     return Paths(paths, adds)
 
 
+def meetings(graph: Graph) -> tuple[list[int], list[list[int]]]:
+    """For each operator at which several paths of an input meet, its place in topological order,
+    from 1 on; 0 for the others. And ``Paths.adds``, which tells these paths apart. Raises
+    ValueError if depth-first order cannot be kept."""
+    entries = [edge for edge in graph.entries if edge is not None]
+    fed, adds = feeders(graph), [[0] * len(edges) for edges in graph.edges]
+    order = topological(graph)
+    found = [0] * len(graph.operators)
+    for entry in entries:
+        visits = [visit[0] for visit in _path(graph, fed, adds, entry)]
+        for k in visits:
+            if visits.count(k) > 1:
+                found[k] = order.index(k) + 1
+    return found, _number_paths(graph, entries) if any(found) else adds
+
+
 def _number_paths(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
     """Numbers the paths to the results and returns ``Paths.adds``. All paths that branch off one
     path have numbers below the next path. A test whether all morsels up to a place are through

@@ -12,6 +12,7 @@ from cql.executor.kernels.drive import queued
 from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.run.input_scheduler import InputScheduler
+from cql.executor.runtimes.paths import meetings
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
@@ -23,7 +24,7 @@ POLICIES = {
     "run_to_completion": queued.RUN_TO_COMPLETION,
 }
 #: Admission control: after each admission ``admit`` runs operators until at most this many morsels
-#: wait inside.
+#: wait inside; none where several paths of an input meet.
 ADMITTED = 8
 _SLOTS = 64
 
@@ -56,6 +57,8 @@ class Queued(Alone):
         self._resize = resize
         self._wiring = Wiring(graph)
         n = len(graph.operators)
+        self._meets, self._adds = _meetings(graph)
+        self._most = 0 if self._meets.any() else ADMITTED
         self._column_from, self._sizes = _columns(inputs, _ports(graph))
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)
@@ -85,7 +88,7 @@ class Queued(Alone):
     def admit(self, morsel: Morsel, edge: Edge) -> None:
         while event := self._enqueue(morsel, edge):
             self._answer(event)
-        self._run(ADMITTED)
+        self._run(self._most)
 
     def go_on(self, serial: int = INFINITY) -> bool:
         return False
@@ -129,6 +132,7 @@ class Queued(Alone):
                 edge.target,
                 morsel.address,
                 edge.port,
+                0,
                 self._ring,
                 self._slots,
                 self._head,
@@ -153,6 +157,8 @@ class Queued(Alone):
                 self._slice_ns,
                 until,
                 *self._wiring.tables,
+                self._meets,
+                self._adds,
                 self._ring,
                 self._slots,
                 self._head,
@@ -247,3 +253,13 @@ def _widest(schemas: tuple[Schema, ...]) -> Schema:
             for c in range(len(longest))
         )
     )
+
+
+def _meetings(graph: Graph) -> tuple[Words, Words]:
+    """``meets`` and ``adds`` of the driver; 0 everywhere in a graph that cannot keep depth-first
+    order."""
+    try:
+        meets, adds = meetings(graph)
+    except ValueError:
+        meets, adds = [0] * len(graph.operators), [[0] * len(edges) for edges in graph.edges]
+    return np.array(meets, np.int64), np.array([n for of in adds for n in of], np.int64)

@@ -207,9 +207,6 @@ _OF_PARTITIONS = (
     *("windows_closed", "peak_left", "peak_right", "searched_ahead"),
     *("evictions", "old_evictions", "most_at_once"),
 )
-#: Counters of a join that depend on the turns of its inputs: a checkpoint empties the queues
-#: between operators, and the morsels behind it take other turns.
-_OF_TURNS = ("not_stored", "purged", "peak_left", "peak_right", "searched_ahead")
 #: Counters of the operators before and behind the one at which a bad row failed.
 _WITH_BAD_ROWS = ("rows_in", "rows_out", "pairs", "bad")
 
@@ -255,13 +252,8 @@ def _differences(
     for given, wanted in zip(ran.ledgers, whole.ledgers, strict=True):
         names = given if counts and whole.error is None else ("bad",)
         for name in names:
-            one, other = given[name], wanted[name]
-            if not in_turn and isinstance(one, dict) and isinstance(other, dict):
-                one, other = (
-                    {k: n for k, n in e.items() if k not in _OF_TURNS} for e in (one, other)
-                )
-            if one != other:
-                yield name, one, other
+            if given[name] != wanted[name]:
+                yield name, given[name], wanted[name]
     if whole.error is None and notices and ran.notices != whole.notices:
         yield ran.notices, whole.notices
 

@@ -11,6 +11,11 @@ and their number: those of SMALL rows in the pool with its number, the others as
 it as there are operators), and the item sizes of its input columns.
 ``column_from[operator] + port`` is an index of ``column_from`` itself; the entry there is the start
 of that port's item sizes in ``sizes``, the next entry their end.
+
+Where several paths of an input meet again, results keep the order of the depth-first runtime: the
+operator there runs when no operator before it has a waiting morsel, and takes its morsels in the
+order of their paths (``meets`` and ``adds``, by operator and by edge: ``runtimes.paths``). One
+morsel of the input is inside at a time.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from cql.executor.kernels.morsel_layout import (
     LATE_ROWS,
     NEED,
     OUTPUT_FULL,
+    PATH_NUMBER,
     PORT,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -106,7 +112,7 @@ def _pool_of(operator: int, rows: int, head: Any) -> int:
 
 
 @njit(
-    "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
+    "int64(int64, int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
@@ -115,6 +121,7 @@ def enqueue(
     operator: int,
     source: int,
     port: int,
+    path: int,
     ring: Any,
     slots: int,
     head: Any,
@@ -126,7 +133,8 @@ def enqueue(
     ready: Any,
     control: Any,
 ) -> int:
-    """Copies a morsel to the queue of an operator. Returns 0, NEED_MORSEL or NEED_ROOM."""
+    """Copies a morsel that comes on ``path`` to the queue of an operator. Returns 0, NEED_MORSEL or
+    NEED_ROOM."""
     own = _pool_of(operator, words(source, HEADER)[ROWS], head)
     if spare[own] == 0:
         control[WANTS] = own
@@ -139,7 +147,8 @@ def enqueue(
     first = column_from[at]
     columns = column_from[at + 1] - first
     copy_morsel(source, morsel, columns, sizes[first : first + columns])
-    words(morsel, HEADER)[PORT] = port
+    u = words(morsel, HEADER)
+    u[PORT], u[PATH_NUMBER] = port, path
     ring[operator * slots + tail[operator] % slots] = morsel
     if tail[operator] == head[operator] and control[OPERATOR] != operator:
         ready[control[READY_TAIL] % ready.size] = operator
@@ -150,24 +159,53 @@ def enqueue(
 
 
 @njit(inline="always")
+def _to_front(ring: Any, first: int, size: int, head: int, at: int) -> None:
+    """Moves the entry at position ``at`` of a ring, whose places begin at ``first``, to position
+    ``head``; those between keep their order."""
+    moved = ring[first + at % size]
+    while at > head:
+        ring[first + at % size] = ring[first + (at - 1) % size]
+        at -= 1
+    ring[first + head % size] = moved
+
+
+@njit(inline="always")
 def _bring_forward(ready: Any, control: Any, operator: int) -> None:
     """Moves an operator of the ready ring to its front."""
     size = ready.size
     at = control[READY_TAIL] - 1
     while at >= control[READY_HEAD] and ready[at % size] != operator:
         at -= 1
-    if at < control[READY_HEAD]:
-        return  # the operator feeds itself and has emptied its queue
-    while at > control[READY_HEAD]:
-        ready[at % size] = ready[(at - 1) % size]
-        at -= 1
-    ready[control[READY_HEAD] % size] = operator
+    if at >= control[READY_HEAD]:  # otherwise it feeds itself and has emptied its queue
+        _to_front(ready, 0, size, control[READY_HEAD], at)
+
+
+@njit(inline="always")
+def _defer_meeting(ready: Any, control: Any, meets: Any) -> None:
+    """Moves another operator to the front of the ready ring before one at which paths meet: any
+    other, or else the first in topological order."""
+    size, best = ready.size, control[READY_HEAD]
+    for at in range(control[READY_HEAD], control[READY_TAIL]):
+        if meets[ready[at % size]] < meets[ready[best % size]]:
+            best = at
+    _to_front(ready, 0, size, control[READY_HEAD], best)
+
+
+@njit(inline="always")
+def _first_path_forward(ring: Any, first: int, slots: int, head: int, tail: int) -> None:
+    """Moves the morsel that came on the first path to the front of a queue."""
+    best, least = head, words(ring[first + head % slots], HEADER)[PATH_NUMBER]
+    for at in range(head + 1, tail):
+        path = words(ring[first + at % slots], HEADER)[PATH_NUMBER]
+        if path < least:
+            best, least = at, path
+    _to_front(ring, first, slots, head, best)
 
 
 @njit(
     "int64(int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1], int64)",
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
     nogil=True,
     cache=True,
 )
@@ -181,6 +219,8 @@ def run(
     edge_from: Any,
     edge_to: Any,
     edge_port: Any,
+    meets: Any,
+    adds: Any,
     ring: Any,
     slots: int,
     head: Any,
@@ -202,6 +242,8 @@ def run(
         if operator < 0:
             if control[QUEUED] <= until or control[READY_HEAD] == control[READY_TAIL]:
                 return IDLE
+            if meets[ready[control[READY_HEAD] % ready.size]] != 0:
+                _defer_meeting(ready, control, meets)
             operator = ready[control[READY_HEAD] % ready.size]
             control[READY_HEAD] += 1
             control[OPERATOR] = operator
@@ -210,6 +252,9 @@ def run(
             if policy == FIFO_SLICE:
                 control[SLICE_ENDS] = nanoseconds(clock) + slice_ns
         if control[MORSEL] == 0:
+            if meets[operator] != 0:
+                first = operator * slots
+                _first_path_forward(ring, first, slots, head[operator], tail[operator])
             morsel = ring[operator * slots + head[operator] % slots]
             head[operator] += 1
             control[QUEUED] -= 1
@@ -250,6 +295,7 @@ def run(
                     target,
                     out[operator],
                     edge_port[edge],
+                    words(control[MORSEL], HEADER)[PATH_NUMBER] + adds[edge],
                     ring,
                     slots,
                     head,
