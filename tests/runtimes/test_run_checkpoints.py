@@ -9,10 +9,9 @@ import os
 import random
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from tests.support.run_checkpoints import (
     run,
     session_of_case,
     stop_and_continue,
+    until_checkpoint,
 )
 
 
@@ -511,7 +511,7 @@ def followed(path: Path, lines: list[str], parts: list[tuple[int, int | None]]) 
     """The results over a followed file. Each part finds a number of ``lines`` in it, and stops at a
     checkpoint behind a number of morsels (None: behind all lines)."""
     found: list[Any] = []
-    saved: list[Checkpoint] = []
+    saved: Checkpoint | None = None
     for count, stop in parts:
         path.write_text("\n".join(["ts,k,name", *lines[:count], ""]), "utf-8")
         with cql.connect(False, morsel_rows=7) as session:
@@ -520,23 +520,14 @@ def followed(path: Path, lines: list[str], parts: list[tuple[int, int | None]]) 
                 f" OPTIONS (path '{path}', follow 'true', poll '5 ms') ORDERED BY ts"
             )
             plan = plan_of(session, f"{COUNT} GROUP BY k")
-            made = Execution(plan, session.settings, resume=saved[-1] if saved else None)
-
-            def then(checkpoint: Checkpoint, made: Execution = made) -> None:
-                saved.append(from_ipc(to_ipc(checkpoint)))
-                made.request_stop()
-
-            def behind_all(made: Execution = made, then: Any = then) -> None:
-                while made.queries[0].progress().rows_in < len(lines):
-                    time.sleep(0.005)
-                made.request_checkpoint(then)
-
-            if stop is None:
-                threading.Thread(target=behind_all, daemon=True).start()
-            else:
-                made.request_checkpoint(then, stop)
-            found += [row for _, batch in made.results() for row in batch.to_pylist()]
+            made = Execution(plan, session.settings, resume=saved)
+            rows, saved = until_checkpoint(made, stop, partial(_has_read, made, len(lines)))
+            found += rows
     return found
+
+
+def _has_read(made: Execution, rows: int) -> bool:
+    return made.queries[0].progress().rows_in >= rows
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import ast
 import random
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -278,6 +280,32 @@ def _groups_texts(plan: Plan) -> bool:
 def _nodes(plan: Plan) -> Iterator[Physical]:
     for one in plan.plans if isinstance(plan, QuerySetPlan) else (plan,):
         yield from walk(one.root)
+
+
+def until_checkpoint(
+    made: Execution, stop: int | None, is_through: Callable[[], bool]
+) -> tuple[list[dict[str, Any]], Checkpoint]:
+    """The rows of an endless run up to its checkpoint, and the checkpoint: behind ``stop`` morsels;
+    None: once ``is_through``, which is asked every few milliseconds for at most a minute, since no
+    event tells how far a run has read."""
+    saved: list[Checkpoint] = []
+
+    def then(checkpoint: Checkpoint) -> None:
+        saved.append(from_ipc(to_ipc(checkpoint)))
+        made.request_stop()
+
+    def behind_all() -> None:
+        end = time.monotonic() + 60
+        while not is_through() and time.monotonic() < end:
+            time.sleep(0.005)
+        made.request_checkpoint(then)
+
+    if stop is None:
+        threading.Thread(target=behind_all, daemon=True).start()
+    else:
+        made.request_checkpoint(then, stop)
+    rows = [row for _, batch in made.results() for row in batch.to_pylist()]
+    return rows, saved[-1]
 
 
 # -- cases -----------------------------------------------------------------------------------------

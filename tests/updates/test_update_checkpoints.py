@@ -7,10 +7,9 @@ import os
 import random
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from cql.executor.run.execution import Execution
 from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
 from cql.planner.placement.multi_query import plan_query_set
 from tests.support.paths import ROOT
-from tests.support.run_checkpoints import plan_of, run, stop_and_continue
+from tests.support.run_checkpoints import plan_of, run, stop_and_continue, until_checkpoint
 from tests.support.updates.arrivals import QUEUES, Arrival, UpdateCase, update_session
 
 #: Two or three rows of keys a to e in each arrival; the query takes two and falls behind.
@@ -167,7 +166,8 @@ def continue_elsewhere(case: str, folder: str) -> None:
 
 def test_followed_files(tmp_path: Path) -> None:
     """With the clock of the machine: the newest rows of all keys come, each once."""
-    path, found, saved = tmp_path / "s.csv", list[Any](), list[Checkpoint]()
+    path, found = tmp_path / "s.csv", list[Any]()
+    saved: Checkpoint | None = None
     lines = [f"{n},{n % 7},n{n}" for n in range(200)]
     for count, stop in ((120, 2), (200, None)):
         path.write_text("\n".join(["ts,k,name", *lines[:count], ""]), "utf-8")
@@ -178,23 +178,9 @@ def test_followed_files(tmp_path: Path) -> None:
                 " UPDATE KEY (k)"
             )
             plan = plan_of(session, "SELECT ts, k, name FROM s")
-            made = Execution(plan, session.settings, resume=saved[-1] if saved else None)
-
-            def then(checkpoint: Checkpoint, made: Execution = made) -> None:
-                saved.append(from_ipc(to_ipc(checkpoint)))
-                made.request_stop()
-
-            def behind_all(made: Execution = made, then: Any = then) -> None:
-                end = time.monotonic() + 60
-                while not _is_through(made, len(lines)) and time.monotonic() < end:
-                    time.sleep(0.005)
-                made.request_checkpoint(then)
-
-            if stop is None:
-                threading.Thread(target=behind_all, daemon=True).start()
-            else:
-                made.request_checkpoint(then, stop)
-            found += [row for _, batch in made.results() for row in batch.to_pylist()]
+            made = Execution(plan, session.settings, resume=saved)
+            rows, saved = until_checkpoint(made, stop, partial(_is_through, made, len(lines)))
+            found += rows
             told = made.queries[0].metrics()[0]
     assert {row["k"]: row["name"] for row in found} == {n % 7: f"n{n}" for n in range(200)}
     assert len({row["ts"] for row in found}) == len(found)
