@@ -160,7 +160,7 @@ def _unnest(node: Unnest, child: Physical) -> Physical:
 
 
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
-    updates = over_windows(node, settings, lambda below: lower(below, settings))
+    updates = over_windows(node, settings)
     if updates is not None:
         return updates
     child = lower(node.input, settings)

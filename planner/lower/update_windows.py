@@ -9,7 +9,7 @@ number in the column KEY_OF_ROW, by which the aggregate groups, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from cql.base.types import BIGINT, DATE, INT, INTERVAL, Kind
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions.operators import arithmetic
-from cql.planner.lower.choose import duration
+from cql.planner.lower.choose import duration, why_source
 from cql.planner.lower.ordering import MICROSECONDS
 from cql.planner.lower.update_streams import (
     is_pulled,
@@ -43,16 +43,13 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     SourceExec,
-    UpdateQueue,
     UpdateWindows,
     WidAggregateExec,
 )
 from cql.planner.nodes.watermarks import value_origin
 
 
-def over_windows(
-    node: Aggregate, settings: Mapping[str, Any], lower: Callable[[Logical], Physical]
-) -> Physical | None:
+def over_windows(node: Aggregate, settings: Mapping[str, Any]) -> Physical | None:
     """The operators of an aggregate over windows of an update stream; None for another aggregate.
 
     Raises NotSupportedError for windows that cannot be updates, PlanError for a GROUP BY without
@@ -72,7 +69,11 @@ def over_windows(
     eager, mode = _mode(scan, spec, window.slide, time)
     windows = UpdateWindows(window.range, window.slide, eager, time)
     queue = replace(of_windows(queue), windows=windows)
-    child = _with_start(node.input, queue, mode, settings, lower)
+    size, slide = (duration(n, scan.schema[time].type) for n in (window.range, window.slide))
+    updates = f"windows of {size} every {slide} as updates, {mode} (UpStream report §6)"
+    why = "; ".join((why_source(scan), why_queue(scan, settings, windows=True), updates))
+    source = SourceExec(scan.relation, scan.columns, why, scan.pos, alias=scan.alias, updates=queue)
+    child = _with_start(node.input, source)
     start, *numbers = _added(child, node.input)
     grouped = WidAggregateExec(
         child,
@@ -105,40 +106,19 @@ def _moved(time: Column, by: int) -> Expr:
     return arithmetic("add")((time, Literal(by, kind)), None)
 
 
-def _with_start(
-    node: Logical,
-    queue: UpdateQueue,
-    mode: str,
-    settings: Mapping[str, Any],
-    lower: Callable[[Logical], Physical],
-) -> Physical:
-    """The filters and projections of ``node`` over its source, with the columns that this adds."""
+def _with_start(node: Logical, source: SourceExec) -> Physical:
+    """The filters and projections of ``node`` over ``source``, with the columns that this adds."""
     match node:
         case Scan():
-            made = lower(node)
-            assert isinstance(made, SourceExec)
-            by_rows, by_windows = (
-                why_queue(node, settings),
-                why_queue(node, settings, windows=True),
-            )
-            why = f"{made.why.replace(by_rows, by_windows)}; {_why_windows(made, queue, mode)}"
-            return replace(made, updates=queue, why=why)
+            return source
         case Filter():
-            return FilterExec(_with_start(node.input, queue, mode, settings, lower), node.condition)
+            return FilterExec(_with_start(node.input, source), node.condition)
         case Project():
-            below = _with_start(node.input, queue, mode, settings, lower)
+            below = _with_start(node.input, source)
             added = _added(below, node.input)
             names = (*node.names, *(column.name for column in added))
             return ProjectExec(below, (*node.exprs, *added), names)
     raise AssertionError(node)
-
-
-def _why_windows(source: SourceExec, queue: UpdateQueue, mode: str) -> str:
-    windows = queue.windows
-    assert windows is not None
-    kind = source.schema[windows.time].type
-    size, slide = duration(windows.size, kind), duration(windows.slide, kind)
-    return f"windows of {size} every {slide} as updates, {mode} (UpStream report §6)"
 
 
 def _mode(scan: Scan, spec: StreamSpec, slide: int, time: int) -> tuple[bool, str]:
