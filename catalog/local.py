@@ -26,11 +26,11 @@ from cql.catalog.files.tables import FileTable, FirstSink
 from cql.catalog.memory.clock import Clock
 from cql.catalog.memory.generator import RateSource
 from cql.catalog.memory.iterables import IterableSource
+from cql.catalog.memory.memory_table import MemoryTable, Published
 from cql.catalog.memory.pushed import PushedSource
 from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.options import Options
-from cql.catalog.sinks import MemorySink
 from cql.catalog.sources import (
     DatasetSource,
     DataSource,
@@ -40,7 +40,6 @@ from cql.catalog.sources import (
     as_table,
     is_dataset,
 )
-from cql.catalog.upsert import UpsertSink, merged, with_key
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.planner.nodes.catalog import (
@@ -55,8 +54,6 @@ from cql.planner.nodes.catalog import (
 from cql.planner.nodes.progress import is_value
 
 Name = tuple[str, ...]
-#: Runs the commit that it receives, and returns its epoch.
-Published = Callable[[Callable[[], int]], int]
 
 
 def dotted(name: Name) -> str:
@@ -95,53 +92,6 @@ class StoredRelation:
 
     def source(self) -> Source:
         return self.make()
-
-
-class MemoryTable:
-    """A table in memory: epochs of batches, each appended as a whole, or with a ``key`` merged. A
-    reader sees the epochs that were there when it opened the table."""
-
-    def __init__(self, schema: Schema, what: str, key: Sequence[str] = ()) -> None:
-        self.schema, self.key = with_key(schema, key, what)
-        self._what = what
-        #: The number of epochs, and their rows.
-        self._state: tuple[int, tuple[pa.RecordBatch, ...]] = (0, ())
-        self._lock = threading.Lock()
-
-    def append(self, batches: Sequence[pa.RecordBatch]) -> int:
-        with self._lock:
-            epochs, rows = self._state
-            self._state = epochs + 1, (*rows, *batches)
-            return epochs
-
-    def upsert(self, rows: pa.Table, gone: pa.Table) -> int:
-        with self._lock:
-            epochs, _ = self._state
-            table = merged(self._table(), rows, gone, self.key, self._what)
-            self._state = epochs + 1, tuple(table.to_batches())
-            return epochs
-
-    def sink(self, rows: Schema, published: Published | None = None) -> Sink:
-        """A sink for rows of schema ``rows``; ``published`` runs each commit."""
-        run = published or (lambda commit: commit())
-        if self.key:
-            return UpsertSink(
-                rows,
-                self.schema,
-                self.key,
-                lambda new, gone: run(lambda: self.upsert(new, gone)),
-                self._what,
-            )
-        return MemorySink(
-            rows, self.schema, lambda batches: run(lambda: self.append(batches)), self._what
-        )
-
-    def source(self) -> TableSource:
-        epochs, _ = self._state
-        return TableSource(self._table(), what=self._what, version=epochs if self.key else None)
-
-    def _table(self) -> pa.Table:
-        return pa.Table.from_batches(self._state[1], self.schema.to_arrow())
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, STRING
 from cql.catalog import sinks
 from cql.catalog.files.tables import FileTable
-from cql.catalog.local import MemoryTable
+from cql.catalog.memory.memory_table import MemoryTable
 from cql.catalog.upsert import key_numbers
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.query.keyed_changes import KeyedChanges
