@@ -3,7 +3,8 @@
 Every type is stored in one numpy dtype; a nullable column has a byte mask beside it (1 = valid).
 Timestamps and day-time intervals are int64 microseconds, dates are int32 days. Decimals are scaled
 int64 of at most 18 digits, even where the declaration allows more. Strings, binaries and arrays are
-int32 codes of the query's dictionary.
+int32 codes of the query's dictionary. Segments of signals are addresses in the query's segment
+store.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Kind(Enum):
     STRING = "string"
     BINARY = "binary"
     ARRAY = "array"
+    SIGNAL = "signal"
 
 
 _STORAGE = {
@@ -56,6 +58,7 @@ _STORAGE = {
     Kind.STRING: "int32",
     Kind.BINARY: "int32",
     Kind.ARRAY: "int32",
+    Kind.SIGNAL: "int64",
 }
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
@@ -63,7 +66,8 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays.
+    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays and
+    signals.
 
     ``precision`` is the maximal number of digits of a value, 18 or less. ``declared`` is the
     declared number of digits of a decimal with more than 18 digits, else 0. Only the types of
@@ -124,7 +128,7 @@ class DataType:
         if self.kind is Kind.DECIMAL:
             return f"decimal({self.declared or self.precision},{self.scale})"
         if self.element is not None:
-            return f"array<{self.element}>"
+            return f"{self.kind.value}<{self.element}>"
         return str(self.kind.value)
 
     @property
@@ -167,7 +171,7 @@ class DataType:
                 return pa.string()
             case Kind.BINARY:
                 return pa.binary()
-            case Kind.ARRAY:
+            case Kind.ARRAY | Kind.SIGNAL:
                 assert self.element is not None
                 return pa.list_(pa.field("element", self.element.to_arrow(), nullable=False))
 
@@ -202,6 +206,11 @@ def char(length: int) -> DataType:
 def array(element: DataType) -> DataType:
     """An array of ``element`` values, none of which is NULL."""
     return DataType(Kind.ARRAY, element=element)
+
+
+def signal(sample: DataType) -> DataType:
+    """Segments of a signal: ``sample`` values at regular times. Results have them as lists."""
+    return DataType(Kind.SIGNAL, element=sample)
 
 
 def from_arrow(arrow: pa.DataType) -> DataType | None:

@@ -66,6 +66,10 @@ LIBRARY = {
     "kernels.joins.in_order_join": (
         "finish_morsel load_of look_at_clock note_arrivals note_cost note_progress"
     ),
+    "kernels.signals.functions": (
+        "segment_count segment_crossings segment_max segment_mean segment_min segment_real_max"
+        " segment_real_min segment_real_sum segment_rms segment_sum segment_variance"
+    ),
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",
 }

@@ -43,6 +43,7 @@ from cql.planner.nodes.physical import (
     Physical,
     RelationExec,
     RelationJoinExec,
+    RewindowExec,
     RowNumberExec,
     SetOperationExec,
     SlackExec,
@@ -95,6 +96,14 @@ def _(node: NewestExec, site: Site) -> Operator:
     from cql.executor.operators.updates.newest import NewestOperator
 
     return NewestOperator(site.name, node, site.workspace, numbered=site.numbered)
+
+
+@operator_of.register
+def _(node: RewindowExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.rewindow")
+    from cql.executor.operators.signals.rewindow import RewindowOperator
+
+    return RewindowOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

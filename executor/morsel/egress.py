@@ -25,6 +25,7 @@ from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import Dictionary
 
 Array = npt.NDArray[Any]
+_NO_TEXTS = Dictionary()
 
 
 @dataclass(slots=True)
@@ -42,6 +43,11 @@ class Egress:
     def __post_init__(self) -> None:
         self._arrow = self.schema.to_arrow()
         self._types = self._arrow.types
+
+    @property
+    def needs_blocks(self) -> bool:
+        """Whether its rows refer to blocks of their sources."""
+        return bool(self.carried) or any(f.type.kind is Kind.SIGNAL for f in self.schema)
 
     def batch(self, morsel: Morsel, source: int, loaded: Loaded | None) -> pa.RecordBatch:
         """The morsel's rows; ``loaded`` is the block of ``source`` that holds their carried
@@ -123,6 +129,8 @@ def to_arrow(
         valid = None
     if f.type.is_text:
         return dictionary.decode(values, valid, arrow)
+    if f.type.kind is Kind.SIGNAL:
+        return _segments(values, valid, f.type)
     if f.type.kind is Kind.ARRAY:
         return _lists(values, valid, f.type, dictionary)
     if f.type.kind is Kind.NULL:
@@ -158,6 +166,24 @@ def _lists(
     offsets = pa.py_buffer(arrays.offsets_of(counts))
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
     return pa.Array.from_buffers(kind.to_arrow(), codes.size, [bitmap, offsets], children=[values])
+
+
+def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType) -> pa.Array:
+    """Arrow lists of the samples of segments; NULL where ``valid`` is 0."""
+    from cql.executor.kernels.signals.segments import copy_lists
+
+    assert kind.element is not None
+    mask = np.ones(len(addresses), np.uint8) if valid is None else valid
+    lengths = np.empty(len(addresses) + 1, np.int64)
+    size = copy_lists(addresses, mask, lengths, 0)
+    samples = np.empty(size, stored_dtype(kind.element.storage))
+    copy_lists(addresses, mask, lengths, samples.ctypes.data)
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
+    offsets = pa.py_buffer(lengths.astype(np.int32))
+    values = to_arrow(samples, None, Field("element", kind.element, False), _NO_TEXTS)
+    return pa.Array.from_buffers(
+        kind.to_arrow(), len(addresses), [bitmap, offsets], children=[values]
+    )
 
 
 def _plain(array: pa.Array, f: Field) -> pa.Array:

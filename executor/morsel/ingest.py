@@ -75,6 +75,7 @@ class Loaded:
     begins: Offset | None = None  # where the block begins in its source; None: at the beginning
     addresses: list[int] = field(default_factory=list)  # of ``data``
     width: int = 0  # columns that the block has itself
+    leaves: Callable[[], None] | None = None  # called when nothing reads the block any more
     texts: dict[int, pa.Array] = field(default_factory=dict)
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.uninterruptible import load_module
 from cql.errors import RunError
 from cql.executor.codegen import module as codegen
 from cql.executor.protocols import BLOCK_ROWS
@@ -18,6 +19,8 @@ from cql.executor.strings.dictionary import Dictionary
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from cql.executor.operators.signals.segment_store import SegmentStore
 
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
 _ONES.flags.writeable = False  # every query reads it
@@ -38,11 +41,33 @@ class Workspace:
     peaks: dict[str, int] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _signals: SegmentStore | None = None
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
     def __post_init__(self) -> None:
         self.dictionary.account = partial(self.resize, what="the texts that it computes with")
         self.dictionary.account(0, self.dictionary.nbytes)
+
+    @property
+    def signals(self) -> SegmentStore:
+        """The segments of the query; its kernels are loaded with the first one."""
+        if self._signals is None:
+            load_module("cql.executor.operators.signals.segment_store")
+            from cql.executor.operators.signals.segment_store import SegmentStore
+
+            self._signals = SegmentStore(self)
+        return self._signals
+
+    def sweep_signals(self, through: int) -> None:
+        """Lets go of the segments of morsels up to the serial number ``through``, which are
+        through."""
+        if self._signals is not None:
+            self._signals.sweep(through)
+
+    def close(self) -> None:
+        """Frees what Python does not own."""
+        if self._signals is not None:
+            self._signals.close()
 
     def load(self, text: str) -> ModuleType:
         """The compiled module of a kernel's text."""

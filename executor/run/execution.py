@@ -180,7 +180,9 @@ class Execution:
         self.bad.end()
         self._results.clear()
         self._egress = {}
-        vars(self).pop("workspace", None)  # missing if the run failed to begin
+        workspace = vars(self).pop("workspace", None)  # missing if the run failed to begin
+        if workspace is not None:
+            workspace.close()
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
@@ -369,7 +371,7 @@ class Execution:
             self._settings,
             self.workspace,
             inputs=[f.schema for f in self.feeds],
-            carrying=[sink for sink, (_, egress) in self._egress.items() if egress.carried],
+            carrying=[sink for sink, (_, egress) in self._egress.items() if egress.needs_blocks],
             morsel_rows=self._rows,
             morsel_us=self._morsel_us,
             workers=self.control.workers,

@@ -86,6 +86,9 @@ class InputScheduler:
         ``leaving(k)`` are through."""
         blocks, loaded = self._blocks[k], self.feeds[k].begin()
         blocks.append((self.serial, loaded))
+        for _, left in blocks[: -self._most]:
+            if left.leaves is not None:
+                left.leaves()
         del blocks[: -self._most]
         self._record(k)[input_scheduler.OPEN], self._record(k)[input_scheduler.AHEAD] = (
             1,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from cql.base.uninterruptible import load_module
 from cql.executor.morsel.ingest import WAITING, Feed, errors_at
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.source_punctuation import columns_read
@@ -98,6 +99,11 @@ class Inputs:
         kind: Callable[..., Feed] = Feed
         if queued:
             kind = partial(_update_feed(node), account=workspace)
+        elif node.signal is not None:
+            load_module("cql.executor.operators.signals.signal_feed")
+            from cql.executor.operators.signals.signal_feed import SignalFeed
+
+            kind = partial(SignalFeed, store=workspace.signals)
         return kind(
             node,
             self.readers[k],

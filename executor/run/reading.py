@@ -286,10 +286,16 @@ class Reading:
             graph.reassume(contradicted)
             runtime.rebind()
         self.refresh()
+        self.workspace.sweep_signals(self._last_through(k))
         if feed.pending is not None:
             for bounds in graph.bounds:
                 bounds.learn(k, feed.pending.data, feed.pending.masks)
         self.members.unreadable(k, self.scheduler.open(k))
+
+    def _last_through(self, k: int) -> int:
+        """The serial number up to which all morsels are through, when input ``k`` opens a block."""
+        ahead = self.keeps_order and not self._looks_up
+        return self.scheduler.leaving(k) if ahead else self.scheduler.serial - 1
 
     def _morsels(self) -> Iterator[None]:
         """Admits the morsels of the open blocks until an input without an open block is due."""

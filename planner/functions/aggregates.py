@@ -104,7 +104,7 @@ def resolve_aggregate(
     """The typed call of an aggregate. ``count(*)`` has no arguments. ``order``, ``within`` and
     ``listed``: see ``holistic.Given``. Raises BindError for wrong arguments, NotSupportedError for
     an aggregate that this version does not support."""
-    fn = _ALIASES.get(name.lower(), name.lower())
+    fn = canonical(name)
     if fn in _LATER.split():
         raise later(name, pos)
     if fn not in AGGREGATES:
@@ -213,6 +213,11 @@ def _entry(name: str, fn: str) -> Signature:
 
 def _arity(fn: str) -> tuple[int, int]:
     return _ARITY.get(fn, (1, 1))
+
+
+def canonical(name: str) -> str:
+    """The name of an aggregate of which ``name`` may be an alias."""
+    return _ALIASES.get(name.lower(), name.lower())
 
 
 def _refuse(name: str) -> Builder:

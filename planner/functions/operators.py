@@ -27,6 +27,7 @@ from cql.planner.functions.signature import (
     Signature,
     argument,
     check_ordered,
+    refuse_segment,
     strict,
     wrong,
 )
@@ -257,6 +258,7 @@ def raw_comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Exp
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         a, b = unify(args, pos, _symbol(fn), own_digits=True)
+        refuse_segment(a, _symbol(fn), pos)
         if fn in ("null_safe_eq", "is_distinct_from"):
             return Call(fn, (a, b), BOOLEAN, False, pos)
         if fn not in ("eq", "ne"):

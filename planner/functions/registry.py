@@ -13,6 +13,7 @@ from cql.planner.functions.char_padding import forget_length
 from cql.planner.functions.coercion import cast, common_type, unify
 from cql.planner.functions.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
 from cql.planner.functions.operators import OPERATORS, case, raw_comparison
+from cql.planner.functions.signals import SIGNALS
 from cql.planner.functions.signature import Signature
 from cql.planner.nodes.expr import Expr
 
@@ -33,7 +34,7 @@ __all__ = [
 
 
 def _registry() -> dict[str, Signature]:
-    named = {s.name: s for s in (*MATH, *TIME, *TEXT, *CONDITIONAL)}
+    named = {s.name: s for s in (*MATH, *TIME, *TEXT, *CONDITIONAL, *SIGNALS)}
     for alias, name in ALIASES.items():
         target = named[name]
         usage = target.usage.replace(name, alias, 1).replace(name.upper(), alias.upper(), 1)

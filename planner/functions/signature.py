@@ -52,9 +52,19 @@ def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | 
 
 def check_ordered(expr: Expr, what: str, pos: Position | None) -> None:
     """Raises BindError if the values of ``expr`` have no order."""
-    if expr.type.kind is Kind.ARRAY:
+    if expr.type.kind in (Kind.ARRAY, Kind.SIGNAL):
         raise BindError(
             f"{what}: values of type {expr.type} have no order", position=expr.pos or pos
+        )
+
+
+def refuse_segment(expr: Expr, what: str, pos: Position | None) -> None:
+    """Raises BindError if ``expr`` is a segment of a signal, which ``what`` cannot compare."""
+    if expr.type.kind is Kind.SIGNAL:
+        raise BindError(
+            f"{what} cannot compare values of type {expr.type}",
+            position=expr.pos or pos,
+            hint="compare a function of the segment, such as stddev(x) or max(x)",
         )
 
 

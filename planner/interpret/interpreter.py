@@ -14,6 +14,7 @@ from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.errors import unreachable
+from cql.planner.interpret import signals
 from cql.planner.interpret import text as texts
 from cql.planner.interpret import time as times
 from cql.planner.interpret.error import EvaluationError
@@ -577,6 +578,7 @@ _NEVER_FAIL: dict[str, Strict] = {
     "shiftright": _shift(False),
     **{name: _time(fn) for name, fn in times.NEVER_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.NEVER_FAIL.items()},
+    **signals.NEVER_FAIL,
 }
 #: Strict functions that may raise EvaluationError, for some types or values.
 _MAY_FAIL: dict[str, Strict] = {

@@ -22,6 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
+from cql.planner.lower.signals import rewindow
 from cql.planner.lower.update_streams import newest, update_queue, why_queue
 from cql.planner.lower.update_windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -39,6 +40,7 @@ from cql.planner.nodes.logical import (
     Number,
     Project,
     RelationToStream,
+    Rewindow,
     RowNumber,
     Scan,
     SetOperation,
@@ -114,6 +116,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return _unnest(node, lower(node.input, settings))
         case Watermark():
             return ordering.declared(lower(node.input, settings), node)
+        case Rewindow():
+            return rewindow(node)
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
             return KeyWindowsExec(lower(node.input, settings), node.windows, why)

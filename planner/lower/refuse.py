@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cql.base.types import Kind
 from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.relation_join import refuse_join
@@ -9,8 +10,12 @@ from cql.planner.nodes.catalog import StreamSpec
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
+    Filter,
     Join,
+    Limit,
     Logical,
+    Project,
+    Rewindow,
     RowNumber,
     Scan,
     Unnest,
@@ -32,6 +37,12 @@ NUMBERED_ROWS = (
     " windowed aggregate or of a window function; over a window without SLIDE it numbers what that"
     " holds"
 )
+_CLAUSES = {
+    "Aggregate": "GROUP BY or DISTINCT",
+    "Join": "JOIN",
+    "Sort": "ORDER BY",
+    "Union": "UNION",
+}
 _LONELY = {
     WindowKind.SLIDING: "a window with SLIDE",
     WindowKind.CUMULATE: "a window with CUMULATE",
@@ -67,9 +78,25 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                     position=node.pos,
                     hint="ISTREAM(…) of the relation is the stream of the rows that enter",
                 )
+    _refuse_segments(node)
     under_window = under_window or getattr(node, "window", None) is not None
     for child in node.inputs:
         refuse(child, under_window=under_window)
+
+
+def _refuse_segments(node: Logical) -> None:
+    """Refuses an operator that would keep or compare segments of signals."""
+    if isinstance(node, Filter | Project | Limit | Rewindow):
+        return
+    for child in node.inputs:
+        for f in child.schema:
+            if f.type.kind is Kind.SIGNAL:
+                raise NotSupportedError(
+                    f"an operator over rows with segments of a signal ({f.name}) is not supported"
+                    f" by this version: {_CLAUSES.get(type(node).__name__, type(node).__name__)}",
+                    position=node.pos,
+                    hint="select functions of the segments, such as stddev(x) AS s, in a subquery",
+                )
 
 
 def _refuse_session(node: Aggregate | Bucket) -> None:
@@ -106,8 +133,6 @@ def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
     found = []
     if spec.lazy_windows is not None and under_window and not spec.is_queued:
         found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
-    if spec.rate_hz is not None:
-        found.append(f"RATE {spec.rate_hz:.15g} HZ")
     return found + [text for _, text in spec.deferred]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cql.base.model import Schema
@@ -128,6 +129,13 @@ class StreamSpec:
     # end, and lacks the column with the codes.
     changelog: Changelog | None = None
     staleness: int | None = None  # the goal for the staleness of results, in microseconds
+
+    @property
+    def rate(self) -> Fraction | None:
+        """The samples per second of a signal; None: the stream is none."""
+        return (
+            None if self.rate_hz is None else Fraction(str(self.rate_hz)).limit_denominator(10**6)
+        )
 
     @property
     def is_queued(self) -> bool:

@@ -23,6 +23,7 @@ from cql.planner.nodes.logical import (
     Logical,
     Number,
     Project,
+    Rewindow,
     RowNumber,
     Scan,
     Sort,
@@ -83,6 +84,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return replace(node, input=below, column=places[node.column]), places
         case Number():
             return _number(node, wanted)
+        case Rewindow():
+            return _rewindow(node, wanted)
         case Sort():
             return _sort(node, wanted)
         case Limit():
@@ -238,6 +241,18 @@ def _number(node: Number, wanted: frozenset[int]) -> tuple[Logical, Places]:
         windows = replace(windows, by=tuple(places[c] for c in windows.by))
     moved = {c: len(below.schema) + c - width for c in made}
     return replace(node, input=below, windows=windows), {**places, **moved}
+
+
+def _rewindow(node: Rewindow, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.channels)
+    kept = [k for k in range(width) if k in wanted] or [0]
+    read = frozenset(node.channels[k] for k in kept)
+    below, places = _pruned(node.input, read if node.time is None else read | {node.time})
+    channels = tuple(places[node.channels[k]] for k in kept)
+    time = None if node.time is None else places[node.time]
+    bounds = {k: len(kept) + k - width for k in range(width, len(node.schema))}
+    made = replace(node, input=below, channels=channels, time=time)
+    return made, {k: at for at, k in enumerate(kept)} | bounds
 
 
 def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Places]:

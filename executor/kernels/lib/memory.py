@@ -161,6 +161,7 @@ as_i8 = _view(types.int8)
 as_i16 = _view(types.int16)
 as_i32 = _view(types.int32)
 as_f32 = _view(types.float32)
+as_f64 = _view(types.float64)
 
 
 @intrinsic

@@ -19,7 +19,7 @@ from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions import literals
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
-from cql.planner.functions import aggregates, registry
+from cql.planner.functions import aggregates, registry, signals
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
@@ -401,6 +401,10 @@ class ExprBinder:
             args = [self.bind(a) for a in function_arguments(call)]
             own = self.binder.context.signatures
             return registry.resolve(name, args, self.binder.pos(call), own)
+        if where_node is None and within is None:
+            over_segment = self._over_segment(call, name)
+            if over_segment is not None:
+                return over_segment
         if row is None or not self.aggregates:
             hint = "HAVING is computed after the aggregates" if self.clause == "WHERE" else None
             raise self.binder.error(f"{self.clause} cannot hold the aggregate {name}", call, hint)
@@ -439,6 +443,19 @@ class ExprBinder:
                 listed=given.listed,
             )
         return row.add_call(made, printed(node))
+
+    def _over_segment(self, call: exp.Func, name: str) -> Expr | None:
+        """The aggregate ``name`` of the samples of a segment; None if the call is of rows."""
+        columns, nodes = self.scope.columns, function_arguments(call)
+        given = any(c.expr.type.kind is t.Kind.SIGNAL for c in columns)
+        if not given or len(nodes) != 1 or not signals.is_over_segments(name):
+            return None
+        if isinstance(nodes[0], exp.Star | exp.Distinct | exp.Order):
+            return None
+        found = replace(self, aggregates=False).bind(nodes[0])
+        if found.type.kind is not t.Kind.SIGNAL:
+            return None
+        return signals.over_segment(name, found, self.binder.pos(call))
 
     def _is_aggregate(self, name: str) -> bool:
         own = self.binder.context.aggregate(name)

@@ -16,7 +16,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
-from cql.planner.bind.relations import changelog
+from cql.planner.bind.relations import changelog, signals
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind.relations.row_numbers import numbered
@@ -483,6 +483,8 @@ def as_column(node: exp.Expr) -> exp.Column:
 
 def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
     changelog.refuse_window(binder, item.plan, node)
+    if signals.is_signal(item.plan):
+        return replace(item, plan=signals.rewindowed(binder, item.plan, node))
     find = item_lookup(binder, item)
     text, pos = printed(node), binder.pos(node)
     if bind_window.counts_rows(node):

@@ -27,6 +27,7 @@ from cql.planner.nodes.logical.parts import (
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
+from cql.planner.nodes.logical.signals import Rewindow
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -68,6 +69,7 @@ __all__ = [
     "Partitioning",
     "Project",
     "RelationToStream",
+    "Rewindow",
     "RowNumber",
     "Scan",
     "SetOperation",
@@ -96,6 +98,7 @@ Logical: TypeAlias = (
     | Unnest
     | Number
     | Watermark
+    | Rewindow
     | Sort
     | Limit
     | RowNumber

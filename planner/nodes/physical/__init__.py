@@ -44,8 +44,10 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
+from cql.planner.nodes.physical.signals import RewindowExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
+    SignalInput,
     SourceExec,
     UpdateQueue,
     UpdateWindows,
@@ -111,10 +113,12 @@ __all__ = [
     "QuerySetPlan",
     "RelationExec",
     "RelationJoinExec",
+    "RewindowExec",
     "RowNumberExec",
     "RuntimeChoice",
     "SetOperationExec",
     "SharedPanesExec",
+    "SignalInput",
     "SlackExec",
     "SortExec",
     "SourceExec",
@@ -157,6 +161,7 @@ Physical: TypeAlias = (
     | WidAggregateExec
     | SortExec
     | NumberExec
+    | RewindowExec
     | KeyWindowsExec
     | LateRowsExec
     | OnTimeExec

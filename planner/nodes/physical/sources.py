@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.base.model import NO_COLUMNS, Field, Schema
-from cql.base.types import BIGINT
+from cql.base.types import BIGINT, signal
 from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
@@ -58,6 +58,17 @@ class UpdateQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalInput:
+    """Rows that are the samples of a signal, of ``rate`` / ``per`` hertz. ``time``: the column,
+    among those that the source reads, with their times; None: sample 0 is at the beginning of 1970,
+    and there are no gaps."""
+
+    rate: int
+    per: int
+    time: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceExec(NoInput):
     """Reads blocks, marks late rows and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use (``planner.lower.watermark_demand``);
@@ -66,7 +77,8 @@ class SourceExec(NoInput):
     in microseconds, at which the source is read again. ``alias`` is the relation's name in the
     query. ``updates``: where rows wait that come faster than the query takes them; None: at the
     source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones, and then
-    KEY_OF_ROW, if keys are numbered."""
+    KEY_OF_ROW, if keys are numbered. ``signal``: the rows are samples, and the source gives
+    segments of them: a row for each part of a block without a gap, without the times."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -77,6 +89,7 @@ class SourceExec(NoInput):
     refresh: int | None = None
     alias: str = field(default="", compare=False)
     updates: UpdateQueue | None = None
+    signal: SignalInput | None = None
     #: The columns that are read from the source.
     stored: Schema = field(init=False, compare=False, repr=False)
     schema: Schema = field(init=False, compare=False, repr=False)
@@ -91,6 +104,9 @@ class SourceExec(NoInput):
             if self._numbers_keys:
                 added.append(Field(KEY_OF_ROW, BIGINT, False))
             schema = Schema((*schema.fields, *added))
+        if self.signal is not None:
+            channels = [f for k, f in enumerate(stored) if k != self.signal.time]
+            schema = Schema(tuple(Field(f.name, signal(f.type), False) for f in channels))
         object.__setattr__(self, "schema", schema)
 
     @property
@@ -119,9 +135,11 @@ class SourceExec(NoInput):
     def progress(self) -> tuple[tuple[int, Progress], ...]:
         """The progressing columns (index and declaration) that the source reads. If windows are
         updates, WINDOW_OF_ROW alone progresses: the queue knows when no window of a key before it
-        follows."""
+        follows. Segments say themselves how far a signal has come."""
         if self.updates is not None and self.updates.windows is not None:
             return ((len(self.columns), Progress(WINDOW_OF_ROW, by_rows=False)),)
+        if self.signal is not None:
+            return ()
         spec, whole = self.relation.stream, self.relation.schema
         found = [(whole.find(p.column), p) for p in (spec.progress if spec else ())]
         return tuple(

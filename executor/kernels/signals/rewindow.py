@@ -1,0 +1,289 @@
+"""Rewindow: a signal cut into windows, which are segments that share its samples (XStream paper,
+section III.A). No sample is copied.
+
+A *run* is a part of the signal without a gap. A window lies within one run: windows of ROWS begin
+with its first sample, those of RANGE at multiples of SLIDE in time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cql.executor.jit.decorators import cfunc, njit
+from cql.executor.kernels.drive.passing import send
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
+    CURSOR,
+    DONE,
+    END_OF_INPUT,
+    EPOCH,
+    HEADER,
+    IDLE,
+    NEED,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+)
+from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT, SEGMENTS, START, STORE
+from cql.executor.kernels.signals.segments import (
+    append,
+    are_adjacent,
+    note_young,
+    pass_on,
+    release,
+    subseg,
+)
+from cql.executor.kernels.signals.timebase import TIMEBASE, sample_at, time_of
+
+# Descriptor: the words below, then for each channel its column of the input and the number of the
+# segment with the samples that windows still need (-1: none).
+CHANNELS = 0
+STORE_AT = 1  # the address of the segment store
+TIMEBASES = 2  # the address of the table of timebases
+SIZE = 3  # of a window, in samples; or in microseconds
+SLIDE = 4
+BY_TIME = 5  # 1: in microseconds
+WINDOW = 6  # the number of the next window of the run
+RUN = 7  # the number of the run's first sample
+COVERED = 8  # the number of the sample behind the last one that is in a window
+LEAD = 9  # samples of the run before its first window
+SHORT = 10  # 1: what is left of a run beside whole windows leaves as shorter windows
+# Counters.
+ROWS_IN = 11
+ROWS_OUT = 12
+SAMPLES_IN = 13
+RUNS = 14
+RESTS = 15  # samples at the beginnings and ends of runs that are in no window
+FIRST = 16
+CHANNEL = 2
+
+_MICROSECOND = 1000
+
+
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _held(d: Any, channel: int) -> int:
+    """The address of the segment that is kept of a channel."""
+    number = d[FIRST + CHANNEL * channel + 1]
+    return int(words(d[STORE_AT], STORE)[SEGMENTS] + 8 * SEGMENT * number)
+
+
+@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
+def _hold(d: Any, channel: int, g: int) -> None:
+    number = (g - words(d[STORE_AT], STORE)[SEGMENTS]) // (8 * SEGMENT)
+    d[FIRST + CHANNEL * channel + 1] = number
+
+
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _clock(d: Any, g: int) -> int:
+    """The address of the timebase of a segment."""
+    return int(d[TIMEBASES] + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))
+
+
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _begin(d: Any, g: int, k: int) -> int:
+    """The first sample of window ``k`` of the run of segment ``g``."""
+    if d[BY_TIME] != 0:
+        return max(sample_at(_clock(d, g), k * d[SLIDE] * _MICROSECOND), d[RUN])
+    return int(d[RUN] + k * d[SLIDE])
+
+
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _end(d: Any, g: int, k: int) -> int:
+    """The sample behind the last one of window ``k``."""
+    if d[BY_TIME] != 0:
+        return sample_at(_clock(d, g), (k * d[SLIDE] + d[SIZE]) * _MICROSECOND)
+    return int(d[RUN] + k * d[SLIDE] + d[SIZE])
+
+
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _starts(d: Any, g: int, k: int) -> int:
+    """The beginning of window ``k`` in time, in microseconds."""
+    if d[BY_TIME] != 0:
+        return int(k * d[SLIDE])
+    return time_of(_clock(d, g), _begin(d, g, k)) // _MICROSECOND
+
+
+@njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def _stops(d: Any, g: int, k: int, end: int) -> int:
+    """The end of window ``k`` in time, whose samples end before ``end``."""
+    if d[BY_TIME] != 0:
+        return int(k * d[SLIDE] + d[SIZE])
+    return time_of(_clock(d, g), end) // _MICROSECOND
+
+
+@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _take(d: Any, u: Any, r: int) -> bool:
+    """Appends the segments of row ``r`` to the run, or begins one. False: the store is full."""
+    goes_on = d[FIRST + 1] >= 0
+    for c in range(d[CHANNELS]):
+        g = words(u[HEADER + 2 * d[FIRST + CHANNEL * c]], r + 1)[r]
+        made = append(_held(d, c), g) if goes_on else pass_on(g)
+        if made == 0:
+            return False
+        _hold(d, c, made)
+    g = _held(d, 0)
+    if not goes_on:
+        d[RUNS] += 1
+        d[RUN] = words(g, SEGMENT)[START]
+        d[COVERED] = d[RUN]
+        d[WINDOW] = 0
+        if d[BY_TIME] != 0:
+            began = time_of(_clock(d, g), d[RUN])
+            slide = d[SLIDE] * _MICROSECOND
+            d[WINDOW] = began // slide if d[SHORT] != 0 else -(-began // slide)
+        d[LEAD] = _begin(d, g, d[WINDOW]) - d[RUN]
+    return True
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def _emit(d: Any, u: Any, o: Any, begin: int, end: int) -> int:
+    """Writes the window of the samples from ``begin`` to ``end`` as a row of the output; 0: the
+    store is full."""
+    j, channels = o[ROWS], d[CHANNELS]
+    held = _held(d, 0)
+    for c in range(channels):
+        kept = _held(d, c)
+        h = subseg(kept, begin - words(kept, SEGMENT)[START], end - begin)
+        if h == 0:
+            return 0
+        note_young(h, u[SERIAL])
+        words(o[HEADER + 2 * c], j + 1)[j] = h
+    k = d[WINDOW]
+    start, stop = _starts(d, held, k), _stops(d, held, k, end)
+    words(o[HEADER + 2 * channels], j + 1)[j] = start
+    words(o[HEADER + 2 * (channels + 1)], j + 1)[j] = stop
+    words(o[HEADER + 2 * (channels + 2)], j + 1)[j] = stop - 1
+    o[ROWS] = j + 1
+    d[ROWS_OUT] += 1
+    d[COVERED] = end
+    return 1
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], boolean)", nogil=True, cache=True)
+def _windows(d: Any, u: Any, o: Any, whole: bool) -> int:
+    """Emits the windows that the run has; ``whole``: it has ended, so that its rest may leave as a
+    shorter window."""
+    g = _held(d, 0)
+    line = words(g, SEGMENT)
+    last = line[START] + line[LENGTH]
+    while True:
+        begin, end = _begin(d, g, d[WINDOW]), _end(d, g, d[WINDOW])
+        if end > last:
+            if not whole or d[SHORT] == 0 or max(begin, d[COVERED]) >= last:
+                return DONE
+            end = last
+        if o[ROWS] == o[CAPACITY]:
+            return OUTPUT_FULL
+        if _emit(d, u, o, begin, end) == 0:
+            return NEED
+        d[WINDOW] += 1
+
+
+@njit("boolean(int64[::1])", nogil=True, cache=True)
+def _trim(d: Any) -> bool:
+    """Lets the samples before the next window go. False: the store is full."""
+    g = _held(d, 0)
+    line = words(g, SEGMENT)
+    gone = min(_begin(d, g, d[WINDOW]) - line[START], line[LENGTH])
+    if gone <= 0:
+        return True
+    rest = line[LENGTH] - gone
+    for c in range(d[CHANNELS]):
+        kept = _held(d, c)
+        h = subseg(kept, gone, rest)
+        if h == 0:
+            return False
+        _hold(d, c, h)
+        release(kept)
+    return True
+
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def _end_run(d: Any) -> None:
+    """Lets the run go, and counts what is in no window."""
+    g = _held(d, 0)
+    line = words(g, SEGMENT)
+    last = line[START] + line[LENGTH]
+    rest = last - max(_begin(d, g, d[WINDOW]), d[COVERED])
+    d[RESTS] += min(d[LEAD], last - d[RUN]) + max(rest, 0)
+    for c in range(d[CHANNELS]):
+        release(_held(d, c))
+        d[FIRST + CHANNEL * c + 1] = -1
+
+
+@njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _punctuate(d: Any, u: Any, o: Any) -> None:
+    """Says from which times on windows follow, and passes the end of the input on."""
+    count, n = u[PUNCTUATIONS], 0
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 3))
+    if d[FIRST + 1] >= 0:
+        g, k = _held(d, 0), d[WINDOW]
+        stop = _stops(d, g, k, _end(d, g, k))
+        n = send(leaving, n, d[CHANNELS], _starts(d, g, k))
+        n = send(leaving, n, d[CHANNELS] + 1, stop)
+        n = send(leaving, n, d[CHANNELS] + 2, stop - 1)
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
+    for p in range(count):
+        attribute = arrived[PUNCTUATION_WORDS * p]
+        if attribute in (END_OF_INPUT, IDLE):
+            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
+    o[PUNCTUATIONS] = n
+
+
+@njit("boolean(int64[::1])", nogil=True, cache=True)
+def _has_ended(u: Any) -> bool:
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    ended = False
+    for p in range(u[PUNCTUATIONS]):
+        ended |= arrived[PUNCTUATION_WORDS * p] == END_OF_INPUT
+    return ended
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def rewindow(desc: Any, morsel: Any) -> Any:
+    channels = words(desc, 1)[0]
+    d = words(desc, FIRST + CHANNEL * channels)
+    u = words(morsel, HEADER)
+    width = HEADER
+    for c in range(channels):
+        width = max(width, HEADER + 2 * d[FIRST + CHANNEL * c] + 2)
+    u = words(morsel, width)
+    o = words(u[OUT], HEADER + 2 * (channels + 3))
+    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
+    if o[ROWS] == 0:
+        o[SEQUENCE] = d[ROWS_OUT]
+    while u[CURSOR] < u[ROWS]:
+        r = u[CURSOR]
+        g = words(u[HEADER + 2 * d[FIRST]], r + 1)[r]
+        if u[PHASE] == 0:
+            if d[FIRST + 1] >= 0 and not are_adjacent(_held(d, 0), g):
+                status = _windows(d, u, o, True)
+                if status != DONE:
+                    return status
+                _end_run(d)
+            if not _take(d, u, r):
+                return NEED
+            d[ROWS_IN] += 1
+            d[SAMPLES_IN] += words(g, SEGMENT)[LENGTH]
+            u[PHASE] = 1
+        status = _windows(d, u, o, False)
+        if status != DONE:
+            return status
+        if not _trim(d):
+            return NEED
+        u[PHASE] = 0
+        u[CURSOR] = r + 1
+    if d[FIRST + 1] >= 0 and _has_ended(u):
+        status = _windows(d, u, o, True)
+        if status != DONE:
+            return status
+        _end_run(d)
+    _punctuate(d, u, o)
+    return DONE

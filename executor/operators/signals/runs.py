@@ -1,0 +1,124 @@
+"""Runs: the parts of a signal without a gap, found from the times of its samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.operators.signals.segment_store import Timebase
+
+_SECOND, _MICROSECOND = 1_000_000_000, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``samples`` samples from place ``first`` of a block on; ``start`` is the number of the first
+    in its timebase."""
+
+    first: int
+    samples: int
+    start: int
+    base: Timebase
+
+
+@dataclass(slots=True)
+class Runs:
+    """Follows a signal of ``rate`` hertz. A sample belongs to the run if its time is within half a
+    period of where the rate says it should be (and a microsecond, as times are rounded). After a
+    gap the numbers of samples go on in the same timebase if its times still agree, else in a new
+    one. A sample that is not later than the one before it is left out."""
+
+    rate: Fraction
+    base: Timebase | None = None
+    following: int = 0  # the number of the next sample
+    gaps: int = 0
+    overlapping: int = 0  # samples left out since they are not later than the one before
+    missing: int = 0  # rows without a sample
+    _latest: int = field(default=-(2**63))  # the time of the last sample, in nanoseconds
+
+    @property
+    def _tolerance(self) -> int:
+        return int(_SECOND / self.rate / 2) + _MICROSECOND
+
+    def of(
+        self, n: int, times: npt.NDArray[np.int64] | None, valid: npt.NDArray[np.bool_] | None
+    ) -> list[Run]:
+        """The runs of a block of ``n`` rows. ``times``: in microseconds; None: there are no gaps.
+        ``valid``: whether a row has a sample (None: each has)."""
+        found: list[Run] = []
+        there, before = 0, self.following
+        for first, last in _ranges(n, valid):
+            there += last - first
+            if times is None:
+                self.base = self.base or Timebase(self.rate)
+                found.append(Run(first, last - first, before + first, self.base))
+            else:
+                found += self._timed(first, times[first:last])
+        self.missing += n - there
+        if times is None:
+            self.following = before + n
+        return found
+
+    def _timed(self, first: int, times: npt.NDArray[np.int64]) -> list[Run]:
+        found: list[Run] = []
+        at, n = 0, len(times)
+        while at < n:
+            fits = self._fitting(times[at:])
+            if fits:
+                assert self.base is not None
+                found.append(Run(first + at, fits, self.following, self.base))
+                self.following += fits
+                at += fits
+                self._latest = int(times[at - 1]) * _MICROSECOND
+            else:
+                at += self._jump(times[at:])
+        return found
+
+    def _fitting(self, times: npt.NDArray[np.int64]) -> int:
+        """How many samples go on where the run is."""
+        if self.base is None:
+            return 0
+        period = float(_SECOND / self.rate)
+        expected = np.arange(len(times)) * period
+        ahead = (times - times[0]) * float(_MICROSECOND)
+        ahead += int(times[0]) * _MICROSECOND - self._time_of(self.following)
+        off = np.abs(ahead - expected) > self._tolerance
+        return int(np.argmax(off)) if off.any() else len(times)
+
+    def _jump(self, times: npt.NDArray[np.int64]) -> int:
+        """Moves to the time of the first sample, over a gap. Returns how many samples are left
+        out."""
+        if self.base is not None and int(times[0]) * _MICROSECOND <= self._latest:
+            later = np.flatnonzero(times * 1.0 > self._latest / _MICROSECOND)
+            left = int(later[0]) if later.size else len(times)
+            self.overlapping += left
+            return left
+        time = int(times[0]) * _MICROSECOND
+        if self.base is None:
+            self.base = Timebase(self.rate, time)
+            return 0
+        self.gaps += 1
+        number = round((time - self.base.origin) * self.rate / _SECOND)
+        if number > self.following and abs(self._time_of(number) - time) <= self._tolerance:
+            self.following = number
+        else:
+            self.base, self.following = Timebase(self.rate, time), 0
+        return 0
+
+    def _time_of(self, number: int) -> int:
+        assert self.base is not None
+        return self.base.origin + int(number * _SECOND / self.rate)
+
+
+def _ranges(n: int, valid: npt.NDArray[np.bool_] | None) -> list[tuple[int, int]]:
+    """The ranges of rows that have samples."""
+    if n == 0:
+        return []
+    if valid is None or valid.all():
+        return [(0, n)]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.astype(np.int8), [0]])))
+    pairs: list[list[int]] = edges.reshape(-1, 2).tolist()
+    return [(a, b) for a, b in pairs]

@@ -1,0 +1,191 @@
+"""The segments of a query, and the blocks of samples that they share (``kernels.signals``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.errors import RunError
+from cql.executor.kernels.signals import layout, segments, timebase
+from cql.executor.morsel.egress import view_address
+from cql.executor.state.store import Account
+
+Samples = npt.NDArray[Any]
+
+#: Lines of the tables; memory is taken only where a line was used.
+_MOST_SEGMENTS, _MOST_PARTS, _MOST_BLOCKS, _MOST_TIMEBASES = 1 << 22, 1 << 22, 1 << 18, 1 << 16
+
+
+class Manager(Enum):
+    """How segments share samples (XStream paper, section III.B)."""
+
+    COPY_ALWAYS = layout.COPY_ALWAYS
+    REFCOUNT_COPY = layout.REFCOUNT_COPY
+    REFCOUNT_REALLOC = layout.REFCOUNT_REALLOC
+    REFCOUNT_LAZY = layout.REFCOUNT_LAZY
+
+
+@dataclass(frozen=True, slots=True)
+class Timebase:
+    """The times of the samples of a signal: ``rate`` in hertz, and the time of sample 0, in
+    nanoseconds since 1970."""
+
+    rate: Fraction
+    origin: int = 0
+
+
+class SegmentStore:
+    """``account``: ``max_state`` of the query."""
+
+    def __init__(self, account: Account, manager: Manager = Manager.REFCOUNT_LAZY) -> None:
+        self.manager = manager
+        self._account = account
+        self._counted = 0
+        self._tables = [
+            np.empty((_MOST_SEGMENTS, layout.SEGMENT), np.int64),
+            np.empty((_MOST_PARTS, layout.PART), np.int64),
+            np.empty((_MOST_BLOCKS, layout.BLOCK_WORDS), np.int64),
+            np.empty((_MOST_SEGMENTS, layout.YOUNG_WORDS), np.int64),
+        ]
+        self.timebases = np.empty((_MOST_TIMEBASES, timebase.TIMEBASE), np.int64)
+        self._numbers: dict[Timebase, int] = {}
+        self._hosted: dict[int, Samples] = {}  # blocks whose memory Python owns
+        q = self.words = np.zeros(layout.STORE, np.int64)
+        q[[layout.SEGMENTS, layout.PARTS, layout.BLOCKS, layout.YOUNG]] = [
+            t.ctypes.data for t in self._tables
+        ]
+        q[[layout.MOST_SEGMENTS, layout.MOST_PARTS, layout.MOST_BLOCKS]] = (
+            _MOST_SEGMENTS,
+            _MOST_PARTS,
+            _MOST_BLOCKS,
+        )
+        q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
+        q[layout.MANAGER] = manager.value
+
+    @property
+    def address(self) -> int:
+        return int(self.words.ctypes.data)
+
+    # -- timebases -------------------------------------------------------------------------------
+
+    def number_of(self, base: Timebase) -> int:
+        """The number of a timebase; a new one is entered.
+
+        Raises RunError if there are too many."""
+        known = self._numbers.get(base)
+        if known is not None:
+            return known
+        number = len(self._numbers)
+        if number == _MOST_TIMEBASES:
+            raise RunError(
+                f"the signals of the query have more than {_MOST_TIMEBASES:,} timebases",
+                hint="the clock of a source drifts, so that it begins anew after each gap: declare"
+                " its RATE exactly",
+            )
+        self.timebases[number] = base.rate.numerator, base.rate.denominator, base.origin
+        self._numbers[base] = number
+        return number
+
+    def timebase(self, g: int) -> Timebase:
+        """The timebase of a segment."""
+        rate, per, origin = self.timebases[self._line(g)[layout.BASE] >> 4].tolist()
+        return Timebase(Fraction(rate, per), origin)
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def share(self, samples: Samples) -> int:
+        """The number of a block of samples that Python owns. It stays until ``let_go`` and until no
+        segment shares it."""
+        block = int(segments.adopt(self.address, samples.ctypes.data, samples.nbytes))
+        self._check(block >= 0)
+        self._account.resize(0, samples.nbytes, "the samples of its signals")
+        self._hosted[block] = samples
+        return block
+
+    def let_go(self, block: int) -> None:
+        segments.let_go(self.address, block)
+
+    def segment(self, base: int, start: int, samples: Samples, block: int) -> int:
+        """The segment of samples inside a shared block; ``start`` is the number of the first in
+        timebase ``base``."""
+        word = 16 * base + layout.KINDS.index(samples.dtype.name)
+        at = samples.ctypes.data
+        made = int(segments.segment_of(self.address, word, start, len(samples), block, at))
+        self._check(made != 0)
+        return made
+
+    def make(self, base: int, start: int, samples: Samples) -> int:
+        """A segment with a copy of ``samples``."""
+        word = 16 * base + layout.KINDS.index(samples.dtype.name)
+        made = int(segments.make(self.address, word, start, len(samples)))
+        self._check(made != 0)
+        view_address(self._line(made)[layout.FLAT], samples.dtype, len(samples))[:] = samples
+        return made
+
+    def release(self, made: Sequence[int]) -> None:
+        """Gives a reference of each segment back."""
+        for g in made:
+            segments.release(g)
+
+    def length(self, g: int) -> int:
+        return self._line(g)[layout.LENGTH]
+
+    def start(self, g: int) -> int:
+        return self._line(g)[layout.START]
+
+    def samples(self, g: int) -> Samples:
+        """A copy of the samples of a segment."""
+        line = self._line(g)
+        made = np.empty(line[layout.LENGTH], layout.KINDS[line[layout.BASE] & 15])
+        segments.copy_out(g, 0, len(made), made.ctypes.data)
+        return made
+
+    def _line(self, g: int) -> list[int]:
+        found: list[int] = view_address(g, np.dtype(np.int64), layout.SEGMENT).tolist()
+        return found
+
+    def check(self) -> None:
+        """Raises RunError if a kernel found no room; accounts for what kernels have made.
+
+        Also forgets the blocks of Python that nobody shares any more."""
+        self._check(not self.words[layout.FULL])
+        made = int(self.words[layout.BYTES])
+        self._account.resize(self._counted, made, "the samples of its signals")
+        self._counted = made
+        for block in [b for b in self._hosted if segments.forget(self.address, b)]:
+            gone = self._hosted.pop(block)
+            self._account.resize(gone.nbytes, 0, "the samples of its signals")
+
+    def sweep(self, through: int) -> None:
+        """Lets go of what was made for morsels up to this serial number."""
+        segments.sweep(self.address, through)
+        self.check()
+
+    def _check(self, fits: bool) -> None:
+        if not fits:
+            raise RunError(
+                "there is no room for more segments of signals: the query holds"
+                f" {int(self.words[layout.LIVE_SEGMENTS]):,}",
+                hint="make windows longer, or SET morsel_rows lower",
+            )
+
+    def close(self) -> None:
+        """Frees all blocks, at the end of the query."""
+        segments.free_blocks(self.address)
+        self._hosted.clear()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Live segments, bytes that the store made, and bytes that it copied so far."""
+        q = self.words
+        return {
+            "segments": int(q[layout.LIVE_SEGMENTS]),
+            "bytes": int(q[layout.BYTES]),
+            "copied": int(q[layout.COPIED]),
+        }

@@ -1,0 +1,60 @@
+"""Windows over signals: streams of samples at regular times (XStream paper, section III.A)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cql.base.model import Field, Schema
+from cql.base.types import TIMESTAMP, signal
+from cql.errors import Position
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.base import OneInput, first_time
+from cql.planner.nodes.logical.parts import WINDOW_COLUMNS
+from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
+
+
+@dataclass(frozen=True, slots=True)
+class Rewindow(OneInput):
+    """The signal ``input`` in windows of ``size`` samples every ``slide`` samples; ``by_time``:
+    both in microseconds. Each window is a row, with a segment of each column in ``channels``.
+    ``time``: the column with the times of the samples; None: they follow from their number."""
+
+    channels: tuple[int, ...]
+    time: int | None
+    size: int
+    slide: int
+    by_time: bool
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        given = self.input.schema
+        segments = (Field(given[c].name, signal(given[c].type), False) for c in self.channels)
+        return Schema((*segments, *window_fields()))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        first = len(self.channels)
+        return {first + k: ProgressInfo(None, "RATE") for k in range(len(WINDOW_COLUMNS))}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+
+def window_fields() -> tuple[Field, ...]:
+    """The bounds of a window: its first sample, the one behind its last, and a microsecond before
+    that."""
+    return tuple(Field(name, TIMESTAMP, False) for name in WINDOW_COLUMNS)

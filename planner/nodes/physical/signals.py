@@ -1,0 +1,62 @@
+"""Operators over signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cql.base.model import Schema
+from cql.planner.nodes.logical import WINDOW_COLUMNS
+from cql.planner.nodes.logical.signals import window_fields
+from cql.planner.nodes.physical.base import OneInput
+from cql.planner.nodes.watermarks import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class RewindowExec(OneInput):
+    """Cuts a signal into windows of ``size`` samples every ``slide`` samples; ``by_time``: both in
+    microseconds. ``short``: the rest of a run that is no whole window leaves, too."""
+
+    size: int
+    slide: int
+    by_time: bool
+    short: bool = False
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, *window_fields()))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        first = len(self.input.schema)
+        return tuple(range(first, first + len(WINDOW_COLUMNS)))
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return self.progressing
+
+    @property
+    def windows_apart(self) -> bool:
+        return self.slide >= self.size
+
+    @property
+    def in_windows(self) -> bool:
+        return True
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}]
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return column >= len(self.input.schema)
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    @property
+    def row_cost(self) -> float:
+        return 50.0
