@@ -50,6 +50,7 @@ from cql.planner.nodes.physical import (
     SortExec,
     StreamExec,
     SubqueryJoinExec,
+    SyncExec,
     TableJoinExec,
     TopExec,
     UnnestExec,
@@ -104,6 +105,14 @@ def _(node: RewindowExec, site: Site) -> Operator:
     from cql.executor.operators.signals.rewindow import RewindowOperator
 
     return RewindowOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: SyncExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.sync")
+    from cql.executor.operators.signals.sync import SyncOperator
+
+    return SyncOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

@@ -45,7 +45,7 @@ from cql.planner.bind.scope import (
     bracket_window,
 )
 from cql.planner.functions.signature import check_ordered
-from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, conjunction
 from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
 from cql.planner.optimize.changelog import as_relation, clock
 
@@ -58,6 +58,7 @@ class Block:
     node: exp.Select
     scope: Scope
     parts: Parts
+    conditions: tuple[exp.Expr, ...] | None = None  # of WHERE, which FROM has left; None: all
 
     def clause(self, name: str, **more: Any) -> ExprBinder:
         return ExprBinder(self.binder, self.scope, self.parts.row, name, **more)
@@ -106,7 +107,7 @@ def _start(binder: Binder, node: exp.Select, source: From) -> Block:
         plan, window = _function_window(binder, calls, plan, scope, window)
     scope = replace(scope, window=window)
     parts = Parts(node, plan, Row(len(plan.schema)), window)
-    return Block(binder, node, scope, parts)
+    return Block(binder, node, scope, parts, source.conditions)
 
 
 def _select_window(
@@ -287,11 +288,13 @@ def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
 
 def _where(block: Block) -> None:
     where = block.node.args.get("where")
-    if where is None:
-        return
-    condition = block.clause("WHERE").condition(where.this)
-    block.parts.where = condition
-    block.parts.where_node = where.this
+    if block.conditions is not None:
+        bound = [block.clause("WHERE").condition(part) for part in block.conditions]
+        block.parts.where = conjunction(bound) if bound else None
+        block.parts.where_node = block.conditions[0] if bound else None
+    elif where is not None:
+        block.parts.where = block.clause("WHERE").condition(where.this)
+        block.parts.where_node = where.this
 
 
 def _group_by(block: Block) -> None:

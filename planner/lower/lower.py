@@ -22,7 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.signals import rewindow
+from cql.planner.lower.signals import rewindow, sync
 from cql.planner.lower.update_streams import newest, update_queue, why_queue
 from cql.planner.lower.update_windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -47,6 +47,7 @@ from cql.planner.nodes.logical import (
     Sort,
     SortKey,
     SubqueryJoin,
+    Sync,
     Union,
     Unnest,
     Unsupported,
@@ -118,6 +119,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return ordering.declared(lower(node.input, settings), node)
         case Rewindow():
             return rewindow(node)
+        case Sync():
+            return sync(node, lower(node.left, settings))
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
             return KeyWindowsExec(lower(node.input, settings), node.windows, why)

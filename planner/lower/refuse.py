@@ -18,6 +18,7 @@ from cql.planner.nodes.logical import (
     Rewindow,
     RowNumber,
     Scan,
+    Sync,
     Unnest,
     Unsupported,
     Windowed,
@@ -86,7 +87,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
 
 def _refuse_segments(node: Logical) -> None:
     """Refuses an operator that would keep or compare segments of signals."""
-    if isinstance(node, Filter | Project | Limit | Rewindow):
+    if isinstance(node, Filter | Project | Limit | Rewindow | Sync):
         return
     for child in node.inputs:
         for f in child.schema:

@@ -1,33 +1,71 @@
-"""Signals: streams of samples at regular times, and windows of them."""
+"""Signals: streams of samples at regular times, windows of them, and their samples in ranges."""
 
 from __future__ import annotations
 
-from cql.errors import NotSupportedError
+from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration, why_source
-from cql.planner.nodes.logical import Rewindow, Scan
-from cql.planner.nodes.physical import Physical, RewindowExec, SignalInput, SourceExec
+from cql.planner.lower.joins.pair_columns import with_columns
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
+from cql.planner.nodes.physical import (
+    Physical,
+    ProjectExec,
+    RewindowExec,
+    SignalInput,
+    SourceExec,
+    SyncExec,
+)
+from cql.planner.nodes.show import show
 
 
 def rewindow(node: Rewindow) -> Physical:
     """The windows of a signal, as segments."""
-    scan = node.input
-    assert isinstance(scan, Scan)
-    spec = scan.relation.stream
-    assert spec is not None
-    assert spec.rate is not None
-    if spec.is_queued:
-        raise NotSupportedError(
-            f"a window over the signal {'.'.join(scan.relation.name)} with UPDATE KEY or QUEUE is"
-            " not supported: a signal has a sample for each of its times",
-            position=node.pos,
-        )
-    given = SignalInput(spec.rate.numerator, spec.rate.denominator, node.time)
-    source = SourceExec(
-        scan.relation, scan.columns, why_source(scan), scan.pos, alias=scan.alias, signal=given
-    )
+    source = _source(node.input, node.time, node.pos)
     if node.by_time:
         size, slide = (duration(n, node.schema.fields[-1].type) for n in (node.size, node.slide))
     else:
         size, slide = f"{node.size:,} samples", f"{node.slide:,}"
     why = f"segments of {size} every {slide}, which share the samples (XStream paper §III)"
     return RewindowExec(source, node.size, node.slide, node.by_time, False, why)
+
+
+def sync(node: Sync, left: Physical) -> Physical:
+    """The samples of a signal in the ranges of ``left``.
+
+    Raises PlanError if nothing says up to which time no more ranges begin."""
+    width, names = len(left.schema), node.schema.names
+    left, (begin, end) = with_columns(left, [node.begin, node.end])
+    if begin not in left.progressing:
+        raise PlanError(
+            f"nothing says from which time on no range begins, as {show(node.begin)} has no"
+            " watermark: all samples would be kept for ever",
+            position=node.pos,
+            hint="a range begins at a column with a watermark, such as window_start",
+        )
+    right = _source(node.right, node.time, node.pos)
+    ranges = f"{show(node.begin)} to {show(node.end)}"
+    why = f"segments of the ranges {ranges}, which share the samples (XStream paper §II)"
+    made = SyncExec(left, right, begin, end, node.after, node.before, why)
+    if len(left.schema) == width:
+        return made
+    fields, behind = made.schema.fields, len(left.schema)
+    shown = (*range(width), *range(behind, len(fields)))
+    columns = tuple(Column(k, fields[k].name, fields[k].type, fields[k].nullable) for k in shown)
+    return ProjectExec(made, columns, names)
+
+
+def _source(scan: Logical, time: int | None, pos: Position | None) -> SourceExec:
+    """The source of a signal, as segments."""
+    assert isinstance(scan, Scan)
+    spec = scan.relation.stream
+    assert spec is not None
+    assert spec.rate is not None
+    if spec.is_queued:
+        raise NotSupportedError(
+            f"segments of the signal {'.'.join(scan.relation.name)} with UPDATE KEY or QUEUE are"
+            " not supported: a signal has a sample for each of its times",
+            position=pos,
+        )
+    given = SignalInput(spec.rate.numerator, spec.rate.denominator, time)
+    why = why_source(scan)
+    return SourceExec(scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given)

@@ -28,6 +28,7 @@ from cql.planner.nodes.logical import (
     Scan,
     Sort,
     SubqueryJoin,
+    Sync,
     Union,
     Unnest,
     Unsupported,
@@ -86,6 +87,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _number(node, wanted)
         case Rewindow():
             return _rewindow(node, wanted)
+        case Sync():
+            return _sync(node, wanted)
         case Sort():
             return _sort(node, wanted)
         case Limit():
@@ -253,6 +256,25 @@ def _rewindow(node: Rewindow, wanted: frozenset[int]) -> tuple[Logical, Places]:
     bounds = {k: len(kept) + k - width for k in range(width, len(node.schema))}
     made = replace(node, input=below, channels=channels, time=time)
     return made, {k: at for at, k in enumerate(kept)} | bounds
+
+
+def _sync(node: Sync, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.left.schema)
+    read = frozenset(c for c in wanted if c < width) | columns_of(node.begin, node.end)
+    left, places = _pruned(node.left, read)
+    kept = [k for k in range(len(node.channels)) if width + k in wanted] or [0]
+    given = frozenset(node.channels[k] for k in kept)
+    right, behind = _pruned(node.right, given if node.time is None else given | {node.time})
+    made = replace(
+        node,
+        left=left,
+        right=right,
+        channels=tuple(behind[node.channels[k]] for k in kept),
+        time=None if node.time is None else behind[node.time],
+        begin=moved(node.begin, places),
+        end=moved(node.end, places),
+    )
+    return made, {**places, **{width + k: len(left.schema) + at for at, k in enumerate(kept)}}
 
 
 def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Places]:

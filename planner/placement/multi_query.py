@@ -34,8 +34,9 @@ from cql.planner.nodes.watermarks import fewest
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.shared_panes import share_windows
 
-#: A relation, ``SourceExec.ahead`` and ``refresh``; a place adds the mention's number in its query.
-_Mention = tuple[tuple[str, ...], int, int | None]
+#: A relation, ``SourceExec.ahead``, ``refresh`` and whether it gives no segments; a place adds the
+#: mention's number in its query.
+_Mention = tuple[tuple[str, ...], int, int | None, bool]
 _Place = tuple[_Mention, int]
 
 
@@ -75,7 +76,7 @@ def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
 
 
 def _place(source: SourceExec, mentions: Counter[_Mention]) -> _Place:
-    mention = source.relation.name, source.ahead, source.refresh
+    mention = source.relation.name, source.ahead, source.refresh, source.signal is None
     mentions[mention] += 1
     return mention, mentions[mention]
 
@@ -93,7 +94,12 @@ def _scan(given: list[SourceExec]) -> SourceExec:
         Awaited(c, None if b is None else fewest(frozenset(b))) for c, b in sorted(awaited.items())
     )
     whole = any(source.awaited is None for source in given)
-    return replace(given[0], columns=columns, awaited=None if whole else named)
+    made = replace(given[0], columns=columns, awaited=None if whole else named)
+    signal = given[0].signal
+    if signal is None or signal.time is None:
+        return made
+    time = columns.index(given[0].columns[signal.time])
+    return replace(made, signal=replace(signal, time=time))
 
 
 def _joined(
@@ -126,7 +132,7 @@ def _narrowed(scan: SourceExec, node: SourceExec) -> Physical:
     """The columns of ``node`` from a scan that reads more."""
     if scan.columns == node.columns:
         return scan
-    places = (scan.columns.index(c) for c in node.columns)
+    places = (scan.shown.index(c) for c in node.shown)
     exprs = tuple(
         Column(p, f.name, f.type, f.nullable) for p, f in zip(places, node.schema, strict=True)
     )
@@ -159,6 +165,7 @@ def join_once(node: Physical) -> Physical:
 
 def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
     same = source.relation is other.relation or source.relation == other.relation
+    same = same and (source.signal is None) == (other.signal is None)
     return same and (source.ahead, source.refresh) == (other.ahead, other.refresh)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from cql.base.model import Field
+from cql.base.model import Field, Schema
 from cql.base.window import Window, WindowKind
 from cql.dialect import nodes
 from cql.dialect import to_sql as printed
@@ -53,11 +53,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class From:
     """A bound FROM. ``window`` is the window of its only item or only stream, which ``plan`` does
-    not apply: the aggregate does."""
+    not apply: the aggregate does. ``conditions``: what WHERE still says, where FROM has taken the
+    ranges of signals from it; None: all of WHERE."""
 
     plan: Logical
     scope: Scope
     window: QueryWindow | None
+    conditions: tuple[exp.Expr, ...] | None = None
 
 
 # ------------------------------------------------------------------ names of tables
@@ -131,6 +133,8 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     items = [item, *(bind_item(binder, join.this, env, temporal=True) for join in joined)]
     if join_window is not None:
         items[1:] = [_under_join_window(binder, right, join_window) for right in items[1:]]
+    if any(each.window is None and signals.is_signal(each.plan) for each in items):
+        return _with_signals(binder, select, items, env)
     streams = [k for k, each in enumerate(items) if not each.plan.is_table]
     window = None
     if len(streams) == 1:
@@ -145,6 +149,35 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         else:
             chain.add(_applied(next(rights)), join)
     return From(chain.plan, chain.scope(), window)
+
+
+def _with_signals(binder: Binder, select: exp.Select, items: list[Item], env: Env) -> From:
+    """An item and signals, of which each row of the item gets the samples in a range."""
+    written = [select.args["from_"].this, *(join.this for join in select.args["joins"])]
+    wanted = [c for j in select.args["joins"] for c in signals.conditions(binder, j)]
+    where = select.args.get("where")
+    if where is not None:
+        wanted += signals.parts_of(where.this)
+    pairs = list(zip(items, written, strict=False))
+    others = [pair for pair in pairs if not signals.is_signal(pair[0].plan) or pair[0].window]
+    if len(others) != 1 or len(pairs) != len(written):
+        at = written[0] if not others else others[-1][1]
+        raise binder.unsupported(
+            "FROM with signals and another number of items than one that says the ranges",
+            at,
+            "join them in a subquery: FROM (SELECT … ) AS d, audio AS a WHERE a.time BETWEEN …",
+        )
+    first = _applied(others[0][0])
+    plan, seen = first.plan, [first]
+    for item, node in pairs:
+        if item is others[0][0]:
+            continue
+        scope = scope_of(binder, seen, plan, env)
+        made = signals.synced(binder, plan, scope, item, node, wanted)
+        shown = Values(Schema(made.schema.fields[len(plan.schema) :]))
+        seen.append(Item(shown, 0, item.source))
+        plan = made
+    return From(plan, scope_of(binder, seen, plan, env), None, tuple(wanted))
 
 
 def _unnests_before(unnests: Sequence[bool], item: int) -> int:

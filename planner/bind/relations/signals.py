@@ -1,7 +1,9 @@
-"""Windows over signals: ``FROM audio [ROWS 4096 SLIDE 2048]`` gives segments of samples."""
+"""Signals in FROM, whose samples come as segments: ``audio [ROWS 4096 SLIDE 2048]`` in windows,
+``detections d, audio a WHERE a.time BETWEEN d.start AND d.stop`` in ranges."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from sqlglot import exp
@@ -9,10 +11,13 @@ from sqlglot import exp
 from cql.base.types import Kind
 from cql.dialect.nodes import StreamWindow
 from cql.planner.bind.context import Binder
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.relations.join import Item
 from cql.planner.bind.relations.window import amount
+from cql.planner.bind.scope import Scope
 from cql.planner.nodes.catalog import StreamSpec
-from cql.planner.nodes.logical import Logical, Scan
-from cql.planner.nodes.logical.signals import Rewindow
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
 
 _SAMPLES = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE)
 
@@ -30,9 +35,7 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     """The windows of a signal. Raises BindError or NotSupportedError for other windows than those
     of ROWS or RANGE with SLIDE."""
     assert isinstance(plan, Scan)
-    spec = plan.relation.stream
-    assert spec is not None
-    args, name = node.args, ".".join(plan.relation.name)
+    args, name = node.args, plan.relation.name[-1]
     if node.window_kind not in ("ROWS", "RANGE") or args.get("slide") is None:
         raise binder.unsupported(
             f"this window over the signal {name}",
@@ -51,19 +54,29 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
         )
     size_node = args["range"] if by_time else args["rows"]
     size, slide = (_length(binder, n, by_time=by_time) for n in (size_node, args["slide"]))
-    time = _time(binder, plan, spec, node)
-    channels = [k for k in range(len(plan.schema)) if k != time]
+    channels, time = _parts(binder, plan, node)
+    return Rewindow(plan, channels, time, size, slide, by_time, binder.pos(node))
+
+
+def _parts(binder: Binder, scan: Scan, node: exp.Expr) -> tuple[tuple[int, ...], int | None]:
+    """The columns of a signal with its channels, and the one with its times, if it has one.
+
+    Raises NotSupportedError for a column that is neither."""
+    name, spec = scan.relation.name[-1], scan.relation.stream
+    assert spec is not None
+    time = _time(binder, scan, spec, node)
+    channels = tuple(k for k in range(len(scan.schema)) if k != time)
     for k in channels:
-        f = plan.schema[k]
+        f = scan.schema[k]
         if f.type.kind not in _SAMPLES:
             raise binder.unsupported(
-                f"a window over the signal {name}, whose column {f.name} is a {f.type},",
+                f"segments of the signal {name}, whose column {f.name} is a {f.type},",
                 node,
                 f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers",
             )
     if not channels:
         raise binder.error(f"the signal {name} has no channel", node)
-    return Rewindow(plan, tuple(channels), time, size, slide, by_time, binder.pos(node))
+    return channels, time
 
 
 def _length(binder: Binder, node: exp.Expr, *, by_time: bool) -> int:
@@ -82,10 +95,10 @@ def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int |
     """The column with the times of the samples, if the signal has one."""
     if not spec.progress and spec.computed_progress is None:
         return None
-    name, progress = ".".join(scan.relation.name), spec.progress
+    name, progress = scan.relation.name[-1], spec.progress
     if len(progress) != 1 or progress[0].slack or not progress[0].by_rows:
         raise binder.unsupported(
-            f"a window over the signal {name}, whose time is not ORDERED BY one column without"
+            f"segments of the signal {name}, whose time is not ORDERED BY one column without"
             " WITHIN,",
             node,
         )
@@ -93,9 +106,133 @@ def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int |
     assert at is not None
     if not scan.schema[at].type.is_timestamp:
         raise binder.unsupported(
-            f"a window over the signal {name}, whose time {scan.schema[at].name} is a"
+            f"segments of the signal {name}, whose time {scan.schema[at].name} is a"
             f" {scan.schema[at].type},",
             node,
             "the times of samples are timestamps",
         )
     return at
+
+
+# ------------------------------------------------------------------ ranges of a signal
+
+#: The name of the times of a signal that has no column for them.
+_TIME = "time"
+_BOUNDS: dict[type[exp.Expr], tuple[str, bool]] = {
+    exp.GTE: ("begin", False),
+    exp.GT: ("begin", True),
+    exp.LTE: ("end", False),
+    exp.LT: ("end", True),
+}
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GTE: exp.LTE,
+    exp.GT: exp.LT,
+    exp.LTE: exp.GTE,
+    exp.LT: exp.GT,
+}
+_HINT = "FROM detections AS d, audio AS a WHERE a.time BETWEEN d.start AND d.stop"
+
+
+@dataclass(slots=True)
+class _Range:
+    """The bounds of a range: of each the expression, and whether the bound itself is outside."""
+
+    begin: tuple[exp.Expr, bool] | None = None
+    end: tuple[exp.Expr, bool] | None = None
+
+
+def synced(
+    binder: Binder,
+    control: Logical,
+    scope: Scope,
+    item: Item,
+    node: exp.Expr,
+    wanted: list[exp.Expr],
+) -> Sync:
+    """The rows of ``control`` with the samples of the signal ``item``, written as ``node``, in the
+    range that the conditions ``wanted`` give; these are taken out of the list.
+
+    Raises BindError if they give none."""
+    scan = item.plan
+    assert isinstance(scan, Scan)
+    channels, time = _parts(binder, scan, node)
+    called = _TIME if time is None else scan.schema[time].name
+    found, rest = _Range(), list[exp.Expr]()
+    for condition in wanted:
+        if not _takes(condition, item, called, scope, found):
+            rest.append(condition)
+    if found.begin is None or found.end is None:
+        raise binder.error(
+            f"the signal {item.source or scan.relation.name[-1]} beside other items of FROM needs a"
+            f" range of its {called}",
+            node,
+            hint=_HINT,
+        )
+    wanted[:] = rest
+    (low, after), (high, before) = found.begin, found.end
+    begin, end = _moment(binder, scope, low), _moment(binder, scope, high)
+    return Sync(control, scan, channels, time, begin, end, after, before, binder.pos(node))
+
+
+def conditions(binder: Binder, join: exp.Join) -> list[exp.Expr]:
+    """The conditions of a join with a signal. Raises NotSupportedError for an outer one."""
+    kind = join.text("side") or join.text("kind")
+    if kind.upper() not in ("", "INNER", "CROSS") or join.args.get("using"):
+        raise binder.unsupported(
+            f"{'USING' if join.args.get('using') else kind.upper() + ' JOIN'} with a signal",
+            join,
+            _HINT,
+        )
+    on = join.args.get("on")
+    return [] if on is None else parts_of(on)
+
+
+def parts_of(condition: exp.Expr) -> list[exp.Expr]:
+    """The parts of a condition that AND connects."""
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    if isinstance(condition, exp.And):
+        return [*parts_of(condition.this), *parts_of(condition.expression)]
+    return [condition]
+
+
+def _moment(binder: Binder, scope: Scope, node: exp.Expr) -> Expr:
+    bound = ExprBinder(binder, scope, None, "a range of a signal").bind(node)
+    if not bound.type.is_timestamp:
+        raise binder.error(
+            f"a range of a signal is between two timestamps, and this is a {bound.type}", node
+        )
+    return bound
+
+
+def _takes(condition: exp.Expr, item: Item, called: str, scope: Scope, found: _Range) -> bool:
+    """Whether a condition bounds the time of the signal ``item``; notes the bound."""
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+
+    def is_time(node: exp.Expr) -> bool:
+        if not isinstance(node, exp.Column) or node.name.lower() != called.lower():
+            return False
+        if len(node.parts) == 1:
+            return not scope.has(node.name)
+        return str(item.source).lower() == ".".join(p.name for p in node.parts[:-1]).lower()
+
+    if isinstance(condition, exp.Between) and is_time(condition.this):
+        if found.begin is not None or found.end is not None:
+            return False
+        found.begin = condition.args["low"], False
+        found.end = condition.args["high"], False
+        return True
+    kind = type(condition)
+    if kind not in _BOUNDS:
+        return False
+    left, right = condition.this, condition.expression
+    if is_time(right):
+        kind, left, right = _MIRRORED[kind], right, left
+    if not is_time(left):
+        return False
+    side, open_ = _BOUNDS[kind]
+    if getattr(found, side) is not None:
+        return False
+    setattr(found, side, (right, open_))
+    return True

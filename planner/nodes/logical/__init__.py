@@ -27,7 +27,7 @@ from cql.planner.nodes.logical.parts import (
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
-from cql.planner.nodes.logical.signals import Rewindow
+from cql.planner.nodes.logical.signals import Rewindow, Sync
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -76,6 +76,7 @@ __all__ = [
     "Sort",
     "SortKey",
     "SubqueryJoin",
+    "Sync",
     "Union",
     "Unnest",
     "Unsupported",
@@ -99,6 +100,7 @@ Logical: TypeAlias = (
     | Number
     | Watermark
     | Rewindow
+    | Sync
     | Sort
     | Limit
     | RowNumber

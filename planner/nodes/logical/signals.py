@@ -8,7 +8,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import TIMESTAMP, signal
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical.base import OneInput, first_time
+from cql.planner.nodes.logical.base import OneInput, TwoInputs, first_time
 from cql.planner.nodes.logical.parts import WINDOW_COLUMNS
 from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
 
@@ -58,3 +58,45 @@ def window_fields() -> tuple[Field, ...]:
     """The bounds of a window: its first sample, the one behind its last, and a microsecond before
     that."""
     return tuple(Field(name, TIMESTAMP, False) for name in WINDOW_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(TwoInputs):
+    """Each row of ``left`` with a segment of each channel of the signal ``right``: the samples from
+    the time ``begin`` to ``end``, both expressions over ``left``. A row whose range has a gap comes
+    once for each run in it. ``after``, ``before``: whether the sample at ``begin``, at ``end`` is
+    not in the range. ``channels`` and ``time`` are columns of ``right``, as in Rewindow."""
+
+    channels: tuple[int, ...]
+    time: int | None
+    begin: Expr
+    end: Expr
+    after: bool
+    before: bool
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        given = self.right.schema
+        segments = (Field(given[c].name, signal(given[c].type), False) for c in self.channels)
+        return Schema((*self.left.schema, *segments))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.begin, self.end)
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.left.progressing
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return self.left.is_stream

@@ -44,7 +44,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.signals import RewindowExec
+from cql.planner.nodes.physical.signals import RewindowExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -124,6 +124,7 @@ __all__ = [
     "SourceExec",
     "StreamExec",
     "SubqueryJoinExec",
+    "SyncExec",
     "TableJoinExec",
     "TopExec",
     "UnionExec",
@@ -162,6 +163,7 @@ Physical: TypeAlias = (
     | SortExec
     | NumberExec
     | RewindowExec
+    | SyncExec
     | KeyWindowsExec
     | LateRowsExec
     | OnTimeExec

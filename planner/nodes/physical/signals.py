@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.base.model import Schema
+from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import WINDOW_COLUMNS
 from cql.planner.nodes.logical.signals import window_fields
-from cql.planner.nodes.physical.base import OneInput
+from cql.planner.nodes.physical.base import OneInput, TwoInputs
+from cql.planner.nodes.physical.columns import coded_columns, column_at
 from cql.planner.nodes.watermarks import Wanted
 
 
@@ -60,3 +62,41 @@ class RewindowExec(OneInput):
     @property
     def row_cost(self) -> float:
         return 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncExec(TwoInputs):
+    """The segments of the signal ``right`` for the ranges of ``left``: from column ``begin`` to
+    column ``end``; ``after``, ``before``: without the time of the column itself."""
+
+    begin: int
+    end: int
+    after: bool
+    before: bool
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.left.schema, *self.right.schema))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return self.left.progressing
+
+    @property
+    def in_windows(self) -> bool:
+        return self.left.in_windows
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [dict.fromkeys(self.left.progressing), {}]
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        width = len(self.left.schema)
+        return ((0, column_at(self.left.schema, column)),) if column < width else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [coded_columns(self.left.schema), frozenset()]
+
+    @property
+    def row_cost(self) -> float:
+        return 100.0

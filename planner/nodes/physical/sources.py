@@ -110,6 +110,12 @@ class SourceExec(NoInput):
         object.__setattr__(self, "schema", schema)
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """The columns of the relation that are in the output."""
+        time = None if self.signal is None else self.signal.time
+        return tuple(c for k, c in enumerate(self.columns) if k != time)
+
+    @property
     def _numbers_keys(self) -> bool:
         """Whether an update key is known by its number in the queue."""
         assert self.updates is not None
