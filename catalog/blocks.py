@@ -108,6 +108,7 @@ class BlockReader:
         self._waiting: deque[tuple[Piece, int]] = deque()  # with its first row in no block yet
         self._ended = False
         self._error: CatalogError | None = None
+        self.block_rows = BLOCK_ROWS
         #: Notices about the data from the source. The caller that shows a notice removes it.
         self.notices: list[str] = []
 
@@ -122,7 +123,7 @@ class BlockReader:
             raise
 
     def _next(self, timeout: float | None) -> Block | None:
-        taken = self._gather(BLOCK_ROWS - self._row % BLOCK_ROWS, timeout)
+        taken = self._gather(self.block_rows - self._row % self.block_rows, timeout)
         if not taken:
             if self._ended:
                 return None

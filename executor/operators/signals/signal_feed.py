@@ -21,6 +21,9 @@ from cql.executor.protocols import Block
 from cql.executor.state.store import Snapshot
 from cql.executor.texts.blocks import Computed
 
+#: Samples of a block: so many that its work in Python does not count beside theirs.
+_SAMPLES = 1 << 22
+
 
 @dataclass(slots=True)
 class SignalFeed(Feed):
@@ -35,6 +38,8 @@ class SignalFeed(Feed):
         given = self.source.signal
         assert given is not None
         self.runs = Runs(Fraction(given.rate, given.per))
+        if hasattr(self.reader, "block_rows"):
+            self.reader.block_rows = _SAMPLES
 
     def reported(self) -> dict[str, Any]:
         """The samples of each channel, and what interrupts them."""
