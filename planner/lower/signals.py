@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.lower.choose import duration, why_source
+from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
@@ -67,5 +67,6 @@ def _source(scan: Logical, time: int | None, pos: Position | None) -> SourceExec
             position=pos,
         )
     given = SignalInput(spec.rate.numerator, spec.rate.denominator, time)
-    why = why_source(scan)
+    times = "numbered from 1970 on" if time is None else f"at the times of {scan.schema[time].name}"
+    why = f"segments of samples at {spec.rate_hz:,.15g} Hz, {times}"
     return SourceExec(scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given)

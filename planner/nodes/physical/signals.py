@@ -60,6 +60,10 @@ class RewindowExec(OneInput):
         return False
 
     @property
+    def state(self) -> str:
+        return "the samples that later windows need"
+
+    @property
     def row_cost(self) -> float:
         return 50.0
 
@@ -96,6 +100,14 @@ class SyncExec(TwoInputs):
 
     def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
         return [coded_columns(self.left.schema), frozenset()]
+
+    @property
+    def state(self) -> str:
+        begin = self.left.schema[self.begin].name
+        return (
+            f"the ranges that the signal has not passed, and the samples from the least {begin} on"
+            " that may follow"
+        )
 
     @property
     def row_cost(self) -> float:
