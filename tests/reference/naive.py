@@ -29,11 +29,13 @@ from cql.planner.nodes.logical import (
     Number,
     Project,
     RelationToStream,
+    Rewindow,
     RowNumber,
     Scan,
     SetOperation,
     Sort,
     SubqueryJoin,
+    Sync,
     Union,
     Unnest,
     Unsupported,
@@ -56,6 +58,7 @@ from tests.reference.naive_relations import (
     is_relation,
 )
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
+from tests.reference.naive_signals import rewindowed, synced
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from tests.reference.naive_values import BadRowError, group_key
 
@@ -100,6 +103,10 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
+        case Rewindow():
+            return list(rewindowed(node, _rows(node.input, run)))
+        case Sync():
+            return list(synced(node, _rows(node.left, run), _rows(node.right, run)))
         case Watermark():
             return watermarked(node, _rows(node.input, run))
         case Number() if node.windows is not None:
