@@ -70,6 +70,7 @@ LIBRARY = {
         "segment_count segment_crossings segment_max segment_mean segment_min segment_real_max"
         " segment_real_min segment_real_sum segment_rms segment_sum segment_variance"
     ),
+    "kernels.signals.transforms": "segment_hann segment_part segment_power",
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",
 }

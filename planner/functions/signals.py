@@ -3,10 +3,10 @@ each segment, as the aggregate would for the rows of a window."""
 
 from __future__ import annotations
 
-from cql.base.types import BIGINT, DOUBLE, DataType, Kind
+from cql.base.types import BIGINT, DOUBLE, DataType, Kind, signal
 from cql.errors import Position
 from cql.planner.functions.aggregates import canonical
-from cql.planner.functions.signature import Builder, Signature, strict, wrong
+from cql.planner.functions.signature import Builder, Signature, argument, strict, wrong
 from cql.planner.nodes.expr import Expr
 
 #: Aggregates that are functions of a segment, with the type of the result (None: of its samples).
@@ -35,22 +35,43 @@ def over_segment(name: str, segment: Expr, pos: Position | None) -> Expr:
 
 def _segment(fn: str, usage: str, to: DataType) -> Builder:
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-        if any(a.type.kind is not Kind.SIGNAL for a in args):
+        if args[0].type.kind is not Kind.SIGNAL:
             raise wrong(usage, args, pos)
         return strict(fn, args, to, pos)
 
     return build
 
 
-SIGNALS = tuple(
-    Signature(name, "signal", usage, help, (1, 1), _segment(name, usage, to))
-    for name, usage, help, to in (
-        ("rms", "rms(segment)", "Root of the mean square of the samples.", DOUBLE),
-        (
-            "zero_crossings",
-            "zero_crossings(segment)",
-            "How often the sign of the samples changes.",
-            BIGINT,
-        ),
-    )
+def _subseg(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    usage = "subseg(segment, start, length)"
+    if args[0].type.kind is not Kind.SIGNAL:
+        raise wrong(usage, args, pos)
+    counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
+    return strict("subseg", (args[0], *counts), args[0].type, pos)
+
+
+SIGNALS = (
+    *(
+        Signature(
+            name, "signal", f"{name}(segment)", help, (1, 1), _segment(name, f"{name}(segment)", to)
+        )
+        for name, help, to in (
+            ("rms", "Root of the mean square of the samples.", DOUBLE),
+            ("zero_crossings", "How often the sign of the samples changes.", BIGINT),
+            ("hann", "The samples times a Hann window.", signal(DOUBLE)),
+            (
+                "power_spectrum",
+                "Squared magnitudes of the Fourier transform, padded to a power of two.",
+                signal(DOUBLE),
+            ),
+        )
+    ),
+    Signature(
+        "subseg",
+        "signal",
+        "subseg(segment, start, length)",
+        "The samples from number start (from 0) on, length at most.",
+        (3, 3),
+        _subseg,
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -34,6 +35,23 @@ def _crossings(x: Sequence[Any]) -> int:
     return sum((a < 0) != (b < 0) for a, b in itertools.pairwise(x))
 
 
+def _hann(x: Sequence[Any]) -> tuple[float, ...]:
+    n = len(x)
+    return tuple(v * (0.5 - 0.5 * math.cos(2 * math.pi * i / n)) for i, v in enumerate(x))
+
+
+def _power(x: Sequence[Any]) -> tuple[float, ...]:
+    n = 1 << (len(x) - 1).bit_length() if len(x) else 0
+    bins = range(n // 2 + 1 if n else 0)
+    turns = ((k, [cmath.exp(-2j * math.pi * k * i / n) for i in range(len(x))]) for k in bins)
+    return tuple(abs(sum(v * t for v, t in zip(x, turn, strict=True))) ** 2 for _, turn in turns)
+
+
+def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
+    start = min(max(start, 0), len(x))
+    return x[start : start + max(length, 0)]
+
+
 #: Functions of segments; none fails.
 NEVER_FAIL: dict[str, Strict] = {
     "count": _of(len),
@@ -47,4 +65,7 @@ NEVER_FAIL: dict[str, Strict] = {
     "var_pop": _of(lambda x: _variance(x, 0)),
     "rms": _of(lambda x: math.sqrt(math.fsum(v * v for v in x) / len(x)) if len(x) else math.nan),
     "zero_crossings": _of(_crossings),
+    "hann": _of(_hann),
+    "power_spectrum": _of(_power),
+    "subseg": lambda call, args: _part(*args),
 }

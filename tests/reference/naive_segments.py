@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from cql.planner.nodes.expr import Call
 from tests.reference.naive_registry import function
 
@@ -55,3 +57,21 @@ def _rms(call: Call, x: Sequence[Any]) -> float:
 @function("zero_crossings")
 def _crossings(call: Call, x: Sequence[Any]) -> int:
     return sum((a < 0) != (b < 0) for a, b in itertools.pairwise(x))
+
+
+@function("hann")
+def _hann(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(v * math.sin(math.pi * i / len(x)) ** 2 for i, v in enumerate(x))
+
+
+@function("power_spectrum")
+def _power(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
+    size = 1
+    while size < len(x):
+        size *= 2
+    return tuple((np.abs(np.fft.rfft(np.asarray(x, float), size)) ** 2).tolist()) if x else ()
+
+
+@function("subseg")
+def _subseg(call: Call, x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
+    return [v for i, v in enumerate(x) if i >= start][: max(length, 0)]

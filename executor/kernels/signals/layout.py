@@ -34,7 +34,9 @@ COPIED = 17  # bytes that were copied from block to block
 FIRST_YOUNG = 18  # the young segments, in a ring of MOST_SEGMENTS lines: the number of the first,
 NEXT_YOUNG = 19  # and of the next one
 FULL = 20  # 1: something was refused since there was no room
-STORE = 21
+EMPTY = 21  # the address of a segment without samples, for a function that finds no room
+TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``transforms``)
+STORE = 23
 
 # Memory managers.
 COPY_ALWAYS = 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.signals import layout, segments, timebase
+from cql.executor.kernels.signals.transforms import MOST
 from cql.executor.morsel.egress import view_address
 from cql.executor.state.store import Account
 
@@ -38,6 +40,13 @@ class Timebase:
 
     rate: Fraction
     origin: int = 0
+
+
+@cache
+def _circle() -> Samples:
+    """Cosines and sines of equal parts of a circle, one after the other."""
+    angles = np.arange(MOST) * (2 * np.pi / MOST)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).ravel()
 
 
 class SegmentStore:
@@ -67,6 +76,9 @@ class SegmentStore:
         )
         q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
         q[layout.MANAGER] = manager.value
+        self._circle = _circle()
+        q[layout.TWIDDLES] = self._circle.ctypes.data
+        q[layout.EMPTY] = segments.make(self.address, layout.KINDS.index("float64"), 0, 0)
 
     @property
     def address(self) -> int:
