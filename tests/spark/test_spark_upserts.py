@@ -94,7 +94,7 @@ def test_changes_are_applied(spark: Any, session: cql.Session, name: str) -> Non
 def test_random_epochs(spark: Any, name: str, seed: int) -> None:
     rng = random.Random(seed)
     catalog = SparkCatalog(spark)
-    sink: Any = catalog.new_keyed_table((name,), SCHEMA, SCHEMA, ("k",))
+    sink: Any = catalog.new_table((name,), SCHEMA, SCHEMA, ("k",))
     expected: dict[int, int] = {}
     for epoch in range(12):
         sink.begin()
@@ -142,7 +142,7 @@ def test_the_next_writer_finishes_an_epoch(
 
 def test_writers_lose_no_epoch(spark: Any, name: str) -> None:
     catalog = SparkCatalog(spark)
-    catalog.new_keyed_table((name,), SCHEMA, SCHEMA, ("k",))
+    catalog.new_table((name,), SCHEMA, SCHEMA, ("k",))
     errors: list[BaseException] = []
 
     def write(number: int) -> None:
