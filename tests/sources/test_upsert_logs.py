@@ -127,7 +127,10 @@ def test_statements(session: cql.Session, tmp_path: Path) -> None:
     assert sorted(os.listdir("out")) == ["log-00000000.parquet", "log-00000001.parquet"]
     for text, message in (
         ("INSERT INTO t VALUES (5, 'x', 1), (NULL, 'x', 1)", "NULL in column k"),
-        ("INSERT INTO t SELECT 5, v, CASE WHEN k > 9 THEN 1 END FROM t", "NULL in a column declared NOT NULL"),
+        (
+            "INSERT INTO t SELECT 5, v, CASE WHEN k > 9 THEN 1 END FROM t",
+            "NULL in a column declared NOT NULL",
+        ),
     ):
         with pytest.raises(CqlError, match=message):
             session.sql(text)
