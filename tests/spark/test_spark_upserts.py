@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -220,6 +221,21 @@ def test_an_epoch_rewrites_its_partitions(spark: Any, session: cql.Session, name
     assert sorted(after) == ["day=2024-01-01", "day=2024-01-02", "day=2024-01-03"]
     assert after["day=2024-01-01"] == before["day=2024-01-01"]
     assert not after["day=2024-01-02"] & before["day=2024-01-02"]
+
+
+def test_partitions_that_a_key_cannot_have(
+    spark: Any, session: cql.Session, name: str, tmp_path: Path
+) -> None:
+    session.sql(f"CREATE TABLE {name} (k INT, p STRING, PRIMARY KEY (p)) PARTITIONED BY (p)")
+    session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+    with pytest.raises(CatalogError, match="the empty text in column p"):
+        session.sql(f"INSERT INTO {name} VALUES (2, 'a'), (2, '')")
+    spark.sql(f"alter table {name} add partition (p='b') location '{tmp_path}'")
+    with pytest.raises(CatalogError, match=r"(?s)lies outside of its folder.*DROP PARTITION"):
+        session.sql(f"INSERT INTO {name} VALUES (3, 'a'), (3, 'b')")
+    assert in_spark(spark, name) == [(1, "a")]
+    session.sql(f"INSERT INTO {name} VALUES (4, 'a')")
+    assert in_spark(spark, name) == [(4, "a")]
 
 
 def test_a_log_and_its_view(spark: Any, session: cql.Session, name: str) -> None:

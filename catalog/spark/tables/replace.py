@@ -80,7 +80,8 @@ class ReplacingWriter(EpochWriter):
                 raise CatalogError(
                     f"table {self._table} has a PRIMARY KEY, and its partition {folder} lies"
                     f" outside of its folder {target.folder}",
-                    hint="move the partition's files into the table with an INSERT",
+                    hint="drop the partition in Spark (ALTER TABLE … DROP PARTITION), and INSERT"
+                    " its rows",
                 )
             self._values[folder] = values
             found += [path for path in folder.glob("*.parquet") if path.name[0] not in "_."]
