@@ -151,7 +151,7 @@ class MemorySink(Epoch):
 class FolderSink(Epoch):
     """One file per epoch in ``folder``; see the module. ``commit`` returns epoch numbers from 0.
     ``style``: options of CSV files (``header``, ``sep``). ``word`` begins the names of the
-    files."""
+    files. ``number`` is that of the one epoch of this sink, if the next free one will not do."""
 
     def __init__(
         self,
@@ -162,10 +162,12 @@ class FolderSink(Epoch):
         what: str,
         style: Mapping[str, Any] | None = None,
         word: str = PART,
+        number: int | None = None,
     ) -> None:
         super().__init__(source, target, what)
         self._style = style or {}
         self._word = word
+        self._fixed = number
         check_writable(format, target, what)
         self._folder = folder
         self._format = format
@@ -200,7 +202,8 @@ class FolderSink(Epoch):
             self._writer = None
             self._file.flush()
             os.fsync(self._file.fileno())
-            epoch = publish(self._staged, self._folder, EXTENSIONS[self._format], self._word)
+            extension = EXTENSIONS[self._format]
+            epoch = publish(self._staged, self._folder, extension, self._word, self._fixed)
         self.abort()  # the staged name is another link to what is now published
         return epoch
 
@@ -339,14 +342,21 @@ def remove_stale(folder: str) -> None:
         os.rmdir(staging)
 
 
-def publish(staged: str, folder: str, extension: str, word: str = PART) -> int:
-    """Gives the file the name of the next free epoch. A link never replaces an existing file."""
-    epoch = max(numbers(os.listdir(folder), word), default=-1) + 1
+def publish(
+    staged: str, folder: str, extension: str, word: str = PART, number: int | None = None
+) -> int:
+    """Gives the file the name of the next free epoch, or that of epoch ``number``. A link never
+    replaces an existing file."""
+    epoch = number
+    if epoch is None:
+        epoch = max(numbers(os.listdir(folder), word), default=-1) + 1
     while True:
         final = os.path.join(folder, f"{word}-{epoch:08d}.{extension}")
         try:
             os.link(staged, final)
         except FileExistsError:  # another writer was faster
+            if number is not None:
+                raise
             epoch += 1
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):

@@ -1,5 +1,5 @@
 """Tables of files: a folder whose files are the rows, each INSERT adding one file. (A table with a
-PRIMARY KEY has one file: see ``keyed``.)
+PRIMARY KEY has one file, or is a log of changes: see ``keyed``.)
 
 The folder outlives the session, and others may write to it. CREATE TABLE over a folder with files
 reads them; DROP TABLE forgets the table and leaves the files.
@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.catalog.files.formats import NAMES, format_of
-from cql.catalog.files.keyed import KeyedFiles, read_newest
+from cql.catalog.files.keyed.log import LoggedFiles, check_key, table_schema
+from cql.catalog.files.keyed.whole import KeyedFiles, read_newest
 from cql.catalog.files.listing import list_files
 from cql.catalog.files.source import FileSource
 from cql.catalog.files.writers import check_writable
@@ -27,7 +28,7 @@ from cql.catalog.sinks import FolderSink, make_folder
 from cql.catalog.upsert import UpsertSink, with_key
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import KeyedSink, Sink
-from cql.planner.nodes.catalog import Statistics
+from cql.planner.nodes.catalog import LOG, REWRITE, UPSERT, Statistics
 
 #: Format of the files of a table without USING.
 DEFAULT = "parquet"
@@ -68,6 +69,7 @@ class FileTable:
         path = given.pop("path", None)
         path = os.fspath(path) if isinstance(path, os.PathLike) else path
         self.folder = _folder(Options({"path": path}, what).text("path"), what)
+        self._logged = self._is_logged(given.pop(UPSERT, None), key)
         self._style = self._checked(given)
         self._options = {**given, "path": self.folder}
         if self.format == "csv":
@@ -80,11 +82,42 @@ class FileTable:
         self.made = not self.exists
         if self.made:
             _make(self.folder, what)
-        first = self._first(schema) if key else self._source(schema)
-        self.schema, self.key = with_key(first.schema, key, what)
-        self.unsupported = first.unsupported
-        self.partitioned = first.partitioned
+        self.unsupported: Mapping[str, str] = {}
+        self.partitioned = False
+        if self._logged:
+            first = self._logged_schema(schema, key)
+        else:
+            source = self._first(schema) if key else self._source(schema)
+            first = source.schema
+            self.unsupported, self.partitioned = source.unsupported, source.partitioned
+        self.schema, self.key = with_key(first, key, what)
         self._keyed = self._keyed_files() if key else None
+
+    def _is_logged(self, upsert: Any, key: Sequence[str]) -> bool:
+        """Whether the option ``upsert`` makes the table a log of changes."""
+        if upsert is None:
+            return False
+        if upsert not in (REWRITE, LOG) or not key:
+            raise CatalogError(
+                f"{self._what}: the option upsert is {upsert!r}",
+                hint=f"a table with a PRIMARY KEY takes {REWRITE} or {LOG}, others no such option",
+            )
+        if upsert == LOG and self.format != "parquet":
+            raise CatalogError(
+                f"{self._what}: a log of changes has parquet files, not {self.format}",
+                hint="USING parquet, or leave out the option upsert",
+            )
+        return bool(upsert == LOG)
+
+    def _logged_schema(self, schema: Schema | None, key: Sequence[str]) -> Schema:
+        """The columns of a table that is a log. Raises CatalogError for files of another kind or
+        key."""
+        stored = table_schema(self.folder, self._what, lambda path: self._source(None, path))
+        if stored is not None:
+            check_key(stored, key, self._what)
+        found = schema or stored
+        assert found is not None  # else there are no files
+        return found
 
     def _first(self, schema: Schema | None) -> FileSource:
         """A source of the newest file of a table with a key."""
@@ -95,13 +128,14 @@ class FileTable:
             lambda: self._source(schema),
         )
 
-    def _keyed_files(self) -> KeyedFiles:
-        return KeyedFiles(
+    def _keyed_files(self) -> KeyedFiles | LoggedFiles:
+        made = LoggedFiles if self._logged else KeyedFiles
+        return made(
             self.folder,
             self.format,
             self.schema,
             self.key,
-            lambda path: self._source(self.schema, path),
+            self._source,
             self._style,
             self._what,
         )
@@ -158,7 +192,7 @@ class FileTable:
         options = {**self._options, "path": path or self.folder}
         return FileSource(options, what=self._what, format=self.format, declared=schema)
 
-    def source(self) -> FileSource | KeyedFiles:
+    def source(self) -> FileSource | KeyedFiles | LoggedFiles:
         """A source of the files that exist when it is opened."""
         return self._source(self.schema) if self._keyed is None else self._keyed
 

@@ -21,9 +21,10 @@ from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark import declared as spark_declared
-from cql.catalog.spark import metadata, registry
+from cql.catalog.spark import log_view, metadata, registry
 from cql.catalog.spark import session as spark_session
 from cql.catalog.spark.declared import STREAM, VIEW
+from cql.catalog.spark.log_view import KEY, LOG, LOG_OF
 from cql.catalog.spark.quoting import quoted
 from cql.catalog.spark.tables import defaults
 from cql.catalog.spark.tables import stream as spark_stream
@@ -36,15 +37,24 @@ from cql.catalog.spark.tables.files import (
     table_files,
     table_schema,
 )
+from cql.catalog.spark.tables.log import logged_sink, new_log
 from cql.catalog.spark.tables.read import Slice, SliceReader, query_batches, read_batches
 from cql.catalog.spark.tables.row_groups import statistics_of
 from cql.catalog.spark.tables.table import Table
 from cql.catalog.spark.tables.types import usable_columns
-from cql.catalog.spark.tables.upsert import KEY, key_in, new_keyed_table, upsert_sink
+from cql.catalog.spark.tables.upsert import key_in, new_table, upsert_sink
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader, Sink
-from cql.planner.nodes.catalog import Cluster, Relation, Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.catalog import (
+    PLAIN,
+    Cluster,
+    Relation,
+    Statistics,
+    StreamDefinition,
+    StreamSpec,
+    TableLayout,
+)
 from cql.planner.nodes.declaration_json import (
     schema_from_json,
     schema_to_json,
@@ -94,7 +104,11 @@ class SparkCatalog:
         here = spark_table.full_name(session, ("here",))[:-1]
         with spark_session.spark_call(session, "listing the tables"):
             known = {(*here[1:], str(t.name)) for t in session.catalog.listTables()}
-        known |= {table.name[1:] for table in registry.tables(session)}
+        for table in registry.tables(session):
+            known.add(table.name[1:])
+            view = log_view.view_of(table)
+            if view is not None:
+                known.add((*table.name[1:-1], view.name))
         spark_declared.restore_all(session)
         for table, key, text in self._declarations(session, here, everywhere=True):
             stream = (*table.name[:-1], key.removeprefix(STREAM))
@@ -142,6 +156,7 @@ class SparkCatalog:
         if kind.lower() in ("table", "materialized view"):
             if self._is_view(session, name) is not (kind.lower() != "table"):
                 return False
+            self._check_no_log(session, name)
             spark_declared.forget_table(session, full)
             return registry.drop(session, name)
         if kind.lower() != "stream":
@@ -160,29 +175,54 @@ class SparkCatalog:
                 hint=f"INSERT INTO the tables that it reads, then REFRESH MATERIALIZED VIEW"
                 f" {_dotted(name)}",
             )
-        key = () if create else self._key(session, name)
+        log = None if create else self._property(session, name, LOG)
+        if log is not None:
+            full = spark_table.full_name(session, name)
+            return logged_sink(session, name, schema, (*full[:-1], log))
+        key = () if create else key_in(self._property(session, name, KEY))
         if key:
             return upsert_sink(session, name, schema, key)
         return SparkSink(session, name, schema.to_arrow(), create)
 
-    def new_keyed_table(
-        self, name: Name, rows: Schema, schema: Schema, key: tuple[str, ...]
+    def new_table(
+        self,
+        name: Name,
+        rows: Schema,
+        schema: Schema,
+        key: tuple[str, ...] = (),
+        layout: TableLayout = PLAIN,
     ) -> Sink:
-        """Makes an empty table with a PRIMARY KEY, and returns its sink for ``rows``."""
+        """Makes an empty table with a PRIMARY KEY or with partitions, and returns its sink for
+        ``rows``."""
         session = self.session()
-        new_keyed_table(session, name, schema, key)
-        return upsert_sink(session, name, rows, key)
+        if layout.log:
+            new_log(session, name, schema, key)
+        else:
+            new_table(session, name, schema, key, layout.partitions)
+        return self.sink(name, rows, create=False)
 
-    def _key(self, session: SparkSession, name: Name) -> tuple[str, ...]:
+    def _property(self, session: SparkSession, name: Name, key: str) -> str | None:
+        """A property of a table or view; None if there is no such table."""
         if not registry.ensure(session, name):
-            return ()
-        return key_in(property_of(session, frame_of(session, name), KEY, quoted(name)))
+            return None
+        return property_of(session, frame_of(session, name), key, quoted(name))
 
     def _is_view(self, session: SparkSession, name: Name) -> bool:
         """Whether a table is a materialized view."""
-        if not registry.ensure(session, name):
-            return False
-        return property_of(session, frame_of(session, name), VIEW, quoted(name)) is not None
+        return self._property(session, name, VIEW) is not None
+
+    def _check_no_log(self, session: SparkSession, name: Name) -> None:
+        """Raises CatalogError for the log of a view."""
+        text = self._property(session, name, LOG_OF)
+        view = None if text is None else log_view.view_of(spark_table.load(session, name))
+        if view is None:
+            return
+        full = (*spark_table.full_name(session, name)[:-1], view.name)
+        if spark_table.exists(session, full):
+            raise CatalogError(
+                f"{_dotted(name)} is the log of table {view.name}",
+                hint=f"DROP TABLE {_dotted((*name[:-1], view.name))} drops both",
+            )
 
     # -- streams over tables ---------------------------------------------------------------------
 

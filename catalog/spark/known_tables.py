@@ -11,7 +11,7 @@ import platformdirs
 Name = tuple[str, ...]
 REGISTRY = "_cql"
 _CATALOG = "spark_catalog"
-_STREAM = "cql.stream."
+_STREAM, _LOG_OF = "cql.stream.", "cql.log_of"
 
 
 def warehouse() -> Path:
@@ -31,17 +31,20 @@ def spark_is_up() -> bool:
 
 
 def names() -> list[Name] | None:
-    """The tables of the registry and the streams over them, as (database, name); None if some
-    entry cannot be read."""
+    """The tables of the registry, the streams over them and the views of logs, as (database, name);
+    None if some entry cannot be read."""
     found: list[Name] = []
     for file in sorted((warehouse() / REGISTRY).glob("*.json")):
         try:
             entry = json.loads(file.read_text(encoding="utf-8"))
             name = tuple(str(part) for part in entry["name"])
             properties = dict(entry["properties"])
+            view = json.loads(properties[_LOG_OF])["view"] if _LOG_OF in properties else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
         found.append(name[1:])
+        if view is not None:
+            found.append((*name[1:-1], str(view)))
         found += [(name[1], k.removeprefix(_STREAM)) for k in properties if k.startswith(_STREAM)]
     return found
 

@@ -21,17 +21,33 @@ class Template(Enum):
     """Every statement that the engine can send as text. A new one needs a change of this list."""
 
     ADD_PARTITIONS = "ALTER TABLE {table} ADD IF NOT EXISTS {partitions}"
+    #: The newest row of each key in a log of changes, unless the key was deleted.
+    CREATE_LOG_VIEW = (
+        "CREATE VIEW {view} TBLPROPERTIES ({properties}) AS SELECT {columns} FROM (SELECT *,"
+        " row_number() OVER (PARTITION BY {key} ORDER BY {sequence} DESC) AS {place} FROM {log})"
+        " WHERE {place} = 1 AND NOT {deleted}"
+    )
 
 
 Specification = Mapping[str, str | None]
-Value = Sequence[str] | Sequence[Specification]
+
+
+class Columns(tuple[str, ...]):
+    """A list of columns."""
+
+
+class Properties(dict[str, str]):
+    """A list of table properties."""
+
+
+Value = Sequence[str] | Sequence[Specification] | Columns | Properties
 
 
 def run(session: SparkSession, template: Template, **parts: Value) -> None:
     """Sends one of the fixed statements.
 
-    A part is a table's name (its parts are quoted as identifiers) or a list of partitions, whose
-    values are quoted as literals (None is NULL).
+    A part is a table's name or a list of columns (their parts are quoted as identifiers), or a list
+    of partitions or properties, whose values are quoted as literals (None is NULL).
     """
     if not isinstance(template, Template):
         raise CatalogError("only the fixed statements of quoting may be sent to Spark")
@@ -87,6 +103,10 @@ def literal(value: str | None) -> str:
 
 
 def _rendered(value: Value) -> str:
+    if isinstance(value, Columns):
+        return ", ".join(_plain(identifier(column)) for column in value)
+    if isinstance(value, Properties):
+        return ", ".join(f"{literal(k)} = {literal(v)}" for k, v in value.items())
     specs = [item for item in value if not isinstance(item, str)]
     if not specs:
         return _plain(quoted([item for item in value if isinstance(item, str)]))

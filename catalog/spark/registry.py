@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from cql.catalog.spark import known_tables
+from cql.catalog.spark import known_tables, log_view
 from cql.catalog.spark.quoting import quoted
 from cql.catalog.spark.session import Session, is_own, spark_call, warehouse_of
 from cql.catalog.spark.tables import table as spark_table
@@ -41,8 +41,10 @@ def ensure(session: Session, name: str | Sequence[str]) -> bool:
         return False
     full = spark_table.full_name(session, name)
     file = _file(session, full)
-    if full[0].lower() != spark_table.SESSION_CATALOG or not file.exists():
+    if full[0].lower() != spark_table.SESSION_CATALOG:
         return False
+    if not file.exists():
+        return _ensure_log_view(session, full)
     if _key(full) in _entered.get(session._sc, ()):
         _remove(file)
         return False
@@ -56,6 +58,21 @@ def ensure(session: Session, name: str | Sequence[str]) -> bool:
     if table.partition_columns:
         with spark_call(session, f"listing the partitions of {quoted(full)}"):
             session.catalog.recoverPartitions(quoted(full))
+    _entered.setdefault(session._sc, set()).add(_key(full))
+    return True
+
+
+def _ensure_log_view(session: Session, full: tuple[str, ...]) -> bool:
+    """Whether ``full`` is the view of a log of changes in the registry, which is entered with
+    it."""
+    log = log_view.log_name(full)
+    file = _file(session, log)
+    if _key(full) in _entered.get(session._sc, ()) or not file.exists():
+        return False
+    view = log_view.view_of(_read(file))
+    if view is None or view.name.lower() != full[-1].lower() or not ensure(session, log):
+        return False
+    log_view.create(session, spark_table.load(session, log), view)
     _entered.setdefault(session._sc, set()).add(_key(full))
     return True
 
@@ -75,10 +92,12 @@ def record(session: Session, name: str | Sequence[str]) -> None:
 
 
 def drop(session: Session, name: str | Sequence[str]) -> bool:
-    """Drops a table, its entry here and, if its folder lies in our warehouse, its data."""
+    """Drops a table, its entry here and, if its folder lies in our warehouse, its data; with the
+    view of a log of changes, also the log."""
     if not ensure(session, name):
         return False
     table = spark_table.load(session, name)
+    log = table.properties.get(log_view.LOG)
     with spark_call(session, f"dropping the table {quoted(name)}"):
         session.catalog.dropTable(quoted(table.name), ifExists=True)
     if is_own(session):
@@ -86,6 +105,8 @@ def drop(session: Session, name: str | Sequence[str]) -> bool:
         folder = local_path(table.location) if table.location is not None else None
         if folder is not None and warehouse_of(session) in folder.resolve().parents:
             shutil.rmtree(folder, ignore_errors=True)
+    if log is not None:
+        drop(session, (*table.name[:-1], log))
     return True
 
 

@@ -245,8 +245,13 @@ class CreateParser(QueryParser):
             args["expressions"] = self._columns()
         if self._curr.token_type in (TokenType.USING, TokenType.WITH):
             self._read_source(args)
-        if self.word_is("LOCATION"):
-            self._location(args)
+        while True:
+            if self.word_is("LOCATION"):
+                self._location(args)
+            elif self.word_is("PARTITIONED", "BY"):
+                self._partitioned_by(args)
+            else:
+                break
         self.refuse_unsupported(unsupported.OF_TABLE)
         args["query"] = self._query_after_as()
         self._refuse_misplaced("TABLE", args)
@@ -267,6 +272,14 @@ class CreateParser(QueryParser):
         value = self._value("a path")
         key = self.placed(exp.Literal.string("path"), token)
         options.append(self.placed(nodes.Option(this=key, expression=value), token))
+
+    def _partitioned_by(self, args: dict[str, Any]) -> None:
+        if "partitioned_by" in args:
+            self.refuse("this table has two PARTITIONED BY clauses", self._curr)
+        self._advance(2)
+        if self._curr is None or self._curr.token_type != TokenType.L_PAREN:
+            self.refuse("expected ( after PARTITIONED BY", hint="PARTITIONED BY (column, …)")
+        args["partitioned_by"] = self.names("a column")
 
     def _refuse_misplaced(self, kind: str, args: dict[str, Any]) -> None:
         found = sources.misplaced(kind, args)

@@ -284,6 +284,8 @@ class CqlGenerator(generator.Generator):
             clauses.append(f"OPTIONS {self.list_of(args['options'])}")
         if args.get("with_options"):
             clauses.append(f"WITH {self.list_of(args['with_options'])}")
+        if args.get("partitioned_by"):
+            clauses.append(f"PARTITIONED BY {self.list_of(args['partitioned_by'])}")
         for key in _CLAUSE_ORDER:
             value = args.get(key)
             found = value if isinstance(value, list) else [value]

@@ -427,7 +427,7 @@ class RefreshView(exp.Expression):
 
 class CreateTable(exp.Expression):
     """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``. ``LOCATION 'x'``
-    becomes the option path."""
+    becomes the option path. ``partitioned_by`` are Identifiers."""
 
     arg_types: ClassVar[Args] = {
         "this": True,
@@ -437,6 +437,7 @@ class CreateTable(exp.Expression):
         "format": False,
         "options": False,
         "with_options": False,
+        "partitioned_by": False,
         "query": False,
     }
 

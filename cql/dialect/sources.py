@@ -107,7 +107,8 @@ def _without_computed(
     computed: Mapping[str, exp.Expr],
 ) -> nodes.CreateStream | nodes.CreateTable:
     columns: Sequence[exp.Expr] = args.get("expressions") or ()
-    statement = made(**{k: v for k, v in args.items() if k not in ("this", "query")})
+    others = ("this", "query", *(() if made is nodes.CreateTable else ("partitioned_by",)))
+    statement = made(**{k: v for k, v in args.items() if k not in others})
     statement.set("this", args["this"].copy())
     statement.set("expressions", [c.copy() for c in columns if c not in computed.values()])
     return statement

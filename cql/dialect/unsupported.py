@@ -64,7 +64,6 @@ OF_COLUMNS: Clauses = {
 
 #: Clauses after the column list of a table.
 OF_TABLE: Clauses = {
-    ("PARTITIONED", "BY"): _BY_SPARK,
     ("CLUSTERED", "BY"): _BY_SPARK,
     ("TBLPROPERTIES",): _BY_SPARK,
     ("STORED", "AS"): "USING parquet OPTIONS (path 'folder') makes a table of files",

@@ -169,8 +169,9 @@ def target(
             rows = Schema(schema.fields[2:]) if applies else schema
             if made is not None and made.files is not None:
                 found = catalog.new_files(name, rows, made.files, made.key)
-            elif made is not None and made.key:
-                found = catalog.new_table(name, rows, made.schema or rows, made.key)
+            elif made is not None and (made.key or made.layout.partitions):
+                schema_ = made.schema or rows
+                found = catalog.new_table(name, rows, schema_, made.key, made.layout)
             else:
                 found = catalog.sink(name, rows, create=new)
             if new and epoch is not None:

@@ -85,6 +85,7 @@ class Definitions:
             )
         if bound.files is not None:
             self.catalog.check_files(bound.name, bound.files, bound.format_pos)
+        self.catalog.check_layout(bound.name, bound.layout)
         if bound.query is not None:
             if bound.replace:
                 raise NotSupportedError(
@@ -96,7 +97,14 @@ class Definitions:
                 self.catalog.check_format(bound.name, bound.format)
             names = bound.query.schema.names
             return st.Insert(
-                bound.name, names, bound.query, bound.pos, bound.files, bound.schema, bound.key
+                bound.name,
+                names,
+                bound.query,
+                bound.pos,
+                bound.files,
+                bound.schema,
+                bound.key,
+                bound.layout,
             )
         if bound.files is not None:
             self.catalog.create_files(bound.name, bound.files, bound.key, replace=bound.replace)
@@ -104,7 +112,9 @@ class Definitions:
         assert bound.schema is not None
         if bound.replace:
             self.catalog.drop(bound.name, "table")
-        self.catalog.create_table(bound.name, bound.schema, bound.key, format=bound.format)
+        self.catalog.create_table(
+            bound.name, bound.schema, bound.key, bound.layout, format=bound.format
+        )
         return done(f"table {name} created")
 
     def create_constant(self, bound: st.CreateConstant) -> Result:

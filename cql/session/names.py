@@ -18,7 +18,14 @@ from cql.catalog.files.tables import table_format
 from cql.catalog.spark.known_tables import is_unknown
 from cql.catalog.spark.known_tables import names as registered
 from cql.errors import CatalogError, NotSupportedError
-from cql.planner.nodes.catalog import Cluster, Relation, StreamDefinition, TableFiles
+from cql.planner.nodes.catalog import (
+    PLAIN,
+    Cluster,
+    Relation,
+    StreamDefinition,
+    TableFiles,
+    TableLayout,
+)
 
 if TYPE_CHECKING:
     from cql.catalog.spark.catalog import SparkCatalog
@@ -181,6 +188,18 @@ class SessionCatalog(Catalogs):
                 " table of this session is in memory, and one of Spark is parquet",
             )
 
+    def check_layout(self, name: Name, layout: TableLayout) -> None:
+        """Raises NotSupportedError unless a new table ``name`` without a path can have that
+        ``layout``."""
+        if self._in_memory(name) and (layout.partitions or layout.log):
+            clause = "the option upsert 'log'" if layout.log else "PARTITIONED BY"
+            raise NotSupportedError(
+                f"{clause} for table {'.'.join(name)}, which is in memory, is not supported",
+                position=layout.pos,
+                hint="leave it out, or name a table of Spark: default.t"
+                + ("; or add path 'folder' for a table of files" if layout.log else ""),
+            )
+
     def close(self) -> None:
         """Ends the local Spark with the last session that uses it."""
         if self not in _sharing:
@@ -234,20 +253,31 @@ class SessionCatalog(Catalogs):
         )
 
     def create_table(
-        self, name: Name, schema: Schema, key: tuple[str, ...] = (), *, format: str | None
+        self,
+        name: Name,
+        schema: Schema,
+        key: tuple[str, ...] = (),
+        layout: TableLayout = PLAIN,
+        *,
+        format: str | None,
     ) -> None:
         """Creates an empty table, in memory or in Spark. ``format`` is Spark's word after USING."""
         self.check_format(name, format)
-        sink = self.new_table(name, schema, schema, key)
+        sink = self.new_table(name, schema, schema, key, layout)
         sink.begin()
         sink.commit()
 
     def new_table(
-        self, name: Name, rows: Schema, schema: Schema, key: tuple[str, ...] = ()
+        self,
+        name: Name,
+        rows: Schema,
+        schema: Schema,
+        key: tuple[str, ...] = (),
+        layout: TableLayout = PLAIN,
     ) -> Sink:
         """The sink for ``rows`` of a new table with columns ``schema``, in memory or in Spark; the
         first commit creates the table."""
-        if not key:
+        if not key and not layout.partitions:
             return self.sink(name, rows, create=True)
         if self._in_memory(name):
             return self.local.new_table(name, rows, schema, key)
@@ -255,7 +285,7 @@ class SessionCatalog(Catalogs):
 
         spark = self.spark
         assert isinstance(spark, SparkCatalog)
-        return spark.new_keyed_table(name, rows, schema, key)
+        return spark.new_table(name, rows, schema, key, layout)
 
 
 def _starter(spark: Any) -> Callable[[], Catalog] | None:

@@ -23,6 +23,9 @@ from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
     CHANGE,
+    LOG,
+    REWRITE,
+    UPSERT,
     Changelog,
     Progress,
     Queue,
@@ -30,6 +33,7 @@ from cql.planner.nodes.catalog import (
     StreamDefinition,
     StreamSpec,
     TableFiles,
+    TableLayout,
     refuse_computed,
 )
 from cql.planner.nodes.expr import Column, Expr, Literal
@@ -444,6 +448,7 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
         _files(binder, node, format_, schema if node.expressions else None),
         binder.pos(place),
         key,
+        _layout(binder, node, schema, key),
     )
 
 
@@ -486,9 +491,56 @@ def _files(
     found = {k.lower(): v for k, v in options(binder, given).items()}
     found.pop("format", None) if node.args.get("with_options") else None
     if "path" not in found:
+        if not found.keys() - {UPSERT}:
+            return None
         hint = "add path 'folder': the table is then one of files, in that folder"
         raise binder.error("these options name no path", given[0], hint=hint)
     return TableFiles(format_, found, schema)
+
+
+def _layout(
+    binder: Binder, node: nodes.CreateTable, schema: Schema | None, key: Sequence[str]
+) -> TableLayout:
+    """PARTITIONED BY, and the option upsert of a table without a path."""
+    partitions = _partitions(binder, node, schema)
+    given = node.args.get("options") or node.args.get("with_options") or ()
+    files = any(option.key_name.lower() == "path" for option in given)
+    upsert = next((option for option in given if option.key_name.lower() == UPSERT), None)
+    log = False
+    if upsert is not None:
+        value = constant_value(binder, upsert.expression)
+        if value not in (REWRITE, LOG):
+            hint = f"'{REWRITE}' (as without it) or '{LOG}'"
+            raise binder.error(f"the option upsert is {value!r}", upsert, hint=hint)
+        if not key:
+            hint = "add PRIMARY KEY (column, …) to the columns, or leave the option out"
+            raise binder.error("the option upsert needs a table with a key", upsert, hint=hint)
+        log = value == LOG
+    if not partitions:
+        return TableLayout(log=log and not files, pos=binder.pos(upsert or node))
+    first = node.args["partitioned_by"][0]
+    if files or log:
+        raise binder.unsupported(
+            "PARTITIONED BY of a table of files" if files else "PARTITIONED BY with upsert 'log'",
+            first,
+            "leave it out; a table of Spark takes PARTITIONED BY: CREATE TABLE db.t (…)",
+        )
+    return TableLayout(partitions, pos=binder.pos(first))
+
+
+def _partitions(binder: Binder, node: nodes.CreateTable, schema: Schema | None) -> tuple[str, ...]:
+    """The columns of PARTITIONED BY."""
+    named: Sequence[exp.Expr] = node.args.get("partitioned_by") or ()
+    found: list[str] = []
+    for column in named:
+        field = find_column(binder, column, schema)
+        name = column.name if field is None else field.name
+        if name.lower() in (other.lower() for other in found):
+            raise binder.error(f"column {name} is twice in PARTITIONED BY", column)
+        found.append(name)
+    if found and schema is not None and len(found) == len(schema):
+        raise binder.error("a table needs a column that is not of PARTITIONED BY", named[0])
+    return tuple(found)
 
 
 def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstant:

@@ -280,6 +280,24 @@ class TableFiles:
     schema: Schema | None = None
 
 
+#: The option of a table with a PRIMARY KEY that says what an epoch does: it rewrites rows (all, or
+#: those of some partitions), or appends to a log of changes.
+UPSERT, REWRITE, LOG = "upsert", "rewrite", "log"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """How a new table of Spark keeps its rows: ``partitions`` are the columns of PARTITIONED BY;
+    with ``log``, its epochs append to a log of changes. ``pos`` is the place of that clause."""
+
+    partitions: tuple[str, ...] = ()
+    log: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+PLAIN = TableLayout()
+
+
 @dataclass(frozen=True, slots=True)
 class StreamDefinition:
     """A bound CREATE STREAM. ``schema`` None means the schema of the source. Exactly one of

@@ -13,7 +13,13 @@ from sqlglot import exp
 
 from cql.base.model import Schema
 from cql.errors import Position
-from cql.planner.nodes.catalog import Progress, StreamDefinition, TableFiles
+from cql.planner.nodes.catalog import (
+    PLAIN,
+    Progress,
+    StreamDefinition,
+    TableFiles,
+    TableLayout,
+)
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import Logical
 
@@ -58,8 +64,8 @@ class Query:
 class Insert:
     """INSERT INTO ``target``. The plan's columns have the names and types of the target's columns
     that they fill (``columns``, in this order); the sink fills the other columns with NULL.
-    ``files``, ``schema`` and ``key`` (see CreateTable) are those of the table that the statement
-    creates."""
+    ``files``, ``schema``, ``key`` and ``layout`` (see CreateTable) are those of the table that the
+    statement creates."""
 
     target: Name
     columns: tuple[str, ...]
@@ -68,6 +74,7 @@ class Insert:
     files: TableFiles | None = None
     schema: Schema | None = None
     key: tuple[str, ...] = ()
+    layout: TableLayout = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,8 @@ class RefreshView:
 @dataclass(frozen=True, slots=True)
 class CreateTable:
     """CREATE TABLE; with ``query``, the statement inserts the query's rows. A table has either
-    ``files`` or a ``schema``, and perhaps a ``format``, which only Spark knows. ``key`` are the
-    columns of its PRIMARY KEY."""
+    ``files`` or a ``schema``, and perhaps a ``format`` and a ``layout``, which only Spark knows.
+    ``key`` are the columns of its PRIMARY KEY."""
 
     name: Name
     schema: Schema | None
@@ -148,6 +155,7 @@ class CreateTable:
     files: TableFiles | None = None
     format_pos: Position | None = field(default=None, compare=False)
     key: tuple[str, ...] = ()
+    layout: TableLayout = PLAIN
 
 
 @dataclass(frozen=True, slots=True)

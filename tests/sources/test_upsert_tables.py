@@ -43,6 +43,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[cql.Ses
 
 
 def using(kind: str, folder: str = "out") -> str:
+    if kind == "log":
+        return f"USING parquet OPTIONS (path '{folder}', upsert 'log')"
     return "" if kind == "memory" else f"USING {kind} OPTIONS (path '{folder}')"
 
 
@@ -90,7 +92,7 @@ def test_a_row_replaces_the_row_of_its_key(session: cql.Session, kind: str) -> N
         assert len(os.listdir("out")) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "log"])
 def test_a_failed_insert_leaves_the_table(session: cql.Session, kind: str) -> None:
     session.sql(f"CREATE TABLE t (k STRING PRIMARY KEY, v INT) {using(kind)}")
     session.sql("INSERT INTO t VALUES ('a', 1)")
@@ -165,7 +167,7 @@ def clicks(session: cql.Session, **others: Any) -> None:
     session.create_stream("clicks", data, ordered_by="ts", **others)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "log"])
 def test_a_changelog_is_applied(session: cql.Session, kind: str) -> None:
     clicks(session)
     session.sql(f"CREATE TABLE n (page STRING PRIMARY KEY, n BIGINT) {using(kind)}")
@@ -246,7 +248,7 @@ def test_random_relations(
         )
         session.create_stream("r", data, ordered_by="t", replace=True)
         before = {(k, "x"): (k, "x", -1, -1) for k in range(8)}
-        for kind in ("memory", "parquet"):
+        for kind in ("memory", "parquet", "log"):
             name = f"{kind}{case}"
             session.sql(
                 f"CREATE TABLE {name} (k BIGINT, s STRING, n BIGINT, v BIGINT, PRIMARY KEY (k, s))"

@@ -223,9 +223,14 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             registry.record(session, "other")
             with cql.connect(spark=session) as c:
                 c.sql("CREATE STREAM late FROM TABLE other ORDERED BY v")
+                c.sql(
+                    "CREATE TABLE shop.latest (k INT PRIMARY KEY, v INT) WITH ('upsert' = 'log');"
+                    "INSERT INTO shop.latest VALUES (1, 1), (2, 2), (1, 3)"
+                )
         else:
             assert not session.catalog.databaseExists("shop")
-            assert registry.names(session) == ["default.other", "shop.orders"]
+            names = ["default.other", "shop.latest_log", "shop.orders"]
+            assert registry.names(session) == names
             assert metadata.get_properties(session, "shop.orders") == {
                 "cql.stream": "it's ${env:HOME}"
             }
@@ -237,6 +242,16 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             with cql.connect(spark=session) as c:
                 assert c.sql("SHOW STREAMS").to_arrow()["stream"].to_pylist() == ["default.late"]
                 assert c.sql("SELECT v FROM late").to_arrow().num_rows == 4
+                shown = c.sql("SHOW TABLES").to_arrow()["table"].to_pylist()
+                assert [name for name in shown if "latest" in name] == [
+                    "shop.latest", "shop.latest_log"
+                ]
+                c.sql("INSERT INTO shop.latest VALUES (2, 4)")
+                found = c.sql("SELECT * FROM shop.latest ORDER BY k").to_arrow()
+                assert found.to_pylist() == [{"k": 1, "v": 3}, {"k": 2, "v": 4}]
+                assert session.table("shop.latest").count() == 2
+                c.sql("DROP TABLE shop.latest")
+                assert not registry.ensure(session, "shop.latest_log")
             assert session.table("other").count() == 4
             files = spark_files.table_files(session, "other")
             assert [f.partition for f in files.files] == [(0,), (1,), (2,), (3,)]

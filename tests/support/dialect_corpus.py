@@ -181,6 +181,8 @@ STATEMENTS = [
     "CREATE OR REPLACE STREAM s (a INT) ORDERED BY a",
     "CREATE STREAM IF NOT EXISTS db.s (t BIGINT, k INT PRIMARY KEY, "
     "WATERMARK FOR t AS t - INTERVAL '5' SECOND, PRIMARY KEY (k)) WITH ('connector'='file', 'path'='/x')",
+    "CREATE TABLE db.t (k INT, d DATE, PRIMARY KEY (k, d)) USING parquet OPTIONS (upsert 'log') "
+    "PARTITIONED BY (d, k) AS SELECT 1, ts FROM s",
     "CREATE STREAM s FROM TABLE db.t ORDERED BY ts IN SECONDS WITHIN 5 seconds",
     "CREATE STREAM s FROM TABLE db.t OPTIONS (follow 'true', poll '1 s') ORDERED BY ts",
     "CREATE STREAM s (a INT) USING csv OPTIONS (path '/x', header true, 'a.b-c' 'd', sep.x = ';')",

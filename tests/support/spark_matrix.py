@@ -266,6 +266,7 @@ STATEMENTS = (
     "CREATE TABLE {t}_new (k INT, x STRING DEFAULT 'a') USING parquet",
     "CREATE TABLE {t}_new (k INT, x CHAR(3)) USING parquet",
     "CREATE TABLE {t}_new (k INT, x STRING) USING parquet PARTITIONED BY (x)",
+    "DROP TABLE {t}_new",
     "CREATE TABLE {t}_new (k INT) USING parquet CLUSTERED BY (k) INTO 2 BUCKETS",
     "CREATE TABLE {t}_new (k INT) USING parquet LOCATION 's3://bucket/t'",
     "CREATE TABLE {t}_new (k INT) USING parquet TBLPROPERTIES ('a' = 'b')",

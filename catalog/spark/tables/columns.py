@@ -56,7 +56,7 @@ def shaped(
     for field, array in zip(schema, found, strict=True):
         if field.name in files.partition_columns:
             value = file.partition[files.partition_columns.index(field.name)]
-            arrays.append(_filled(_repeated(value, field.type, rows), field))
+            arrays.append(_filled(repeated(value, field.type, rows), field))
         elif array is None:
             arrays.append(nulls(rows, field.type))
         else:
@@ -90,7 +90,8 @@ def nulls(rows: int, kind: Any) -> pa.Array[Any]:
     return made
 
 
-def _repeated(value: PartitionValue, kind: Any, rows: int) -> pa.Array[Any]:
+def repeated(value: PartitionValue, kind: Any, rows: int) -> pa.Array[Any]:
+    """The column of a partition: one value as Spark holds it, or NULL."""
     if value is None:
         return nulls(rows, kind)
     scalar: Any

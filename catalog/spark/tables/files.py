@@ -170,22 +170,31 @@ def file_relation(frame: Any) -> Any | None:
 
 
 def property_of(session: SparkSession, frame: Any, key: str, name: str) -> str | None:
-    """A property of the table of files under a table's name; None without it."""
+    """A property of the table of files, or of the view, under a name; None without it."""
     with spark_call(session, f"looking up the properties of {name}"):
-        plan = _logical_relation(frame)
-        entry = None if plan is None else plan.catalogTable()
-        if entry is None or not entry.isDefined():
-            return None
-        found = entry.get().properties().get(key)
+        plan = _below_aliases(frame)
+        match plan.nodeName():
+            case "View":
+                described = plan.desc()
+            case "LogicalRelation" if plan.catalogTable().isDefined():
+                described = plan.catalogTable().get()
+            case _:
+                return None
+        found = described.properties().get(key)
         return str(found.get()) if found.isDefined() else None
 
 
-def _logical_relation(frame: Any) -> Any | None:
+def _below_aliases(frame: Any) -> Any:
     plan = frame._jdf.queryExecution().analyzed()
     # A Project above the files of a table is the one that fills its CHAR columns with blanks.
-    while (kind := plan.nodeName()) in ("SubqueryAlias", "Project"):
+    while plan.nodeName() in ("SubqueryAlias", "Project"):
         plan = plan.child()
-    return plan if kind == "LogicalRelation" else None
+    return plan
+
+
+def _logical_relation(frame: Any) -> Any | None:
+    plan = _below_aliases(frame)
+    return plan if plan.nodeName() == "LogicalRelation" else None
 
 
 def partition_schema(relation: Any) -> StructType:

@@ -120,7 +120,7 @@ class EpochWriter:
             if not create:
                 raise spark_table.missing(session, table, registry.names(session))
             create_table(session, self._name, schema)
-        self._target = _target(session, table, self._table)
+        self._target = target_of(session, table, self._table)
         self._plans: dict[pa.Schema, list[int | None]] = {}
         self._plan(schema)
         self._defaults: dict[str, pa.Array[Any]] = {}
@@ -412,8 +412,10 @@ def create_table(
     schema: pa.Schema,
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
+    partitions: Sequence[str] = (),
 ) -> None:
-    """Makes an empty table whose epochs are files or folders of one folder."""
+    """Makes an empty table whose epochs are files or folders of one folder. With columns of
+    ``partitions``, which become its last ones, they are files in the folders of partitions."""
     folder = spark_table.default_location(session, full)
     table = quoted(full)
     with explained(table, folder):
@@ -423,7 +425,9 @@ def create_table(
                 f"the folder {folder} for the new table {table} has files in it",
                 hint="move them away, or choose another name",
             )
-    fields = to_spark(schema)
+    partition.check_columns(schema, partitions, table)
+    own = [name for name in schema.names if name not in partitions]
+    fields = to_spark(pa.schema([schema.field(name) for name in (*own, *partitions)]))
     lowered = [name.lower() for name in schema.names]
     twice = sorted({name for name in lowered if lowered.count(name) > 1})
     if twice:
@@ -436,7 +440,8 @@ def create_table(
         schema=fields,
         provider="parquet",
         location=str(folder),
-        options={RECURSIVE: "true"},
+        partition_columns=tuple(partitions),
+        options={} if partitions else {RECURSIVE: "true"},
         # else Spark takes a table with a folder for an external one, whose files DROP leaves behind
         properties={"is_managed_location": "true", **(properties or {})},
         comment=comment,
@@ -450,7 +455,7 @@ def create_table(
         raise
 
 
-def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Target:
+def target_of(session: SparkSession, name: str | Sequence[str], table: str) -> _Target:
     frame = frame_of(session, name)
     with spark_call(session, f"looking up {table}"):
         relation = file_relation(frame)
