@@ -9,7 +9,7 @@ from typing import Any
 from cql.base.types import BOOLEAN, TIMESTAMP
 from cql.errors import NotSupportedError
 from cql.planner.lower.choose import duration
-from cql.planner.nodes.catalog import Queue, Relation, StreamSpec
+from cql.planner.nodes.catalog import Queue, StreamSpec
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -23,6 +23,7 @@ from cql.planner.nodes.logical import (
     SubqueryJoin,
     Union,
     Unnest,
+    is_pulled,
 )
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -121,11 +122,6 @@ def why_queue(scan: Scan, settings: Mapping[str, Any], *, windows: bool = False)
     pulled = ", unused: a bounded input is read as fast as the query takes its rows"
     bounded = pulled if is_pulled(scan.relation) else ""
     return f"queue {queue.queue.value} by {key} ({why}{bounded})"
-
-
-def is_pulled(relation: Relation) -> bool:
-    """Whether a query reads the relation as fast as it takes its rows: none waits in a queue."""
-    return relation.bounded and not getattr(relation.source(), "paced", False)
 
 
 def of_windows(queue: UpdateQueue) -> UpdateQueue:

@@ -10,6 +10,7 @@ from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical.base import NoInput
+from cql.planner.nodes.physical.plan import PhysicalPlan
 from cql.planner.nodes.progress import is_value, max_advance
 
 
@@ -66,7 +67,8 @@ class SourceExec(NoInput):
     in microseconds, at which the source is read again. ``alias`` is the relation's name in the
     query. ``updates``: where rows wait that come faster than the query takes them; None: at the
     source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones, and then
-    KEY_OF_ROW, if keys are numbered."""
+    KEY_OF_ROW, if keys are numbered. ``query``: the plan of a stream that is a query
+    (``logical.DerivedStream``); the run of the plan with the source runs it, too."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -77,6 +79,7 @@ class SourceExec(NoInput):
     refresh: int | None = None
     alias: str = field(default="", compare=False)
     updates: UpdateQueue | None = None
+    query: PhysicalPlan | None = field(default=None, compare=False)
     #: The columns that are read from the source.
     stored: Schema = field(init=False, compare=False, repr=False)
     schema: Schema = field(init=False, compare=False, repr=False)
