@@ -369,8 +369,9 @@ def _updates(binder: Binder, node: nodes.CreateStream, bound: Bound) -> StreamSp
         staleness=_staleness(binder, node),
     )
     if spec.is_queued:
-        clause = node.args.get("update_key") or node.args["queue"]
-        refuse_relation(binder, bound.plan, clause, emits=bool(binder.emitting))
+        what = "UPDATE KEY" if spec.update_key is not None else "QUEUE"
+        clause = node.args["update_key" if spec.update_key is not None else "queue"]
+        refuse_relation(binder, bound.plan, clause, emits=bool(binder.emitting), clause=what)
         return spec
     for key, what in (("windows", "WINDOWS"), ("staleness", "STALENESS UNDER")):
         if node.args.get(key) is not None:

@@ -48,14 +48,16 @@ def _timed(bound: Bound) -> tuple[Logical, int]:
     return Project(bound.plan, tuple(column_of(bound.plan, c) for c in columns), names), 1
 
 
-def refuse_relation(binder: Binder, plan: Logical, at: exp.Expr, *, emits: bool) -> None:
+def refuse_relation(
+    binder: Binder, plan: Logical, at: exp.Expr, *, emits: bool, clause: str = "UPDATE KEY"
+) -> None:
     """Raises NotSupportedError if the rows of a query also leave it: an update queue takes rows
-    that come. ``emits``: the query has EMIT CHANGES."""
+    that come. ``emits``: the query has EMIT CHANGES. ``clause`` declares the queue."""
     if not changes(plan) and not emits:
         return
     what = "a relation, whose rows also leave," if changes(plan) else "EMIT CHANGES"
     raise binder.unsupported(
-        f"an update queue behind {what}",
+        f"{clause} over {what}",
         at,
         "ISTREAM(SELECT …) is the stream of the rows that enter; an aggregate over a window with"
         " SLIDE gives each row once",
