@@ -17,9 +17,9 @@ from cql.base.waiting import interruptible
 from cql.executor.derived.watermarks import Risen
 from cql.executor.protocols import BLOCK_ROWS
 
-#: Rows on an arc above which the run in front of it waits.
-MOST_ROWS = 4 * BLOCK_ROWS
-#: Results on an arc above which it waits, however few rows they have.
+#: Rows on an arc from which on the run in front of it waits.
+MOST_ROWS = BLOCK_ROWS
+#: Results on an arc from which on it waits, however few rows they have.
 MOST_RESULTS = 1 << 16
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from cql.base.recursion import deep_stack
 from cql.errors import Position
 from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
-from cql.planner.lower.derived_streams import with_queries
+from cql.planner.lower.derived_streams import with_queries, without_late_rows
 from cql.planner.lower.lower import lower
 from cql.planner.lower.net_changes import for_reading
 from cql.planner.lower.refuse import refuse
@@ -128,11 +128,12 @@ def plan(
     cores: int = 1,
     cluster: Cluster | None = None,
     follows: Collection[int] = (),
+    on_time: int | None = None,
 ) -> PhysicalPlan:
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
     ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use,
     ``cluster`` the executors of Spark that the runtime auto may choose; ``follows`` as in
-    ``Question``.
+    ``Question``, and ``on_time`` as in ``lower.derived_streams.PlansQuery``.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
@@ -144,9 +145,18 @@ def plan(
         _of_relation(logical, settings, emits=emits) if changelog else _of_stream(logical, settings)
     )
 
-    def of_query(query: Logical, times: Collection[int]) -> PhysicalPlan:
-        optimized = optimize(query, join_order=settings["join_order"])
-        return plan(optimized, settings, keep_bad_rows=keep_bad_rows, cores=cores, follows=times)
+    if on_time is not None:
+        root = without_late_rows(root, on_time)
+
+    def of_query(query: Logical, *, follows: Collection[int], on_time: int | None) -> PhysicalPlan:
+        return plan(
+            optimize(query, join_order=settings["join_order"]),
+            settings,
+            keep_bad_rows=keep_bad_rows,
+            cores=cores,
+            follows=follows,
+            on_time=on_time,
+        )
 
     root = with_queries(root, of_query)
     for step in PASSES:

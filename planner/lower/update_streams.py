@@ -58,7 +58,7 @@ _CLAUSES = {
 #: The goal of an adaptive queue without one, in microseconds.
 _GOAL = 200_000
 #: Operators to which late rows are rows like others.
-_ANY_ROWS = (
+ANY_ROWS = (
     *(SourceExec, FilterExec, ProjectExec, LimitExec, UnionExec, NewestExec, UnnestExec),
     *(TableJoinExec, LookupExec),
 )
@@ -181,7 +181,7 @@ def unions_on_time(root: Physical) -> Physical:
 
 def _on_time(node: Physical, asked: bool) -> Physical:
     """``asked``: whether an operator above must know which rows are late."""
-    asked = asked or not isinstance(node, _ANY_ROWS)
+    asked = asked or not isinstance(node, ANY_ROWS)
     made = node.with_inputs(tuple(_on_time(child, asked) for child in node.inputs))
     if asked and isinstance(made, NewestExec) and made.time in made.input.progressing:
         why = "late rows are left out: the operators above must know them"

@@ -367,6 +367,28 @@ def test_late_rows_of_the_first_stage_are_counted(session: Session) -> None:
     assert len(session.sql("SHOW LATE").rows)
 
 
+@pytest.mark.parametrize("morsel_rows", [1, 7, 65_536])
+def test_late_rows_do_not_come_to_windows_of_the_second_stage(
+    morsel_rows: int, session: Session
+) -> None:
+    """A row that is late in its own stream is late, wherever the first stage cuts its morsels."""
+    session.sql(f"SET morsel_rows = {morsel_rows}")
+    choice = random.Random(3)
+    rows = [(t + choice.randrange(-9, 10), choice.choice("ab"), 1) for t in range(10, 400)]
+    session.push("trades", rows)
+    session.end("trades")
+    session.sql("CREATE STREAM same UPDATE KEY (symbol) AS SELECT * FROM trades WHERE price > 0")
+    window = "[RANGE 6 SLIDE 3] GROUP BY symbol, window_end"
+    asked: Any = session.sql(f"SELECT symbol, count(*) AS n, window_end FROM same {window}")
+    highest, on_time = 0, list[Row]()
+    for row in rows:
+        highest = max(highest, row[0])
+        on_time += [row] if row[0] == highest else []
+    exact = {(symbol, n, end) for symbol, _, n, end in means(on_time, 6, 3)}
+    assert set(rows_of(asked)) == exact
+    assert asked.progress().late == len(rows) - len(on_time)
+
+
 def test_a_run_that_is_stopped_in_the_middle(session: Session) -> None:
     declared(session)
     asked: Any = session.sql(SECOND)
@@ -751,17 +773,20 @@ def test_results_larger_than_a_block(session: Session) -> None:
     reader = QueryReader(made, schema, [0], "t")
     rows = 2 * BLOCK_ROWS + 5
     large = pa.record_batch({"ts": pa.array(range(rows), pa.int64())})
-    reader._arc.put(Handed(large, (("ts", rows),)))
-    reader._arc.put(Handed(large.slice(0, 3), ()))
-    reader._arc.put(Handed(large.slice(0, 0), (("ts", rows + 1),)))
-    reader._arc.end()
+    others = (large, ("ts", rows)), (large.slice(0, 3),), (large.slice(0, 0), ("ts", rows + 1))
+
+    def fill() -> None:
+        for part, *risen in others:
+            assert reader._arc.put(Handed(part, tuple(risen)))
+        reader._arc.end()
+
+    thread = threading.Thread(target=fill)
+    thread.start()
     blocks = []
     while (block := reader.next()) is not None:
         blocks.append(block)
-    assert [b.batch.num_rows for b in blocks] == [BLOCK_ROWS, BLOCK_ROWS, 5, 3]
-    assert [b.row_punctuation for b in blocks] == [
-        (),
-        (),
-        ((5, "ts", rows),),
-        ((3, "ts", rows + 1),),
-    ]
+    thread.join()
+    rows_behind = [(b.batch.num_rows, b.row_punctuation) for b in blocks if not b.is_empty]
+    assert rows_behind[:3] == [(BLOCK_ROWS, ()), (BLOCK_ROWS, ()), (5, ((5, "ts", rows),))]
+    assert sum(n for n, _ in rows_behind[3:]) == 3
+    assert rows_behind[-1][1][0][1:] == ("ts", rows + 1)
