@@ -14,7 +14,7 @@ from cql.functions import notes
 from cql.planner.explain import tree as explain
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
-from cql.planner.nodes.physical import PhysicalPlan
+from cql.planner.nodes.physical import PhysicalPlan, with_queries
 from cql.planner.optimize import rules
 from cql.query.run import Run
 from cql.show import render
@@ -35,8 +35,11 @@ def explanation(
 ) -> str:
     if mode in ("physical", "analyze"):
         describe = load_module("cql.executor.texts.describe")
-        texts = describe.text_notes(plan.root, plan.runtime.text_threads)
-        plan = replace(plan, notes=(*plan.notes, *notes.notes(plan.root), *texts))
+        found = list(plan.notes)
+        for each in with_queries(plan):
+            found += notes.notes(each.root)
+            found += describe.text_notes(each.root, each.runtime.text_threads)
+        plan = replace(plan, notes=tuple(dict.fromkeys(found)))
     match mode:
         case "logical":
             return explain.tree(logical, mode)

@@ -47,8 +47,13 @@ class Planned:
     publishes: bool = False
 
     @cached_property
+    def whole(self) -> tuple[ph.PhysicalPlan, ...]:
+        """The physical plans, with those of streams that are queries."""
+        return tuple(found for plan in self.plans for found in ph.with_queries(plan))
+
+    @cached_property
     def nodes(self) -> tuple[ph.Physical, ...]:
-        return tuple(node for plan in self.plans for node in ph.walk(plan.root))
+        return tuple(node for plan in self.whole for node in ph.walk(plan.root))
 
     def of(self, kind: Any) -> list[Any]:
         """The physical operators of class ``kind``."""
@@ -75,13 +80,22 @@ class Planned:
     @property
     def is_split(self) -> bool:
         """Whether some operator runs in partitions."""
-        chosen, numbers = self.runtime, NodeNumbers(*(plan.root for plan in self.plans))
-        splittable = ((n, numbers[n]) for n in self.splittable)
-        return any(splits(n, k, chosen.partitions, chosen.split) for n, k in splittable)
+        own = NodeNumbers(*(plan.root for plan in self.plans))
+        runs = [(self.runtime, own)]
+        known = set(map(id, self.plans))
+        runs += [(p.runtime, NodeNumbers(p.root)) for p in self.whole if id(p) not in known]
+        return any(
+            splits(node, numbers[node], chosen.partitions, chosen.split)
+            for chosen, numbers in runs
+            for node in numbers
+        )
 
 
 def _walk(node: lg.Logical) -> Iterator[lg.Logical]:
     yield node
+    for stream in (node.relation,) if isinstance(node, lg.Scan) else ():
+        if isinstance(stream, lg.DerivedStream):
+            yield from _walk(stream.query)
     for child in node.inputs:
         yield from _walk(child)
 
@@ -262,7 +276,7 @@ def _table_refresh(planned: Planned, value: Any) -> str | None:
 
 
 def _ordered(planned: Planned, value: Any) -> str | None:
-    if planned.runtime.name == "ordered":
+    if any(plan.runtime.name == "ordered" for plan in planned.whole):
         return None
     return f"the runtime is {planned.runtime.name}, and not ordered"
 
@@ -324,7 +338,7 @@ def _epoch_ms(planned: Planned, value: Any) -> str | None:
 
 
 def _function_timeout(planned: Planned, value: Any) -> str | None:
-    if any(notes.calls_users(plan.root) for plan in planned.plans):
+    if any(notes.calls_users(plan.root) for plan in planned.whole):
         return None
     return "no function of yours is called"
 

@@ -78,8 +78,12 @@ def describe(session: Session, bound: st.Describe) -> Result:
             position=bound.pos,
             hint=did_you_mean(name, session._names(), what="known"),
         )
-    relation = session._catalog.find(bound.name)
-    declared = _declared(relation) if relation is not None else {}
+    named, relation = session._definitions.query_of(bound.name), None
+    declared = dict[str, str]()
+    if named is not None and named.updates is not None:
+        declared = {key.lower(): "update key" for key in named.updates.update_key or ()}
+    elif named is None and (relation := session._catalog.find(bound.name)) is not None:
+        declared = _declared(relation)
     rows = (
         (
             f.name,

@@ -157,6 +157,7 @@ and windows that differ in their lengths only share their panes.""",
         """
   CREATE [OR REPLACE] VIEW name AS SELECT …      expanded wherever the name is used
   CREATE STREAM name AS SELECT …                 the same, as a stream with its own window_time
+  CREATE STREAM name UPDATE KEY (k) AS SELECT …  runs by itself, with an update queue behind it
   DROP VIEW name
 
 A materialized view is a table of Spark that holds the rows of a query. REFRESH adds what the tables

@@ -21,6 +21,7 @@ from cql.errors import CatalogError, CqlError, NotSupportedError, Position
 from cql.planner.bind.context import Context
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import derived_streams
 from cql.planner.nodes.statements import Name, NamedQuery
 from cql.query.prepared import Origin
 from cql.spark.job.job import Job, job_of
@@ -127,6 +128,13 @@ def defined(bound: st.CreateMaterializedView, origin: Origin, spark: SparkCatalo
     what = f"materialized view {'.'.join(bound.name)}"
     if bound.query.late_output is not None:
         raise _refused("LATE OUTPUT", what, bound.query.late_output.pos, "leave it out")
+    for scan in derived_streams(bound.query.plan):
+        raise _refused(
+            f"{'.'.join(scan.relation.name)}, a query with an update queue,",
+            what,
+            scan.pos,
+            "CREATE STREAM … AS without UPDATE KEY is expanded in the view",
+        )
     context = origin.context
     end = origin.start + len(origin.text)
     text = origin.source[bound.begin : end].strip()

@@ -31,6 +31,7 @@ class Control:
         self._idle = 0.0  # seconds in which the driver did not drive: paused, or away
         self._paused = self._halted = False  # halted: threads were requested to leave
         self._stop = False
+        self._led: list[Control] = []
         self._bell: SimpleQueue[None] = SimpleQueue()  # a signal handler may interrupt its put
         self._cut: tuple[int, Callable[[], None]] | None = None
         self._saves: tuple[int, Callable[[Checkpoint], None]] | None = None
@@ -51,15 +52,21 @@ class Control:
     def pause(self) -> None:
         self._paused = self._halted = True
         self._request_return(halt=True)
+        for control in self._led:
+            control.pause()
 
     def resume(self) -> None:
         self._paused = False
         self._bell.put(None)
+        for control in self._led:
+            control.resume()
 
     def stop(self) -> None:
         self._stop = True
         self._bell.put(None)
         self._request_return()
+        for control in self._led:
+            control.stop()
 
     def share(self, workers: int) -> None:
         """Uses ``workers`` workers from now on; 0 searches for the best number. Raises RunError if
@@ -83,6 +90,14 @@ class Control:
     def _request_return(self, *, halt: bool = False) -> None:
         if (runtime := self._runtime) is not None:
             runtime.request_return(halt=halt)
+
+    def lead(self, control: Control) -> None:
+        """Makes a run, which has not begun, pause, resume and stop with this one."""
+        self._led.append(control)
+        if self._stop:
+            control.stop()
+        if self._paused:
+            control.pause()
 
     # -- of the driver -----------------------------------------------------------------------------
 

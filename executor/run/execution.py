@@ -17,6 +17,8 @@ import pyarrow as pa
 from cql.base.reentrancy import stepped
 from cql.base.uninterruptible import load_module
 from cql.errors import CqlError, RunError
+from cql.executor.derived.query_source import QuerySource
+from cql.executor.derived.watermarks import ResultWatermarks
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Graph
 from cql.executor.jit.compiler_process import StoppedError
@@ -28,6 +30,7 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import sizes
 from cql.executor.operators.workspace import Workspace
+from cql.executor.protocols import Source
 from cql.executor.run import partition_sizing
 from cql.executor.run.backpressure_report import Holding
 from cql.executor.run.control import Control
@@ -51,6 +54,7 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
     QuerySetPlan,
+    SourceExec,
     goes_by_arrival,
     waits,
 )
@@ -73,7 +77,9 @@ class Execution:
     ``settings`` has the settings of a run (``cql.session.applied.OF_RUN``). ``clock`` returns
     monotonic seconds. ``observer`` observes the ordered runtime, if that runtime drives the
     run. ``resume``: the checkpoint of a run of the same plans over the same sources; this run
-    continues behind the rows that it had admitted."""
+    continues behind the rows that it had admitted. ``times``: by their places in the results, the
+    columns whose ``watermarks`` the consumer takes, one for each result, also for those without
+    rows."""
 
     def __init__(
         self,
@@ -82,9 +88,13 @@ class Execution:
         clock: Clock = time.monotonic,
         observer: Observer | None = None,
         resume: Checkpoint | None = None,
+        times: Mapping[int, str] | None = None,
     ) -> None:
         self.plans = plan.plans if isinstance(plan, QuerySetPlan) else (plan,)
         self._roots = [p.root for p in self.plans]
+        self.watermarks: ResultWatermarks | None = None
+        if times is not None:
+            self.watermarks = ResultWatermarks(self._roots[0].schema, times)
         self._replaced: Mapping[int, Physical] = {}
         self._settings = settings
         self._chosen = self.plans[0].runtime
@@ -107,6 +117,8 @@ class Execution:
         self.prepared: float | None = None
         self.finished: float | None = None
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
+        #: The runs of the sources that are queries.
+        self.below: list[tuple[SourceExec, QueryRun]] = []
         self._clock = clock
         self._observer = observer
         self.timers = Timers(clock)
@@ -229,7 +241,8 @@ class Execution:
         self._roots, self._replaced = list(moved.roots), moved.replaced
         text = encoding.analyse(self._roots)
         inputs = self._inputs
-        inputs.open(self._roots, text.encoded, self.workspace, self._rows, self._resume)
+        encoded, resume = text.encoded, self._resume
+        inputs.open(self._roots, encoded, self.workspace, self._rows, resume, self._of_query)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
         self.users = graph.users()
         ones = self.workspace.ones
@@ -295,6 +308,20 @@ class Execution:
         reading.refresh()
         self.control.begin(self._runtime, self._scheduler)
         return reading
+
+    def _of_query(self, node: SourceExec) -> Source:
+        """The source of a stream that is a query. Its run stops and pauses with this one."""
+        query = node.query
+        assert query is not None
+
+        def new_run(times: Mapping[int, str]) -> Execution:
+            run = Execution(query, self._settings, self._clock, times=times)
+            run.timed = self.timed
+            self.below.append((node, run.queries[0]))
+            self.control.lead(run.control)
+            return run
+
+        return QuerySource(node, new_run)
 
     def _build(self, nulls: list[set[int]]) -> Graph:
         """Builds the operators. Falls back to depth first if the runtime cannot keep the order of
@@ -371,7 +398,11 @@ class Execution:
             self._settings,
             self.workspace,
             inputs=[f.schema for f in self.feeds],
-            carrying=[sink for sink, (_, egress) in self._egress.items() if egress.needs_blocks],
+            carrying=[
+                sink
+                for sink, (_, egress) in self._egress.items()
+                if egress.needs_blocks or self.watermarks is not None
+            ],
             morsel_rows=self._rows,
             morsel_us=self._morsel_us,
             workers=self.control.workers,
@@ -428,8 +459,11 @@ class Execution:
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
     def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
-        n = int(morsel.words[ROWS])
+        n, watermarks = int(morsel.words[ROWS]), self.watermarks
+        rises = watermarks is not None and watermarks.note(morsel)
         if n == 0:
+            if rises and watermarks is not None:
+                self._results.append((0, watermarks.no_rows))
             return
         assert self._scheduler is not None
         k, loaded = self._scheduler.block_of(feed, int(morsel.words[SERIAL]))

@@ -47,13 +47,15 @@ class Inputs:
         workspace: Workspace,
         morsel_rows: int,
         resume: Checkpoint | None,
+        of_query: Callable[[SourceExec], Source],
     ) -> None:
         """Opens the sources of the plans and adds a feed for each. ``encoded`` has the text columns
-        (input, column) to encode. ``resume``: the checkpoint behind whose places they go on."""
+        (input, column) to encode. ``resume``: the checkpoint behind whose places they go on.
+        ``of_query`` gives the source of a stream that is a query."""
         nodes = sources(*roots)
         for k, node in enumerate(nodes):
             with errors_at(node):
-                source = node.relation.source()
+                source = node.relation.source() if node.query is None else of_query(node)
                 if resume is None:
                     reader = source.open(columns_read(node))
                 else:

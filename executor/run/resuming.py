@@ -100,6 +100,13 @@ class Members:
     def _place(self, k: int, alive: Collection[int], phase: int) -> InputPlace:
         feed, name = self.feeds[k], self.feeds[k].source.name
         begun = self._has_begun(k)
+        if feed.source.query is not None:
+            raise NotSupportedError(
+                f"a checkpoint of a query that reads the stream {name} is not supported by this"
+                " version: the stream is a query, which runs by itself",
+                position=feed.source.pos,
+                hint="INSERT its rows into a table or a stream, and let another query read those",
+            )
         read = feed.source.ahead > phase or (feed.source.ahead == phase and k not in alive)
         if read or (feed.is_read and feed.pending is None and not begun):
             return InputPlace(name, over=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import bad_rows, late_rows
 from cql.executor.ledgers import metrics as ledger
+from cql.executor.ledgers.bad_rows import BadRow
 from cql.executor.morsel.ingest import Feed
 from cql.executor.operators.contract import Operator
 from cql.executor.run.backpressure_report import value_behind
@@ -70,7 +71,10 @@ class _Over:
 
 class QueryRun:
     """Query ``number`` of an execution. If it is the only one, reading its ``batches`` drives the
-    execution. ``on_notice`` receives notices for the user, ``on_late`` the rows of LATE OUTPUT."""
+    execution. ``on_notice`` receives notices for the user, ``on_late`` the rows of LATE OUTPUT.
+
+    Reports include those of the streams that the query reads and that are queries themselves; the
+    names of their inputs and operators begin with the name of the stream."""
 
     def __init__(self, execution: Execution, number: int) -> None:
         self.on_notice: Callable[[str], None] = lambda message: None
@@ -107,12 +111,12 @@ class QueryRun:
     def freeze(self) -> None:
         """Keeps the answers of this report, so that the run can be released."""
         self._over = _Over(
-            self.progress(),
-            self.metrics(),
+            self._progress(),
+            self._metrics(),
             self.timing(),
             self._late(),
             self.held_back(),
-            self.kernel_sources(),
+            self._kernel_sources(),
             self.last_instant,
         )
 
@@ -139,6 +143,11 @@ class QueryRun:
 
     def progress(self) -> Progress:
         """A snapshot; callable from any thread while the query runs."""
+        made, below = self._progress(), [query.progress() for _, query in self._below()]
+        late = made.late + sum(one.late for one in below)
+        return replace(made, late=late, bad=made.bad + sum(one.bad for one in below))
+
+    def _progress(self) -> Progress:
         if self._over is not None:
             return self._over.progress
         run, feeds = self._execution, self._feeds()
@@ -164,6 +173,16 @@ class QueryRun:
         reading it), the mean ``response`` time of an input's rows in nanoseconds
         (``response_times``), the punctuation that an operator received and passed on, and, under
         the ordered runtime, the fields of ``OperatorTime``."""
+        return [
+            *self._metrics(),
+            *(
+                {**entry, "operator": f"{name}.{entry['operator']}"}
+                for name, query in self._below()
+                for entry in query.metrics()
+            ),
+        ]
+
+    def _metrics(self) -> list[dict[str, Any]]:
         if self._over is not None:
             return self._over.metrics
         run = self._execution
@@ -226,8 +245,13 @@ class QueryRun:
     def late(self) -> pa.Table:
         """The ledger of lateness (``late_rows.entries`` lists its kinds). Lengths of time are
         durations, or integers in the unit of the event time if that is no timestamp."""
-        found = self._late() if self._over is None else self._over.late
-        return late_rows.table(found, timed=has_timestamps(self._sources))
+        found = list(self._all_late())
+        return late_rows.table(found, timed=has_timestamps(_with_below(self._sources)))
+
+    def _all_late(self) -> Iterator[late_rows.Late]:
+        yield from self._late() if self._over is None else self._over.late
+        for name, query in self._below():
+            yield from (replace(one, place=f"{name}.{one.place}") for one in query._all_late())
 
     def _late(self) -> list[late_rows.Late]:
         return late_rows.entries(list(self._feeds().values()), self._operators(), self._windows())
@@ -243,17 +267,35 @@ class QueryRun:
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (``ledgers.bad_rows``); ``progress().bad`` counts all of them."""
-        found = self._execution.bad.of_query(self._number)
-        return pa.Table.from_pylist([asdict(row) for row in found], schema=bad_rows.SCHEMA)
+        found = map(asdict, self._all_bad())
+        return pa.Table.from_pylist(list(found), schema=bad_rows.SCHEMA)
+
+    def _all_bad(self) -> Iterator[BadRow]:
+        yield from self._execution.bad.of_query(self._number)
+        for name, query in self._below():
+            for row in query._all_bad():
+                source = None if row.source is None else f"{name}.{row.source}"
+                yield replace(row, source=source, operator=f"{name}.{row.operator}")
 
     def kernel_sources(self) -> dict[str, str]:
         """The generated source of each stage, by operator."""
+        found = self._kernel_sources()
+        for name, query in self._below():
+            found = found | {f"{name}.{k}": text for k, text in query.kernel_sources().items()}
+        return found
+
+    def _kernel_sources(self) -> dict[str, str]:
         if self._over is not None:
             return self._over.sources
         running = (op.any_instance for op in self._operators())
         return {op.name: op.source_text for op in running if op.source_text is not None}
 
     # -- its part of the execution ---------------------------------------------------------------
+
+    def _below(self) -> list[tuple[str, QueryRun]]:
+        """The queries that are streams of this one, each with the name of the stream."""
+        mine = {id(s) for s in self._sources}
+        return [(s.name, query) for s, query in list(self._execution.below) if id(s) in mine]
 
     def _feeds(self) -> dict[int, Feed]:
         """The query's inputs, by number."""
@@ -271,6 +313,14 @@ class QueryRun:
             return []
         users = zip(run.graph.operators, run.users, strict=True)
         return [(k, op) for k, (op, queries) in enumerate(users) if self._number in queries]
+
+
+def _with_below(inputs: Iterable[SourceExec]) -> Iterator[SourceExec]:
+    """``inputs``, with those of the queries that are streams."""
+    for node in inputs:
+        yield node
+        if node.query is not None:
+            yield from _with_below(sources(node.query.root))
 
 
 def has_timestamps(inputs: Iterable[SourceExec]) -> bool:

@@ -16,6 +16,7 @@ from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder, is_default
 from cql.planner.bind.expressions.literals import data_type
 from cql.planner.bind.relations import watermark
+from cql.planner.bind.relations.derived_stream import refuse_relation
 from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
 from cql.planner.bind.scope import Scope
 from cql.planner.functions import registry
@@ -58,16 +59,8 @@ _QUEUES = {
 #: Clauses that a stream keeps; a query that reads the stream is refused.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
-    *("update_key", "changelog", "queue", "windows", "staleness", "rate", "punctuate"),
-    *(
-        "idle_after",
-        "heartbeat",
-        "late_output",
-        "on_bad_row",
-        "from_table",
-        "format",
-        "with_options",
-    ),
+    *("changelog", "rate", "punctuate", "idle_after", "heartbeat", "late_output", "on_bad_row"),
+    *("from_table", "format", "with_options"),
 )
 
 
@@ -205,12 +198,12 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     progress = watermark.progress(binder, node, schema, find)
     own, computed_progress = bind_computed.separate(binder, node, progress, computed)
     keep = args.get("on_bad_row")
-    windows, rate = args.get("windows"), args.get("rate")
+    rate = args.get("rate")
     return StreamSpec(
         progress=own,
         update_key=_update_key(binder, node, schema, find),
         queue=_queue(node),
-        lazy_windows=None if windows is None else windows.this == "LAZY",
+        lazy_windows=_lazy_windows(node),
         staleness=_staleness(binder, node),
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
@@ -316,6 +309,11 @@ def _queue(node: nodes.CreateStream) -> Queue | None:
     return Queue.APPEND_SHED_RANDOM if clause.args.get("shed") else _QUEUES[str(clause.this)]
 
 
+def _lazy_windows(node: nodes.CreateStream) -> bool | None:
+    clause = node.args.get("windows")
+    return None if clause is None else clause.this == "LAZY"
+
+
 def _staleness(binder: Binder, node: nodes.CreateStream) -> int | None:
     """The microseconds of STALENESS UNDER, or None. Raises BindError without an update queue."""
     clause = node.args.get("staleness")
@@ -331,7 +329,8 @@ def _staleness(binder: Binder, node: nodes.CreateStream) -> int | None:
 
 def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
     """CREATE STREAM … AS SELECT: a named intermediate stream, expanded wherever it is used. ORDERED
-    BY or WATERMARK declares that a time which the query computes progresses."""
+    BY or WATERMARK declares that a time which the query computes progresses. With an update queue,
+    the query runs by itself instead (``bind.relations.derived_stream``)."""
     for key in _STREAM_ONLY:
         found = node.args.get(key)
         if found:
@@ -361,6 +360,28 @@ def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progres
         )
     declared(binder, bound, found[0], clauses[0])
     return found[0]
+
+
+def _updates(binder: Binder, node: nodes.CreateStream, bound: Bound) -> StreamSpec | None:
+    """The clauses of the queue that CREATE STREAM … AS declares behind its query, or None. Raises
+    BindError for WINDOWS without a queue that may leave rows out."""
+    schema = bound.shown().schema
+    spec = StreamSpec(
+        update_key=_update_key(binder, node, schema, find_column),
+        queue=_queue(node),
+        lazy_windows=_lazy_windows(node),
+        staleness=_staleness(binder, node),
+    )
+    if spec.is_queued:
+        what = "UPDATE KEY" if spec.update_key is not None else "QUEUE"
+        clause = node.args["update_key" if spec.update_key is not None else "queue"]
+        refuse_relation(binder, bound.plan, clause, emits=bool(binder.emitting), clause=what)
+        return spec
+    for key, what in (("windows", "WINDOWS"), ("staleness", "STALENESS UNDER")):
+        if node.args.get(key) is not None:
+            hint = "add UPDATE KEY (column, …)"
+            raise binder.error(f"{what} is for an update stream", node.args[key], hint=hint)
+    return None  # QUEUE APPEND: each reader sees all rows, as without the clause
 
 
 # ------------------------------------------------------------------ views, tables, constants
@@ -399,10 +420,12 @@ def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) ->
     if names:
         fields = tuple(replace(f, name=n) for f, n in zip(fields, names, strict=True))
     check_names(binder, Schema(fields), query)
-    progress = _progress(binder, node, bound) if isinstance(node, nodes.CreateStream) else None
+    progress, updates = None, None
+    if isinstance(node, nodes.CreateStream):
+        progress, updates = _progress(binder, node, bound), _updates(binder, node, bound)
     return CreateView(
         name,
-        NamedQuery(kind, query, to_sql(query), names, progress),
+        NamedQuery(kind, query, to_sql(query), names, progress, updates),
         Schema(fields),
         bool(node.args.get("exists")),
         bool(node.args.get("replace")),

@@ -45,8 +45,11 @@ def physical_line(node: ph.Physical) -> Line:
         case ph.SourceExec():
             names = ", ".join(f.name for f in node.schema)
             shape = "bounded" if node.relation.bounded else "unbounded"
-            notes = (node.why, awaited_text(node), f"{shape}, append-only{progress_text(node)}")
-            return Line("Source", f"{node.name} [{names}]", notes)
+            notes = [node.why, awaited_text(node), f"{shape}, append-only{progress_text(node)}"]
+            if node.query is not None:
+                chosen = node.query.runtime
+                notes.append(f"the runtime of its query: {chosen.name} ({chosen.why})")
+            return Line("Source", f"{node.name} [{names}]", tuple(notes))
         case ph.ValuesExec():
             return Line("Values", values_text(node))
         case ph.FilterExec():

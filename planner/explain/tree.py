@@ -7,7 +7,7 @@ of its output (progressing columns, boundedness, append-only) and the bound of i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -76,7 +76,22 @@ def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
 
 
 def _inputs(node: Node) -> tuple[Node, ...]:
+    """The nodes below ``node``; of a stream that is a query, the plan of the query."""
+    if isinstance(node, ph.SourceExec) and node.query is not None:
+        return (node.query.root,)
+    if isinstance(node, lg.Scan) and isinstance(node.relation, lg.DerivedStream):
+        return (node.relation.query,)
     found: tuple[Node, ...] = node.inputs
+    return found
+
+
+def _roots(roots: Iterable[Node]) -> list[Node]:
+    """``roots``, and those of the queries that are streams in their plans."""
+    found, waiting = list[Node](), [*roots]
+    while waiting:
+        found.append(waiting.pop(0))
+        nodes = list(NodeNumbers(found[-1]))
+        waiting += (child for node in nodes if not node.inputs for child in _inputs(node))
     return found
 
 
@@ -85,8 +100,8 @@ class _Common:
 
     def __init__(self, roots: Sequence[ph.Physical], line: Callable[[Node], Line]) -> None:
         self._line = line
-        self._nodes = NodeNumbers(*roots)
-        holders = Counter(self._nodes[n] for root in roots for n in NodeNumbers(root))
+        self._nodes = NodeNumbers(*_roots(roots))
+        holders = Counter(self._nodes[n] for root in roots for n in NodeNumbers(*_roots([root])))
         self._common = {node for node, queries in holders.items() if queries > 1}
         self._shown: dict[int, int] = {}  # by the number of a node, its number in the text
         self._again: set[int] = set()  # numbers of operators that were shown as a reference
@@ -131,7 +146,7 @@ def _mermaid(
     line: Callable[[Node], Line],
     inputs: Callable[[Node], tuple[Node, ...]],
 ) -> str:
-    lines, nodes = ["flowchart BT"], NodeNumbers(*roots)
+    lines, nodes = ["flowchart BT"], NodeNumbers(*_roots(roots))
     names: dict[int, str] = {}
 
     def visit(node: Node) -> str:

@@ -11,7 +11,7 @@ from cql.base.types import INTERVAL, DataType, Kind
 from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.nodes.expr import Literal
-from cql.planner.nodes.logical import AggregateCall, Scan
+from cql.planner.nodes.logical import AggregateCall, DerivedStream, Scan
 from cql.planner.nodes.physical import (
     Flush,
     FlushPolicy,
@@ -49,6 +49,9 @@ def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | No
 
 def why_source(scan: Scan) -> str:
     spec = scan.relation.stream
+    if isinstance(scan.relation, DerivedStream) and spec is not None:
+        times = ", ".join(p.column for p in spec.progress)
+        return "its query runs by itself" + (f" and punctuates {times}" if times else "")
     if spec is None or not spec.progress:
         return "a table: no watermark before its end"
     parts = []

@@ -5,13 +5,14 @@ What this version cannot run is refused first (``planner.lower.refuse``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cql.base.recursion import deep_stack
 from cql.errors import Position
 from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
+from cql.planner.lower.derived_streams import with_queries, without_late_rows
 from cql.planner.lower.lower import lower
 from cql.planner.lower.net_changes import for_reading
 from cql.planner.lower.refuse import refuse
@@ -36,6 +37,7 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.optimize.changelog import changes as changing
 from cql.planner.optimize.changelog import clock
+from cql.planner.optimize.rules import optimize
 from cql.planner.placement import partitioning, scale_out
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.choose_spark import choose_spark
@@ -44,10 +46,12 @@ from cql.planner.placement.multi_query import join_once
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What passes may read besides the operators: the meaning of the query, and its settings."""
+    """What passes may read besides the operators: the meaning of the query, its settings, and the
+    columns of its output whose punctuation the consumer reads (``follows``)."""
 
     logical: Logical
     settings: Mapping[str, Any]
+    follows: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ def _refresh_tables(root: Physical, question: Question) -> Physical:
     return table_refresh.apply(root, question.settings)
 
 
-def _await_punctuation(root: Physical, _: Question) -> Physical:
-    return describe(root)
+def _await_punctuation(root: Physical, question: Question) -> Physical:
+    return describe(root, dict.fromkeys(question.follows))
 
 
 def _scan_once(root: Physical, _: Question) -> Physical:
@@ -123,10 +127,13 @@ def plan(
     emit_changes: Position | None = None,
     cores: int = 1,
     cluster: Cluster | None = None,
+    follows: Collection[int] = (),
+    on_time: int | None = None,
 ) -> PhysicalPlan:
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
     ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use,
-    ``cluster`` the executors of Spark that the runtime auto may choose.
+    ``cluster`` the executors of Spark that the runtime auto may choose; ``follows`` as in
+    ``Question``, and ``on_time`` as in ``lower.derived_streams.PlansQuery``.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
@@ -137,17 +144,32 @@ def plan(
     root = (
         _of_relation(logical, settings, emits=emits) if changelog else _of_stream(logical, settings)
     )
+
+    if on_time is not None:
+        root = without_late_rows(root, on_time)
+
+    def of_query(query: Logical, *, follows: Collection[int], on_time: int | None) -> PhysicalPlan:
+        return plan(
+            optimize(query, join_order=settings["join_order"]),
+            settings,
+            keep_bad_rows=keep_bad_rows,
+            cores=cores,
+            follows=follows,
+            on_time=on_time,
+        )
+
+    root = with_queries(root, of_query)
     for step in PASSES:
-        root = step.run(root, Question(logical, settings))
+        root = step.run(root, Question(logical, settings, follows))
     keys = logical.keys if changelog and isinstance(logical, Sort) else ()
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     runtime = choose_runtime([root], settings, cores)
-    plan = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
+    made = PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
     if runtime.name == scale_out.RUNTIME:
-        return replace(plan, runtime=scale_out.chosen(plan, settings["tasks_by"]))
+        return replace(made, runtime=scale_out.chosen(made, settings["tasks_by"]))
     if cluster is not None and settings["runtime"] == "auto":
-        return replace(plan, runtime=choose_spark(plan, settings, cluster, cores))
-    return plan
+        return replace(made, runtime=choose_spark(made, settings, cluster, cores))
+    return made
 
 
 def _of_stream(node: Logical, settings: Mapping[str, Any]) -> Physical:

@@ -41,6 +41,13 @@ def _applied(node: Physical, every: int, text: str) -> Physical:
 
 def _again(node: Physical, every: int, join: TableJoinExec) -> Physical:
     match node:
+        case SourceExec() if node.query is not None:
+            raise NotSupportedError(
+                f"SET table_refresh for the stream {node.name}, which is a query, is not supported"
+                " by this version",
+                position=node.pos,
+                hint="CREATE TABLE … AS has its rows; or SET table_refresh = 'off'",
+            )
         case SourceExec():
             return replace(node, refresh=every)
         case ValuesExec():

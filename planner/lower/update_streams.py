@@ -9,7 +9,7 @@ from typing import Any
 from cql.base.types import BOOLEAN, TIMESTAMP
 from cql.errors import NotSupportedError
 from cql.planner.lower.choose import duration
-from cql.planner.nodes.catalog import Queue, Relation, StreamSpec
+from cql.planner.nodes.catalog import Queue, StreamSpec
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -23,6 +23,7 @@ from cql.planner.nodes.logical import (
     SubqueryJoin,
     Union,
     Unnest,
+    is_pulled,
 )
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -57,7 +58,7 @@ _CLAUSES = {
 #: The goal of an adaptive queue without one, in microseconds.
 _GOAL = 200_000
 #: Operators to which late rows are rows like others.
-_ANY_ROWS = (
+ANY_ROWS = (
     *(SourceExec, FilterExec, ProjectExec, LimitExec, UnionExec, NewestExec, UnnestExec),
     *(TableJoinExec, LookupExec),
 )
@@ -123,11 +124,6 @@ def why_queue(scan: Scan, settings: Mapping[str, Any], *, windows: bool = False)
     return f"queue {queue.queue.value} by {key} ({why}{bounded})"
 
 
-def is_pulled(relation: Relation) -> bool:
-    """Whether a query reads the relation as fast as it takes its rows: none waits in a queue."""
-    return relation.bounded and not getattr(relation.source(), "paced", False)
-
-
 def of_windows(queue: UpdateQueue) -> UpdateQueue:
     """``queue`` for windows as updates: an older window is always superseded."""
     if queue.queue is not Queue.ADAPTIVE:
@@ -185,7 +181,7 @@ def unions_on_time(root: Physical) -> Physical:
 
 def _on_time(node: Physical, asked: bool) -> Physical:
     """``asked``: whether an operator above must know which rows are late."""
-    asked = asked or not isinstance(node, _ANY_ROWS)
+    asked = asked or not isinstance(node, ANY_ROWS)
     made = node.with_inputs(tuple(_on_time(child, asked) for child in node.inputs))
     if asked and isinstance(made, NewestExec) and made.time in made.input.progressing:
         why = "late rows are left out: the operators above must know them"

@@ -22,7 +22,6 @@ from cql.planner.functions.operators import arithmetic
 from cql.planner.lower.choose import duration, why_source
 from cql.planner.lower.ordering import MICROSECONDS
 from cql.planner.lower.update_streams import (
-    is_pulled,
     of_windows,
     update_queue,
     updates_below,
@@ -37,6 +36,7 @@ from cql.planner.nodes.logical import (
     Logical,
     Project,
     Scan,
+    is_pulled,
 )
 from cql.planner.nodes.physical import (
     FilterExec,

@@ -17,6 +17,7 @@ from cql.planner.nodes.catalog import (
     PLAIN,
     Progress,
     StreamDefinition,
+    StreamSpec,
     TableFiles,
     TableLayout,
 )
@@ -91,13 +92,16 @@ class NamedQuery:
     """A view, or a named intermediate stream (CREATE STREAM … AS SELECT; ``kind`` "stream"). Its
     parsed ``query`` is expanded wherever a query uses the name. ``columns`` renames all of its
     columns; ``text`` is the printed query, for SHOW. ``progress`` is the declared progress of a
-    time that the query computes; its watermark follows the rows' order of arrival."""
+    time that the query computes; its watermark follows the rows' order of arrival. ``updates`` are
+    the clauses of a queue between the query and each query that uses the name: the query is then
+    not expanded, but runs by itself."""
 
     kind: str
     query: exp.Expr
     text: str
     columns: tuple[str, ...] = ()
     progress: Progress | None = None
+    updates: StreamSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,8 @@ def _refused(plan: PhysicalPlan) -> Whole | None:
     found = sources(plan.root)
     for source in found:
         spec, name = source.relation.stream, source.name
+        if source.query is not None:
+            return Whole(f"{name} is a query with a queue behind it", source.pos)
         if not source.relation.bounded:
             return Whole(f"{name} has no end", source.pos)
         if source.updates is not None and source.updates.windows is not None:

@@ -251,6 +251,7 @@ def _named_to_json(query: NamedQuery) -> Json:
         "text": query.text,
         "columns": query.columns,
         "progress": None if progress is None else progress_to_json(progress),
+        **({} if query.updates is None else {"updates": spec_to_json(query.updates)}),
     }
 
 
@@ -263,6 +264,7 @@ def _named_from_json(data: Mapping[str, Any]) -> NamedQuery:
         text,
         tuple(data["columns"]),
         None if progress is None else progress_from_json(progress),
+        spec_from_json(data["updates"]) if "updates" in data else None,
     )
 
 

@@ -18,6 +18,7 @@ from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
 from cql.planner.bind.relations import changelog, signals
 from cql.planner.bind.relations import window as bind_window
+from cql.planner.bind.relations.derived_stream import read, refuse_relation
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind.relations.row_numbers import numbered
 from cql.planner.bind.scope import (
@@ -315,11 +316,17 @@ def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | Non
     if found is None:
         return None
     key, named = found
+    emitting = len(binder.emitting)
     bound = binder.expand(key, named, node)
     if named.columns:
         plan = rename(binder, bound.plan, named.columns, bound.width, node)
         return replace(bound, plan=plan)
-    return bound if named.progress is None else declared(binder, bound, named.progress, node)
+    if named.progress is not None:
+        bound = declared(binder, bound, named.progress, node)
+    if named.updates is None:
+        return bound
+    refuse_relation(binder, bound.plan, node, emits=len(binder.emitting) > emitting)
+    return read(binder, key, named.updates, bound, node, _alias(node) or name[-1])
 
 
 def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:

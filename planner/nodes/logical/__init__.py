@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cql.planner.nodes.logical.base import LogicalNode
+from cql.planner.nodes.logical.derived import DerivedStream, derived_streams, is_pulled
 from cql.planner.nodes.logical.joins import ASOF, Join, SetOperation, SubqueryJoin, is_inner
 from cql.planner.nodes.logical.parts import (
     ANY_ORDER,
@@ -58,6 +59,7 @@ __all__ = [
     "Aggregate",
     "AggregateCall",
     "Bucket",
+    "DerivedStream",
     "Filter",
     "Join",
     "KeyWindows",
@@ -83,7 +85,9 @@ __all__ = [
     "Values",
     "Watermark",
     "Windowed",
+    "derived_streams",
     "is_inner",
+    "is_pulled",
 ]
 
 #: Each class of nodes: mypy reports one that ``planner.lower.lower`` does not lower.

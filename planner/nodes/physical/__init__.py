@@ -65,12 +65,14 @@ from cql.planner.nodes.physical.walk import (
     goes_by_arrival,
     late_rows,
     live,
+    queries,
     read_ahead,
     relations,
     sources,
     waits,
     walk,
     windowed,
+    with_queries,
 )
 from cql.planner.nodes.physical.windows import (
     QUERY,
@@ -139,12 +141,14 @@ __all__ = [
     "goes_by_arrival",
     "late_rows",
     "live",
+    "queries",
     "read_ahead",
     "relations",
     "sources",
     "waits",
     "walk",
     "windowed",
+    "with_queries",
 ]
 
 #: Each class of operators: a test reports one that ``executor.graph`` makes no operator of.

@@ -10,6 +10,7 @@ from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical.base import NoInput
+from cql.planner.nodes.physical.plan import PhysicalPlan
 from cql.planner.nodes.progress import is_value, max_advance
 
 
@@ -78,7 +79,9 @@ class SourceExec(NoInput):
     query. ``updates``: where rows wait that come faster than the query takes them; None: at the
     source. If windows are updates, the column WINDOW_OF_ROW follows the stored ones, and then
     KEY_OF_ROW, if keys are numbered. ``signal``: the rows are samples, and the source gives
-    segments of them: a row for each part of a block without a gap, without the times."""
+    segments of them: a row for each part of a block without a gap, without the times. ``query``:
+    the plan of a stream that is a query (``logical.DerivedStream``); the run of the plan with the
+    source runs it, too."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -90,6 +93,7 @@ class SourceExec(NoInput):
     alias: str = field(default="", compare=False)
     updates: UpdateQueue | None = None
     signal: SignalInput | None = None
+    query: PhysicalPlan | None = field(default=None, compare=False)
     #: The columns that are read from the source.
     stored: Schema = field(init=False, compare=False, repr=False)
     schema: Schema = field(init=False, compare=False, repr=False)

@@ -10,6 +10,7 @@ from cql.planner.nodes.physical.late import (
     SlackExec,
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
+from cql.planner.nodes.physical.plan import PhysicalPlan
 from cql.planner.nodes.physical.relations import RelationExec
 from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
 from cql.planner.nodes.rewrite import replace
@@ -44,6 +45,16 @@ def sources(*roots: Physical) -> tuple[SourceExec, ...]:
     return tuple(n for n in NodeNumbers(*roots) if isinstance(n, SourceExec))
 
 
+def queries(*roots: Physical) -> tuple[PhysicalPlan, ...]:
+    """The plans of the streams among the sources that are queries (``SourceExec.query``)."""
+    return tuple(s.query for s in sources(*roots) if s.query is not None)
+
+
+def with_queries(plan: PhysicalPlan) -> tuple[PhysicalPlan, ...]:
+    """``plan``, and those of the streams in it that are queries."""
+    return (plan, *(found for below in queries(plan.root) for found in with_queries(below)))
+
+
 def waits(*roots: Physical) -> bool:
     """Whether rows of one input wait for rows of another input (in a join)."""
     return any(n.rows_wait for root in roots for n in walk(root))
@@ -56,13 +67,17 @@ def goes_by_arrival(*roots: Physical) -> bool:
 
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave out late rows."""
-    return any(found.leaves_out_late_rows for found in walk(node))
+    return any(found.leaves_out_late_rows for found in walk(node)) or any(
+        windowed(plan.root) for plan in queries(node)
+    )
 
 
 def live(*roots: Physical) -> bool:
     """Whether some input is unbounded: the query waits for its rows, even if a LIMIT ends the
     query."""
-    return not all(s.relation.bounded for s in sources(*roots))
+    return not all(s.relation.bounded for s in sources(*roots)) or any(
+        live(plan.root) for plan in queries(*roots)
+    )
 
 
 def read_ahead(node: Physical) -> Physical:
