@@ -31,6 +31,7 @@ from cql.catalog.memory.pushed import PushedSource
 from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.options import Options
+from cql.catalog.signals.sampled import SampledFormat
 from cql.catalog.sources import (
     DatasetSource,
     DataSource,
@@ -348,6 +349,7 @@ class LocalCatalog:
         self, name: Name, table: Name, definition: StreamDefinition, what: str
     ) -> _Entry:
         """A stream over a table; it also sees the epochs that the table gets later."""
+        spec = definition.spec
 
         def relation() -> Relation:
             inner = self._lookup(table)
@@ -366,13 +368,14 @@ class LocalCatalog:
 
             def source() -> Source:
                 opened = inner.source()
+                _sampled(opened, spec)
                 return opened if declared is None else _declared(inner, opened, declared, what)
 
             return StoredRelation(
                 name,
                 "stream",
                 inner.schema if declared is None else declared,
-                definition.spec,
+                spec,
                 inner.bounded,
                 source,
                 lambda: inner.statistics,
@@ -383,7 +386,10 @@ class LocalCatalog:
         first = relation()
         if definition.schema is not None:
             first.source()
-        check_spec(definition.spec, first.schema, what)
+        under = self._lookup(table)
+        if isinstance(under, StoredRelation) and under.folder is not None:
+            spec = _sampled(under.source(), spec)
+        check_spec(spec, first.schema, what)
         return _Entry(relation, "stream")
 
     def _source_of_format(
@@ -492,6 +498,7 @@ def _fixed(
 ) -> _Entry:
     """A relation over one source for the relation's whole life."""
     if spec is not None:
+        spec = _sampled(source, spec)
         check_spec(spec, source.schema, f"{kind} {dotted(name)}")
     relation = StoredRelation(
         name,
@@ -505,6 +512,13 @@ def _fixed(
         definition,
     )
     return _Entry(lambda: relation, kind)
+
+
+def _sampled(source: Source, spec: StreamSpec) -> StreamSpec:
+    """The clauses of a stream over ``source``. Files of samples set the rate of the stream, and
+    their times order it."""
+    format: SampledFormat | None = getattr(source, "samples", None)
+    return spec if format is None else format.declare(spec, source.schema)
 
 
 def _pushed_entry(name: Name, definition: StreamDefinition, what: str) -> _Entry:

@@ -15,6 +15,7 @@ from cql.catalog.files.formats import Format
 from cql.catalog.files.json_lines import JsonFormat, members
 from cql.catalog.files.text import Wanted, single
 from cql.catalog.memory.rows import Rows
+from cql.catalog.signals.sampled import SampledFormat
 from cql.errors import CatalogError
 
 
@@ -147,9 +148,10 @@ def of_envelopes(format: Format, what: str) -> Format:
     """``format`` for files of envelopes. Raises CatalogError for a format without objects."""
     if isinstance(format, JsonFormat):
         return EnvelopeLines(format)
-    if format.name == "csv":
+    if format.name == "csv" or isinstance(format, SampledFormat):
+        named = "CSV file" if format.name == "csv" else f"file of {format.name}"
         raise CatalogError(
-            f"{what}: a CSV file has no Debezium envelopes",
+            f"{what}: a {named} has no Debezium envelopes",
             hint="CHANGELOG BY op takes a column with operation codes",
         )
     return EnvelopeColumns(format)

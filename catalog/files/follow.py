@@ -35,6 +35,7 @@ from cql.catalog.files.text import CHUNK, TextFormat, Wanted, lines_in
 from cql.catalog.memory.clock import Clock, SystemClock
 from cql.catalog.memory.rows import Rows, joined
 from cql.catalog.options import Options
+from cql.catalog.signals.sampled import SampledFormat
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.planner.nodes.catalog import Statistics
@@ -91,6 +92,10 @@ class FollowSource:
         self._clock = clock or SystemClock()
         self.schema = self._files.schema
         self.unsupported = self._files.unsupported
+
+    @property
+    def samples(self) -> SampledFormat | None:
+        return self._files.samples
 
     def statistics(self) -> Statistics:
         return Statistics()
@@ -270,6 +275,7 @@ class _FollowFeed:
                 if os.fstat(file.fileno()).st_size != place.byte:
                     raise replaced(self._what, path)
                 check_read(self._what, path, file, place.byte, place.print)
+            self.notices += self._source.told()
             return False
         self._add(place, rows, None)
         return True

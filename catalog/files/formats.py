@@ -20,6 +20,8 @@ from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.reading import guarded, named, skipped, too_short, trusted
 from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
+from cql.catalog.signals.miniseed import MiniSeedFormat
+from cql.catalog.signals.sound import SoundFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
 
@@ -193,6 +195,17 @@ SUFFIXES = {
     "arrows": "arrow",
     "feather": "arrow",
     "ipc": "arrow",
+    "wav": "wav",
+    "wave": "wav",
+    "flac": "flac",
+    "ogg": "ogg",
+    "oga": "ogg",
+    "opus": "ogg",
+    "aiff": "aiff",
+    "aif": "aiff",
+    "aifc": "aiff",
+    "mseed": "mseed",
+    "miniseed": "mseed",
 }
 #: Formats of files that CREATE STREAM … USING accepts, each with the format's own name.
 NAMES = {
@@ -204,6 +217,12 @@ NAMES = {
     "arrow": "arrow",
     "ipc": "arrow",
     "feather": "arrow",
+    "wav": "wav",
+    "flac": "flac",
+    "ogg": "ogg",
+    "aiff": "aiff",
+    "mseed": "mseed",
+    "miniseed": "mseed",
 }
 
 
@@ -233,6 +252,10 @@ def make_format(
             return CsvFormat(options, "\t" if tabs else ",", columns)
         case "json":
             return JsonFormat(options, columns)
+        case "wav" | "flac" | "ogg" | "aiff" as sound:
+            return SoundFormat(sound)
+        case "mseed":
+            return MiniSeedFormat(options)
     raise CatalogError(
         f"unknown format {name}", hint=did_you_mean(name, NAMES, what="formats of files are")
     )

@@ -29,7 +29,7 @@ from cql.catalog.convert import (
     widens,
 )
 from cql.catalog.files.envelopes import of_envelopes
-from cql.catalog.files.formats import Format, format_of, make_format
+from cql.catalog.files.formats import NAMES, Format, format_of, make_format
 from cql.catalog.files.json_lines import JsonFormat
 from cql.catalog.files.listing import DataFile, list_files, partition_fields
 from cql.catalog.files.reading import guarded
@@ -37,6 +37,7 @@ from cql.catalog.files.schema import drifted, merged, spread
 from cql.catalog.files.text import TextFormat
 from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
+from cql.catalog.signals.sampled import SampledFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.planner.nodes.catalog import Statistics
@@ -126,7 +127,8 @@ class FileSource:
                 f"{self._what}: no files in {', '.join(self._paths)}",
                 hint="declare the columns, or name a folder that holds files",
             )
-        looked = spread([f.path for f in files], LOOKED_AT)
+        most = LOOKED_AT if self.samples is None else self.samples.looked_at
+        looked = spread([f.path for f in files], most)
         share = max(LEAST_SAMPLE, SAMPLES // len(looked))
         found = [(path, self.format.infer(path, share)) for path in looked]
         columns = merged(found, self._what, text=isinstance(self.format, TextFormat))
@@ -142,6 +144,11 @@ class FileSource:
         """The columns of ``schema`` that files hold themselves: all but the partitions."""
         taken = {f.name.lower() for f in self._partition_fields}
         return [f for f in schema if f.name.lower() not in taken]
+
+    @property
+    def samples(self) -> SampledFormat | None:
+        """The format, if a row of the files is a sample."""
+        return self.format if isinstance(self.format, SampledFormat) else None
 
     @property
     def partitioned(self) -> bool:
@@ -212,8 +219,16 @@ class FileSource:
                 yield file_piece(raw, file.path, row, place)
                 row, place = row + raw.count, place + raw.count
             skip = 0
+            notices += self.told()
         if whole and row:
             notices += self.unmet(own)
+
+    def told(self) -> list[str]:
+        """The notices of the format about the files read so far, each once."""
+        found: list[str] = []
+        while self.samples is not None and self.samples.notices:
+            found.append(f"{self._what}: {self.samples.notices.pop(0)}")
+        return found
 
     def unmet(self, fields: Sequence[Field]) -> list[str]:
         """A notice for each declared column that no row had that was read."""
@@ -334,7 +349,7 @@ def _format(
         if len(kinds) > 1 or kind is None:
             raise CatalogError(
                 f"{what}: the names of the files do not tell their format",
-                hint="give the option format: parquet, csv, json or arrow",
+                hint=f"give the option format: {', '.join(dict.fromkeys(NAMES.values()))}",
             )
         named = kind
     return make_format(named, options, first, None if declared is None else declared.fields)

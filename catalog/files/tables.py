@@ -77,6 +77,8 @@ class FileTable:
         if schema is not None:
             check_writable(self.format, schema, what)
             schema, key = with_key(schema, key, what)
+        elif key:
+            check_writable(self.format, Schema(()), what)
         files = [f.path for f in list_files([self.folder], what)] if self.exists else []
         self._check_files(files, schema, empty)
         self.made = not self.exists

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from cql.catalog.signals.sampled import SampledFormat
+
 #: Options of the replay itself; the others belong to the format of ``path``.
 OWN_OPTIONS = ("table", "time", "speed", "skew", "step", "origin", "shift")
 
@@ -100,6 +102,11 @@ class ReplaySource:
     @property
     def replayable(self) -> bool:
         return bool(getattr(self._inner, "replayable", False))
+
+    @property
+    def samples(self) -> SampledFormat | None:
+        found: SampledFormat | None = getattr(self._inner, "samples", None)
+        return found
 
     @property
     def paced(self) -> bool:

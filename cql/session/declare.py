@@ -30,7 +30,10 @@ Slack: TypeAlias = "str | int | timedelta"
 Names: TypeAlias = "str | Sequence[str]"
 Name: TypeAlias = tuple[str, ...]
 
-_SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
+_SUFFIXES = (
+    *(".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc"),
+    *(".wav", ".flac", ".ogg", ".opus", ".aiff", ".aif", ".aifc", ".mseed", ".miniseed"),
+)
 #: A parameter in ``Clauses.text``; the group is the argument that the parameter comes from.
 _PARAMETER = re.compile(r"(?:parameter )?:(slack|max_advance|idle_after|staleness|heartbeat)_\d+")
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours", "days")

@@ -9,7 +9,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-HEAVY = ("numba", "llvmlite", "pyspark", "py4j", "pyarrow", "pandas", "polars", "numpy", "sqlglot")
+HEAVY = (
+    *("numba", "llvmlite", "pyspark", "py4j", "pyarrow", "pandas", "polars", "numpy", "sqlglot"),
+    *("soundfile", "obspy"),
+)
 
 IMPORT = "import cql"
 

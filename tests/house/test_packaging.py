@@ -175,7 +175,10 @@ def imported(*patterns: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("extras", "patterns"),
     [
-        (("pandas", "polars"), ("cql/**/*.py", *(f"{f}/**/*.py" for f in FOLDERS))),
+        (
+            ("pandas", "polars", "sound", "seismic"),
+            ("cql/**/*.py", *(f"{f}/**/*.py" for f in FOLDERS)),
+        ),
         (("test",), ("tests/**/*.py",)),
         (("bench", "plots"), ("benchmarks/*.py",)),
     ],
