@@ -63,14 +63,24 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
             unsupported[column.name] = reason.decode()
         elif ours is None:
             unsupported[column.name] = f"no column can hold values of type {column.type}"
-        elif ours.kind is Kind.DECIMAL and ours.scale > MAX_DECIMAL_DIGITS:
+        elif (long := _unheld(ours)) is not None:
             unsupported[column.name] = (
-                f"{ours} has {ours.scale} decimal places, and values are held in "
+                f"{long} has {long.scale} decimal places, and values are held in "
                 f"{MAX_DECIMAL_DIGITS} digits"
             )
         else:
             fields.append(Field(column.name, ours, column.nullable))
     return Schema(tuple(fields)), unsupported
+
+
+def _unheld(kind: DataType) -> DataType | None:
+    """A decimal of too many places in ``kind``; None if there is none."""
+    parts = [of for _, of in kind.fields]
+    if kind.element is not None:
+        parts.append(kind.element)
+    if kind.kind is Kind.DECIMAL and kind.scale > MAX_DECIMAL_DIGITS:
+        return kind
+    return next((found for of in parts if (found := _unheld(of)) is not None), None)
 
 
 def widens(source: DataType, target: DataType) -> bool:

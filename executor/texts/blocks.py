@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from cql.base.model import Schema
 from cql.base.types import Kind
-from cql.executor.morsel.arrow_columns import to_storage, unpack_mask
+from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.buffers import POOL
+from cql.executor.strings import nested
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.column import (
     FAILED,
@@ -128,7 +129,11 @@ class ComputedColumns:
         column = one.spread()
         if not isinstance(column.values, Texts):
             return Computed(_mask(column, None), column.values)
-        kind = self.schema[k].type.to_arrow()
+        of = self.schema[k].type
+        if of.is_nested:
+            mask = _mask(column, None)
+            return Computed(mask, nested.arrow_of(column.values, mask, of))
+        kind = of.to_arrow()
         array = to_arrow(column.values, column.status, kind).cast(kind)
         return Computed(_mask(column, None), array)
 
@@ -137,7 +142,9 @@ class ComputedColumns:
         if not f.type.is_text:
             mask = unpack_mask(array)
             status = np.full(len(array), VALID, np.uint8) if mask is None else mask
-            return _Given(Column(to_storage(array, f, _NO_TEXTS), status), None)
+            if f.type.is_nested:
+                return _Given(Column(nested.entries_of(array, f.type), status), None)
+            return _Given(Column(plain_storage(array, f.type), status), None)
         encoded = array
         if not pa.types.is_dictionary(array.type) and _few(array, self._work[c]):
             encoded = array.dictionary_encode()
@@ -156,9 +163,6 @@ class ComputedColumns:
         if self._given[c].type.kind is Kind.STRING:
             texts = repaired(texts)
         return Column(texts, status, extractions(self._groups.get(c, {})))
-
-
-_NO_TEXTS = Dictionary()
 
 
 def _few(array: pa.Array, work: int) -> bool:

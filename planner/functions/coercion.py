@@ -67,6 +67,17 @@ def widest_decimal(a: DataType, b: DataType) -> DataType:
     return max((made, *(t for t in (a, b) if t == made)), key=_declared)
 
 
+def widest(a: DataType, b: DataType) -> DataType:
+    """Of two equal types the one that holds the values of both: more digits, NULL in arrays."""
+    if not a.is_nested:
+        return max(a, b, key=_declared)
+    if a.element is not None and b.element is not None:
+        contains_null = a.contains_null or b.contains_null
+        return replace(a, element=widest(a.element, b.element), contains_null=contains_null)
+    pairs = zip(a.fields, b.fields, strict=True)
+    return replace(a, fields=tuple((name, widest(x, y)) for (name, x), (_, y) in pairs))
+
+
 def _declared(kind: DataType) -> int:
     return kind.declared
 
@@ -94,7 +105,7 @@ def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
     if a is None or b is None:
         return None
     if a == b:
-        return max(a, b, key=_declared)
+        return widest(a, b)
     if b.kind is Kind.NULL:
         return a
     if a.kind is Kind.NULL:
@@ -164,7 +175,7 @@ def castable(source: DataType, to: DataType) -> bool:
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return True
-    if b is Kind.NULL or Kind.ARRAY in (a, b):
+    if b is Kind.NULL or source.is_nested or to.is_nested:
         return False
     if a is Kind.STRING:
         return b is not Kind.INTERVAL
@@ -232,6 +243,8 @@ def cast(
     of function arguments. Raises BindError at ``pos`` if there is no such cast. The Cast node has
     the position of ``expr``."""
     if expr.type == to:
+        if expr.type.is_nested:
+            return replace(expr, type=to)
         if expr.type.declared != to.declared:
             if isinstance(expr, Literal):
                 return replace(expr, type=to)

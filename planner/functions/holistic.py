@@ -266,8 +266,8 @@ def _ordered(given: Given, call: AggregateCall) -> AggregateCall:
 
 
 def _element(given: Given, x: Expr) -> Expr:
-    if x.type.kind is Kind.ARRAY:
+    if x.type.is_nested:
         raise NotSupportedError(
-            f"{given.name} of arrays is not supported", position=x.pos or given.pos
+            f"{given.name} of arrays and structs is not supported", position=x.pos or given.pos
         )
     return cast(x, STRING, given.pos) if x.type == NULL else x

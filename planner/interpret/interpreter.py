@@ -14,6 +14,7 @@ from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.errors import unreachable
+from cql.planner.interpret import nested
 from cql.planner.interpret import text as texts
 from cql.planner.interpret import time as times
 from cql.planner.interpret.error import EvaluationError
@@ -401,6 +402,10 @@ def _extreme(sign: int) -> Special:
     return run
 
 
+def _constructed(make: Callable[[Call, Sequence[Value]], Value]) -> Special:
+    return lambda call, row: make(call, [evaluate(a, row) for a in call.args])
+
+
 def _concat_ws(call: Call, row: Sequence[Value]) -> Value:
     separator, *parts = (evaluate(a, row) for a in call.args)
     if separator is None:
@@ -529,6 +534,7 @@ _SPECIAL: dict[str, Special] = {
     "greatest": _extreme(1),
     "concat_ws": _concat_ws,
     "isnan": _isnan,
+    **{name: _constructed(make) for name, make in nested.CONSTRUCTORS.items()},
 }
 
 
@@ -577,6 +583,7 @@ _NEVER_FAIL: dict[str, Strict] = {
     "shiftright": _shift(False),
     **{name: _time(fn) for name, fn in times.NEVER_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.NEVER_FAIL.items()},
+    **nested.never_fail(order),
 }
 #: Strict functions that may raise EvaluationError, for some types or values.
 _MAY_FAIL: dict[str, Strict] = {
@@ -596,6 +603,7 @@ _MAY_FAIL: dict[str, Strict] = {
     "sqrt": _libm(math.sqrt, _up),
     **{name: _time(fn) for name, fn in times.MAY_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.MAY_FAIL.items()},
+    **nested.MAY_FAIL,
 }
 _STRICT = {**_NEVER_FAIL, **_MAY_FAIL}
 
