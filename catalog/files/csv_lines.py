@@ -52,6 +52,11 @@ class CsvFormat(TextFormat):
         self._columns = columns
 
     def raw_type(self, kind: DataType) -> pa.DataType:
+        if kind.is_nested:
+            raise CatalogError(
+                f"a CSV file holds no values of type {kind}",
+                hint="declare the column STRING, or write JSON lines or Parquet",
+            )
         if kind.kind is Kind.INTERVAL:
             raise CatalogError("a CSV file holds no intervals", hint="declare the column BIGINT")
         if kind == TIMESTAMP:

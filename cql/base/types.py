@@ -125,6 +125,12 @@ class DataType:
         return self.kind in (Kind.ARRAY, Kind.STRUCT)
 
     @property
+    def holds_null_type(self) -> bool:
+        """Whether the type is NULL, or has parts of this type."""
+        parts = [of for _, of in self.fields] if self.element is None else [self.element]
+        return self.kind is Kind.NULL or any(of.holds_null_type for of in parts)
+
+    @property
     def is_timestamp(self) -> bool:
         return self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cql.base.types import DataType
 from cql.executor.morsel.morsel import stored_dtype
-from cql.executor.strings.nested import Texts, entries_of_elements
-from cql.executor.texts.column import VALID, texts_of, to_arrow
+from cql.executor.strings.nested import entries_of_elements
+from cql.executor.texts.column import VALID, Texts, texts_of, to_arrow
 
 Array = npt.NDArray[Any]
 

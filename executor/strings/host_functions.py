@@ -1,4 +1,5 @@
-"""Functions over texts, arrays and structs for the kernels: entries of dictionary tables, and host columns."""
+"""Functions over texts, arrays and structs for the kernels: entries of dictionary tables, and host
+columns."""
 
 from __future__ import annotations
 

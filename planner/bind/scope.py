@@ -334,9 +334,7 @@ class Scope:
         value = match_name(parameters, name) or missing
         return from_python(value[0], f"parameter {name}", pos) if isinstance(value, tuple) else None
 
-    def _qualified(
-        self, node: exp.Column, qualifier: list[str], name: str, aliases: bool
-    ) -> Expr:
+    def _qualified(self, node: exp.Column, qualifier: list[str], name: str, aliases: bool) -> Expr:
         """``source.column``; if there is none, a field: ``source.column.field``, ``column.field``
         (in this order, as in Spark)."""
         sources = [s for s in self.sources if s.answers_to(qualifier)]

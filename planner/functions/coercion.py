@@ -175,7 +175,12 @@ def castable(source: DataType, to: DataType) -> bool:
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return True
-    if b is Kind.NULL or source.is_nested or to.is_nested:
+    if source.is_nested and to.is_nested:
+        pairs = parts_of(source, to)
+        return pairs is not None and all(castable(x, y) for x, y in pairs)
+    if source.is_nested:
+        return b is Kind.STRING and all(castable(x, to) for x in _parts(source))
+    if b is Kind.NULL or to.is_nested:
         return False
     if a is Kind.STRING:
         return b is not Kind.INTERVAL
@@ -192,11 +197,26 @@ def castable(source: DataType, to: DataType) -> bool:
     return b is Kind.TIMESTAMP and (source.is_integer or source.is_fraction)
 
 
+def _parts(kind: DataType) -> list[DataType]:
+    return [*(of for _, of in kind.fields), *([kind.element] if kind.element is not None else [])]
+
+
+def parts_of(source: DataType, to: DataType) -> list[tuple[DataType, DataType]] | None:
+    """The types of elements or fields of two nested types; None if the types are not alike. (Fields
+    stand in one order; their names may differ.)"""
+    mine, theirs = _parts(source), _parts(to)
+    alike = source.kind is to.kind and len(mine) == len(theirs)
+    return list(zip(mine, theirs, strict=True)) if alike else None
+
+
 def cast_can_fail(source: DataType, to: DataType) -> bool:
     """Whether the cast to ``to`` fails for some value of ``source``."""
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return False
+    if source.is_nested:
+        pairs = parts_of(source, to) or [(x, to) for x in _parts(source)]
+        return any(cast_can_fail(x, y) for x, y in pairs)
     if b in (Kind.STRING, Kind.BOOLEAN):
         return a is Kind.BINARY or a is Kind.STRING
     if a is Kind.STRING:

@@ -32,7 +32,8 @@ def _array(args: Sequence[Expr], usage: str, pos: Position | None) -> DataType:
 def _beside(args: Sequence[Expr], usage: str, pos: Position | None) -> tuple[Expr, Expr]:
     """An array and a value of the type of its elements."""
     element, value = _array(args, usage, pos), args[1]
-    if common_type((element, value.type)) != element:
+    is_text = value.type == STRING and element != STRING
+    if is_text or common_type((element, value.type)) != element:
         raise BindError(
             f"the elements of {args[0].type} are not compared with {value.type}",
             position=value.pos or pos,
@@ -64,9 +65,7 @@ def _contains(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _position(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    return strict(
-        "array_position", _beside(args, "array_position(array, value)", pos), BIGINT, pos
-    )
+    return strict("array_position", _beside(args, "array_position(array, value)", pos), BIGINT, pos)
 
 
 def _extreme(fn: str) -> Builder:

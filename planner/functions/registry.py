@@ -120,7 +120,9 @@ def _unknown(
             hint="use the event time of the row, or pass a value as a parameter (:name)",
         )
     if folded in _NESTED.split():
-        return NotSupportedError(f"{folded}() is not supported: no column holds a map", position=pos)
+        return NotSupportedError(
+            f"{folded}() is not supported: no column holds a map", position=pos
+        )
     return BindError(
         f"unknown function {name}",
         position=pos,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cql.base.types import DOUBLE, DataType, Kind
+from cql.base.types import DOUBLE, DataType
 from cql.errors import BindError, Position
 from cql.planner.functions.coercion import cast
 from cql.planner.nodes.expr import Call, Expr, Literal

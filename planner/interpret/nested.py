@@ -23,6 +23,14 @@ def element_of(kind: DataType) -> DataType:
     return kind.element
 
 
+def parts_of(entry: bytes, kind: DataType) -> list[tuple[Value, DataType]]:
+    """The elements or fields, each with its type."""
+    if kind.element is not None:
+        return [(value, kind.element) for value in read_array(entry, kind.element)]
+    values = read_struct(entry, kind)
+    return [(value, of) for value, (_, of) in zip(values, kind.fields, strict=True)]
+
+
 def _elements(call: Call, args: Sequence[Any]) -> list[Value]:
     return read_array(args[0], element_of(call.args[0].type))
 
@@ -34,7 +42,8 @@ def _size(call: Call, args: Sequence[Any]) -> Value:
 def _get(call: Call, args: Sequence[Any]) -> Value:
     """The element with a number from 0 on; NULL if there is none."""
     values, number = _elements(call, args), args[1]
-    return values[number] if 0 <= number < len(values) else None
+    found: Value = values[number] if 0 <= number < len(values) else None
+    return found
 
 
 def _item(call: Call, args: Sequence[Any]) -> Value:
@@ -44,7 +53,8 @@ def _item(call: Call, args: Sequence[Any]) -> Value:
         raise EvaluationError(
             "value", f"an array of {len(values)} elements has no element number {number}, from 0 on"
         )
-    return values[number]
+    found: Value = values[number]
+    return found
 
 
 def _try_element_at(call: Call, args: Sequence[Any]) -> Value:
@@ -54,7 +64,8 @@ def _try_element_at(call: Call, args: Sequence[Any]) -> Value:
         raise EvaluationError("value", "the elements of an array are numbered from 1 on, not 0")
     if abs(number) > len(values):
         return None
-    return values[number - 1 if number > 0 else number]
+    found: Value = values[number - 1 if number > 0 else number]
+    return found
 
 
 def _element_at(call: Call, args: Sequence[Any]) -> Value:
@@ -118,7 +129,8 @@ def _join(call: Call, args: Sequence[Any]) -> Value:
 
 def _field(call: Call, args: Sequence[Any]) -> Value:
     value, number = args
-    return read_struct(value, call.args[0].type)[number]
+    found: Value = read_struct(value, call.args[0].type)[number]
+    return found
 
 
 def make_array(call: Call, args: Sequence[Value]) -> Value:

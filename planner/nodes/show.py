@@ -95,7 +95,8 @@ def _call(call: Call) -> str:
             return f"{args[0]}[{show(call.args[1])}]"
         case "field":
             number = call.args[1]
-            assert isinstance(number, Literal) and isinstance(number.value, int)
+            assert isinstance(number, Literal)
+            assert isinstance(number.value, int)
             return f"{args[0]}.{call.args[0].type.fields[number.value][0]}"
     return f"{call.fn}({', '.join(show(a) for a in call.args)})"
 

@@ -18,7 +18,8 @@ _LONG_LIST = 16
 
 
 def is_text_node(expr: Expr) -> bool:
-    """Whether ``expr`` itself makes or reads texts, arrays or structs in a way that codes alone cannot answer."""
+    """Whether ``expr`` itself makes or reads texts, arrays or structs in a way that codes alone
+    cannot answer."""
     match expr:
         case Call(function=function) if function is not None:
             return function.has_text
@@ -30,7 +31,7 @@ def is_text_node(expr: Expr) -> bool:
             source, to = expr.arg.type.kind, expr.type.kind
             if source is Kind.NULL or (source is Kind.STRING and to is Kind.BINARY):
                 return False
-            return expr.arg.type.is_text or expr.type.is_text
+            return expr.arg.type.is_coded or expr.type.is_coded
     return False
 
 

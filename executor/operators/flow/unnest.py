@@ -116,8 +116,9 @@ class _UnnestWriter(PassingWriter):
 
 
 class UnnestOperator(GeneratedOperator):
-    """State, for elements with codes only: the codes of the current morsel's elements, which of them
-    are not NULL, and the number of each row's first element. No state stays from one morsel to the next."""
+    """State, for elements with codes only: the codes of the current morsel's elements, which of
+    them are not NULL, and the number of each row's first element. No state stays from one morsel to
+    the next."""
 
     def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.strings.nested import array_parts, struct_fields
-from cql.executor.texts.column import FAILED, NULL, VALID, Column, Status, Texts
+from cql.executor.texts.column import FAILED, NULL, VALID, Status, Texts
 from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.interpret.nested import NESTED_FUNCTIONS, element_of
 from cql.planner.nodes.expr import Call, Literal
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from cql.executor.texts.functions.table import Argument, BlockFunction, Values
 
 Parts = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None, "Texts | npt.NDArray[Any]"]
+#: The number of elements of each array, which elements are not NULL, the row of each element, and
+#: which elements equal the value of their row.
+Hits = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None, npt.NDArray[Any], npt.NDArray[Any]]
 
 
 def _parts(call: Call, args: Sequence[Argument], status: Status) -> Parts | None:
@@ -66,14 +69,13 @@ def _element(from_one: bool, without: int) -> BlockFunction:
     return element
 
 
-def _hits(
-    call: Call, args: Sequence[Argument], status: Status
-) -> tuple[Parts, npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
-    """The elements, the row of each, and which of them equal the value of their row."""
+def _hits(call: Call, args: Sequence[Argument], status: Status) -> Hits | None:
     parts = _parts(call, args, status)
-    if parts is None or isinstance(parts[2], Texts):
+    if parts is None:
         return None
     counts, there, elements = parts
+    if isinstance(elements, Texts):
+        return None
     rows = np.repeat(np.arange(status.size), counts)
     value = args[1]
     if isinstance(value, Literal):
@@ -87,14 +89,14 @@ def _hits(
         equal |= (elements != elements) & (wanted != wanted)
     if there is not None:
         equal &= there != 0
-    return parts, rows, equal
+    return counts, there, rows, equal
 
 
 def _contains(call: Call, args: Sequence[Argument], status: Status) -> Values | None:
     found = _hits(call, args, status)
     if found is None:
         return None
-    (_, there, _), rows, equal = found
+    _, there, rows, equal = found
     contains = np.zeros(status.size, np.uint8)
     contains[rows[equal]] = 1
     if there is not None:
@@ -108,7 +110,7 @@ def _position(call: Call, args: Sequence[Argument], status: Status) -> Values | 
     found = _hits(call, args, status)
     if found is None:
         return None
-    (counts, _, _), rows, equal = found
+    counts, _, rows, equal = found
     places = np.zeros(status.size, np.int64)
     hits = np.flatnonzero(equal)[::-1]  # of several in a row, the first is written last
     places[rows[hits]] = hits - (np.cumsum(counts) - counts)[rows[hits]] + 1
