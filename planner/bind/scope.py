@@ -402,7 +402,9 @@ class Scope:
             raise self.binder.error(f"{own} {what}", node, hint=hint)
         if self.env.outer is not None and (found := self._outer(node)) is not None:
             return found
-        if len(qualifier) == 1 and any(_same(c.name, qualifier[0]) for c in self.columns):
+        of = qualifier[:-1]
+        alike = [c for c in self.columns if _same(c.name, qualifier[-1])]
+        if any(not of or (c.source is not None and c.source.answers_to(of)) for c in alike):
             raise self.binder.error(
                 f"column {qualifier[-1]} has no parts", node, hint="it is not a struct"
             )

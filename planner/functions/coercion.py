@@ -98,7 +98,22 @@ def _text_pair(other: DataType) -> DataType | None:
         return BIGINT
     if other.is_numeric:
         return DOUBLE
-    return None if other.kind is Kind.INTERVAL else other
+    return None if other.kind is Kind.INTERVAL or other.is_nested else other
+
+
+def _nested_pair(a: DataType, b: DataType) -> DataType | None:
+    """The common type of two arrays, or of two structs with the same names."""
+    names = [n for n, _ in a.fields]
+    pairs = parts_of(a, b)
+    if pairs is None or names != [n for n, _ in b.fields]:
+        return None
+    kinds = [_pair(x, y) for x, y in pairs]
+    found = [kind for kind in kinds if kind is not None]
+    if len(found) < len(kinds):
+        return None
+    if a.element is not None:
+        return replace(a, element=found[0], contains_null=a.contains_null or b.contains_null)
+    return replace(a, fields=tuple(zip(names, found, strict=True)))
 
 
 def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
@@ -110,6 +125,8 @@ def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
         return a
     if a.kind is Kind.NULL:
         return b
+    if a.is_nested and b.is_nested:
+        return _nested_pair(a, b)
     if a.is_numeric and b.is_numeric:
         return _numeric_pair(a, b)
     if a.kind is Kind.STRING or b.kind is Kind.STRING:
@@ -244,6 +261,8 @@ def _implicit(expr: Expr, to: DataType) -> bool:
     """Whether a function argument is cast to ``to`` implicitly (ANSI)."""
     source = expr.type
     a, b = source.kind, to.kind
+    if source.is_nested:
+        return False
     if a is Kind.NULL or b is Kind.STRING:
         return True
     if a is Kind.STRING:
@@ -289,6 +308,8 @@ def cast(
 
 
 def _detour(source: DataType, to: DataType) -> str | None:
+    if to.is_nested:
+        return None
     if source.is_numeric and to == DATE:
         return "date_add(DATE '1970-01-01', n) counts days"
     if to.kind is Kind.INTERVAL and source.is_numeric:

@@ -108,15 +108,16 @@ def _named_struct(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     if len(args) % 2:
         raise wrong(usage, args, pos)
     names = [literal_text(a, "the name of a field", pos) for a in args[::2]]
-    return _make_struct(names, args[1::2], pos)
+    return make_struct(names, args[1::2], pos)
+
+
+def _struct(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """Without the names that the text of a query gives: the binder calls ``make_struct``."""
+    return make_struct([f"col{place}" for place in range(1, len(args) + 1)], args, pos)
 
 
 def make_struct(names: Sequence[str], values: Sequence[Expr], pos: Position | None) -> Expr:
-    """``struct(a, b AS c)``: the values under their names."""
-    return _make_struct(names, values, pos)
-
-
-def _make_struct(names: Sequence[str], values: Sequence[Expr], pos: Position | None) -> Expr:
+    """The struct of the ``values`` under their ``names``."""
     folded = [name.lower() for name in names]
     twice = next((n for n in folded if folded.count(n) > 1), None)
     if twice is not None:
@@ -139,7 +140,9 @@ def item(value: Expr, number: Expr, pos: Position | None) -> Expr:
             f"the number of an element is a whole number, not a value of type {number.type}",
             position=number.pos or pos,
         )
-    return _element("item", "array[number from 0]")((value, number), pos)
+    nullable = value.type.contains_null
+    numbers = cast(number, BIGINT, pos)
+    return strict("item", (value, numbers), element_of(value.type), pos, nullable=nullable)
 
 
 def field(value: Expr, name: str, pos: Position | None) -> Expr:
@@ -172,6 +175,7 @@ def _built(usage: str, help: str, count: tuple[int, int | None], build: Builder)
 
 NESTED: tuple[Signature, ...] = (
     _built("array(a, …)", "The array of the values.", (1, None), _make_array),
+    _built("struct(a, b AS c, …)", "The struct of the values.", (1, None), _struct),
     _built("named_struct(name, value, …)", "The struct of the values.", (2, None), _named_struct),
     _built("size(array)", "The number of elements.", (1, 1), _size),
     _built("get(array, n)", "The element number n, from 0; NULL if there is none.", (2, 2),

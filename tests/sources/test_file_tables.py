@@ -217,7 +217,7 @@ def test_other_spellings_and_the_working_folder(
             14,
         ),
         ("CREATE TABLE t (k INT, K INT) LOCATION 'o'", ParseError, "'K' stands here twice", 24),
-        ("CREATE TABLE t (k STRUCT<a INT>) LOCATION 'o'", NotSupportedError, "STRUCT", 19),
+        ("CREATE TABLE t (k MAP<INT, INT>) LOCATION 'o'", NotSupportedError, "MAP", 19),
         ("CREATE TABLE t LOCATION 'o' AS SELECT 1 AS a, 2 AS A", BindError, "two columns", 32),
         (
             "CREATE TABLE t LOCATION 'o' AS SELECT NULL AS a",

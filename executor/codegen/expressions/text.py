@@ -25,7 +25,7 @@ def is_text_node(expr: Expr) -> bool:
             return function.has_text
         case Call():
             if expr.fn == "in_list":
-                return expr.args[0].type.is_text and len(expr.args) > _LONG_LIST
+                return expr.args[0].type.is_coded and len(expr.args) > _LONG_LIST
             return expr.fn in _CALLS
         case Cast():
             source, to = expr.arg.type.kind, expr.type.kind

@@ -132,8 +132,7 @@ def _by_row(call: Call, args: Sequence[Argument], status: Status) -> Values | No
     return None
 
 
-BLOCKS: dict[str, BlockFunction] = {
-    **dict.fromkeys(NESTED_FUNCTIONS, _by_row),
+_HERE: dict[str, BlockFunction] = {
     "size": _size,
     "item": _element(from_one=False, without=FAILED),
     "get": _element(from_one=False, without=NULL),
@@ -143,3 +142,6 @@ BLOCKS: dict[str, BlockFunction] = {
     "array_position": _position,
     "field": _field,
 }
+#: Functions that Python computes row by row.
+IN_PYTHON = NESTED_FUNCTIONS - frozenset(_HERE)
+BLOCKS: dict[str, BlockFunction] = {**dict.fromkeys(IN_PYTHON, _by_row), **_HERE}

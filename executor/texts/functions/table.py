@@ -46,5 +46,7 @@ BLOCKS: dict[str, BlockFunction] = {
     **membership.BLOCKS,
     **nested.BLOCKS,
 }
+#: Functions of blocks that Python computes row by row.
+IN_PYTHON = nested.IN_PYTHON
 #: Functions that take more than about 100 ns for a text: equal texts are worth finding first.
 SLOW = frozenset(regular_expressions.BLOCKS)

@@ -20,6 +20,7 @@ from cql.planner.bind.expressions import literals
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
 from cql.planner.functions import aggregates, nested, registry
+from cql.planner.functions.holistic import WITH_LISTS
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
@@ -496,7 +497,8 @@ class ExprBinder:
             if function_name(call) != "count" or distinct:
                 raise self.binder.error("only count takes *", call)
             return _Arguments([], False, [], False)
-        listed = bool(nodes) and isinstance(nodes[-1], exp.Array)
+        takes_list = function_name(call) in WITH_LISTS
+        listed = takes_list and bool(nodes) and isinstance(nodes[-1], exp.Array)
         if listed:
             nodes = [*nodes[:-1], *nodes[-1].expressions]
         return _Arguments([inside.bind(node) for node in nodes], distinct, order, listed)
