@@ -38,4 +38,4 @@ def to_arrow(
     codes = values if valid is None else np.where(valid != 0, values, 0)
     starts = dictionary.starts  # before the arena: a later arena covers at least these entries
     entries = Texts(dictionary.arena, starts[codes], starts[codes + 1])
-    return nested.arrow_of(entries, valid, f.type)
+    return nested.arrow_of(nested.copied(entries), valid, f.type)  # the arena changes

@@ -132,13 +132,18 @@ def _sums(values: Array) -> npt.NDArray[np.int64]:
 
 
 def _packed(texts: Texts) -> npt.NDArray[np.uint8]:
-    """The bytes of the texts, one text after the other."""
+    """The bytes of the texts, one text after the other; shared if they lie so already."""
     if texts.is_dense:
         return texts.data[int(texts.starts[0]) : int(texts.ends[-1])]
+    return copied(texts).data
+
+
+def copied(texts: Texts) -> Texts:
+    """The texts in memory of their own, one after the other."""
     out = new_bytes(texts.size)
     offsets = np.empty(len(texts) + 1, np.int64)
     load_module("cql.executor.kernels.texts.build").gather(*_given(texts), offsets, out)
-    return out[: int(offsets[-1])]
+    return Texts(out[: int(offsets[-1])], offsets[:-1], offsets[1:])
 
 
 def joined(parts: Sequence[Texts]) -> Texts:
