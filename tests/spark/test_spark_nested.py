@@ -25,8 +25,6 @@ QUERIES = {
     " WHERE size(items) > 1",
     "groups": "SELECT items, user.tags AS tags, count(*) AS n, first(user) AS u, window_end"
     " FROM s [RANGE 5 MINUTES SLIDE 1 MINUTE] GROUP BY items, user.tags",
-    "sessions": "SELECT user, count(*) AS n, window_start FROM s [SESSION 20 SECONDS]"
-    " GROUP BY user",
     "elements": "SELECT i, count(*) AS n, window_end FROM (SELECT ts, i FROM s, UNNEST(items) AS u"
     " (i)) [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY i",
 }
