@@ -5,7 +5,7 @@ Rows in messages count from 0, as offsets do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +21,10 @@ from cql.base.types import (
     TIMESTAMP_NTZ,
     DataType,
     Kind,
+    array,
     decimal,
     from_arrow,
+    struct,
 )
 from cql.errors import CatalogError, did_you_mean
 
@@ -63,9 +65,9 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
             unsupported[column.name] = reason.decode()
         elif ours is None:
             unsupported[column.name] = f"no column can hold values of type {column.type}"
-        elif ours.kind is Kind.DECIMAL and ours.scale > MAX_DECIMAL_DIGITS:
+        elif (long := _unheld(ours)) is not None:
             unsupported[column.name] = (
-                f"{ours} has {ours.scale} decimal places, and values are held in "
+                f"{long} has {long.scale} decimal places, and values are held in "
                 f"{MAX_DECIMAL_DIGITS} digits"
             )
         else:
@@ -73,10 +75,22 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
     return Schema(tuple(fields)), unsupported
 
 
+def _unheld(kind: DataType) -> DataType | None:
+    """A decimal of too many places in ``kind``; None if there is none."""
+    parts = [of for _, of in kind.fields]
+    if kind.element is not None:
+        parts.append(kind.element)
+    if kind.kind is Kind.DECIMAL and kind.scale > MAX_DECIMAL_DIGITS:
+        return kind
+    return next((found for of in parts if (found := _unheld(of)) is not None), None)
+
+
 def widens(source: DataType, target: DataType) -> bool:
     """Whether every value of ``source`` is a value of ``target``."""
     if source == target or source.kind is Kind.NULL:
         return True
+    if source.is_nested:
+        return _each(widens, source, target)
     if source.is_integer and target.is_integer:
         return _INTEGER_ORDER.index(source.kind) < _INTEGER_ORDER.index(target.kind)
     if source.is_integer and target.kind is Kind.DECIMAL:
@@ -90,11 +104,23 @@ def widens(source: DataType, target: DataType) -> bool:
     return source.kind is Kind.FLOAT and target.kind is Kind.DOUBLE
 
 
+def _each(test: Callable[[DataType, DataType], bool], source: DataType, target: DataType) -> bool:
+    """Whether two arrays, or two structs with the same names, have parts that pass the test."""
+    if source.element is not None and target.element is not None:
+        return test(source.element, target.element)
+    if not source.fields or [n for n, _ in source.fields] != [n for n, _ in target.fields]:
+        return False
+    pairs = zip(source.fields, target.fields, strict=True)
+    return all(test(of, to) for (_, of), (_, to) in pairs)
+
+
 def common(one: DataType, other: DataType, *, text: bool) -> DataType | None:
     """The narrowest type that holds the values of both; None if there is none. With ``text`` the
     types are guessed and the values may be read again: whole numbers among fractions as DOUBLE (a
     number that a double cannot hold is refused then), days among times, and times without a zone
     among times with one."""
+    if one.is_nested and other.is_nested:
+        return _common_nested(one, other, text=text)
     if one == other:
         return max(one, other, key=lambda kind: kind.declared)
     for source, target in ((one, other), (other, one)):
@@ -114,6 +140,22 @@ def common(one: DataType, other: DataType, *, text: bool) -> DataType | None:
     return DOUBLE if one.kind in small and other.kind in small else None
 
 
+def _common_nested(one: DataType, other: DataType, *, text: bool) -> DataType | None:
+    if one.element is not None and other.element is not None:
+        element = common(one.element, other.element, text=text)
+        contains_null = one.contains_null or other.contains_null
+        return None if element is None else array(element, contains_null=contains_null)
+    if [n for n, _ in one.fields] != [n for n, _ in other.fields]:
+        return None
+    found: list[tuple[str, DataType]] = []
+    for (name, a), (_, b) in zip(one.fields, other.fields, strict=True):
+        kind = common(a, b, text=text)
+        if kind is None:
+            return None
+        found.append((name, kind))
+    return struct(tuple(found)) if found else None
+
+
 _EARLIER_TIMES = ((DATE, TIMESTAMP_NTZ), (DATE, TIMESTAMP), (TIMESTAMP_NTZ, TIMESTAMP))
 
 
@@ -125,6 +167,8 @@ def assignable(source: DataType, target: DataType) -> bool:
     """Whether values may be stored as ``target`` after a check of each: none changes silently."""
     if widens(source, target):
         return True
+    if source.is_nested:
+        return _each(assignable, source, target)
     if source.is_integer:
         return target.is_numeric
     return source.kind is Kind.DECIMAL and target.kind is Kind.DECIMAL
@@ -227,6 +271,40 @@ def _too_long(value: Any, field: Field) -> str:
     return f"column {field.name}: {shown(value)} has more than {MAX_DECIMAL_DIGITS} digits"
 
 
+def check_parts(array: Column, field: Field, where: Callable[[int], str]) -> None:
+    """Raises CatalogError for the first array or struct that has NULL where none is allowed, or a
+    decimal of too many digits; ``where`` names a row."""
+    for part, rows, kind, nullable in _parts(array, np.arange(len(array)), field.type):
+        if part.null_count and not nullable:
+            at = int(rows[part.is_null().index(True).as_py()])
+            raise CatalogError(
+                f"{where(at)}, column {field.name}: NULL in an array that holds none",
+                hint="leave such rows out, or make the column anew: its arrays take NULL then",
+            )
+        at_part = first_too_long(part) if kind.declared else None
+        if at_part is not None:
+            what = _too_long(part[at_part], field)
+            raise CatalogError(f"{where(int(rows[at_part]))}, {what}", hint=SHORTEN)
+
+
+def _parts(
+    column: Column, rows: Any, kind: DataType
+) -> Iterator[tuple[Column, Any, DataType, bool]]:
+    """All elements and fields inside a column of arrays or structs, at any depth, with the row of
+    each value, their type, and whether they may be NULL."""
+    found: list[tuple[Column, Any, DataType, bool]] = []
+    if kind.element is not None:
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        each = np.repeat(rows, lengths)
+        found.append((column.flatten(), each, kind.element, kind.contains_null))
+    elif kind.fields:
+        pairs = zip(column.flatten(), kind.fields, strict=True)
+        found += ((part, rows, of, True) for part, (_, of) in pairs)
+    for part, each, of, nullable in found:
+        yield part, each, of, nullable
+        yield from _parts(part, each, of)
+
+
 def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         if source.unit == "ns":
@@ -276,6 +354,8 @@ class Shaper:
             if at is not None:
                 what = _too_long(array[at], field)
                 raise CatalogError(f"{where}, row {row + at}, {what}", hint=SHORTEN)
+        elif field.type.is_nested:
+            check_parts(array, field, lambda at: f"{where}, row {row + at}")
         if not field.nullable and array.null_count:
             at = row + array.is_null().index(True).as_py()
             raise CatalogError(

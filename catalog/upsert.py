@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.base.model import Field, Schema
-from cql.base.types import NULL, Kind
+from cql.base.types import NULL
 from cql.catalog.convert import pick
 from cql.catalog.sinks import Epoch
 from cql.errors import CatalogError
@@ -27,7 +27,7 @@ def with_key(schema: Schema, key: Sequence[str], what: str) -> tuple[Schema, tup
     spells them. Raises CatalogError for a key that the columns cannot have."""
     found = pick(schema, key, what)
     for field in found:
-        if field.type.kind is Kind.ARRAY or field.type == NULL:
+        if field.type.is_nested or field.type == NULL:
             raise CatalogError(
                 f"{what}: column {field.name} is {field.type}, which is no PRIMARY KEY",
                 hint="a key consists of columns with single values",

@@ -40,6 +40,12 @@ class CsvFormat(TextFormat):
 
     def __init__(self, options: Options, delimiter: str, columns: Sequence[Field] | None) -> None:
         super().__init__(options, columns)
+        nested = next((f for f in columns or () if f.type.is_nested), None)
+        if nested is not None:
+            raise CatalogError(
+                f"a CSV file holds no values of type {nested.type} (column {nested.name})",
+                hint="declare the column STRING, or write JSON lines or Parquet",
+            )
         self.header = options.flag("header", True)
         self._delimiter = options.character("sep", options.character("delimiter", delimiter))
         self._quote = options.character("quote", '"', none=True)

@@ -54,6 +54,10 @@ class JsonFormat(TextFormat):
             )
         if kind in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
             return pa.string()
+        if kind.element is not None:
+            return pa.list_(pa.field("element", self.raw_type(kind.element)))
+        if kind.fields:
+            return pa.struct([pa.field(name, self.raw_type(of)) for name, of in kind.fields])
         return kind.to_arrow()
 
     def head(self, path: str) -> list[str]:
@@ -89,7 +93,7 @@ class JsonFormat(TextFormat):
                 texts = partial(self._texts, sample, field.name)
                 fields.append(guessed_number(field.name, column, texts))
             else:
-                fields.append(field)
+                fields.append(pa.field(field.name, _without_times(field.type)))
         return pa.schema(fields)
 
     def texts(self, data: bytes, wanted: Wanted, index: int) -> Column:
@@ -271,6 +275,20 @@ def _begins_with_object(data: bytes) -> bool:
 def _maybe_text(kind: pa.DataType) -> bool:
     tests = (pa.types.is_timestamp, pa.types.is_string, pa.types.is_null)
     return any(test(kind) for test in tests)
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """The type that Arrow has guessed, with texts as elements and fields where it saw times or no
+    value: it ignores zones."""
+    if pa.types.is_list(kind):
+        return pa.list_(_text_or(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _text_or(f.type)) for f in kind])
+    return kind
+
+
+def _text_or(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if _maybe_text(kind) else _without_times(kind)
 
 
 def _guess(texts: Column) -> pa.DataType:

@@ -270,7 +270,7 @@ class FileSource:
         if own:
             return own
         rest = self._own(self.schema)
-        narrow = [f for f in rest if not f.type.is_text]
+        narrow = [f for f in rest if not f.type.is_coded]
         return (narrow or rest)[:1]
 
     def columns_in(self, file: DataFile, fields: Sequence[Field]) -> tuple[list[Field], list[str]]:

@@ -54,6 +54,23 @@ def times(array: Column, target: DataType) -> Column:
         return pc.binary_join_element_wise(array, rest, "").cast(TIMESTAMP.to_arrow())
 
 
+def with_times(array: Column, target: DataType) -> Column:
+    """A column of arrays or structs whose parts have the types of ``target``, with times in place
+    of texts. Raises ArrowInvalid."""
+    if target.element is not None:
+        element = with_times(array.values, target.element)
+        field = pa.field("element", element.type)
+        return pa.ListArray.from_arrays(
+            array.offsets, element, pa.list_(field), mask=array.is_null()
+        )
+    if target.fields:
+        parts = [with_times(array.field(k), of) for k, (_, of) in enumerate(target.fields)]
+        names = [name for name, _ in target.fields]
+        return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
+    timed = target in (TIMESTAMP, TIMESTAMP_NTZ, DATE) and pa.types.is_string(array.type)
+    return times(array, target) if timed else array
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The columns to read of a file: ``fields`` under the ``names`` that the file has for them.
@@ -224,6 +241,8 @@ class TextFormat(ABC):
         for column, field in zip(batch.columns, wanted.fields, strict=True):
             if field.type in (TIMESTAMP, TIMESTAMP_NTZ, DATE) and pa.types.is_string(column.type):
                 column = _times(column, field)
+            elif field.type.is_nested:
+                column = with_times(column, field.type)
             elif field.type.declared:
                 check_digits(column, field)
             arrays.append(column)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC
 from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 
 from cql.base.model import Schema
-from cql.base.types import BINARY, INTERVAL, Kind
+from cql.base.types import BINARY, INTERVAL, DataType, Kind
 from cql.errors import CatalogError, did_you_mean
 
 
@@ -75,11 +75,10 @@ class _JsonWriter:
             try:
                 lines.append(json.dumps(row, default=_plain, allow_nan=False))
             except ValueError as error:
-                bad = next(
-                    k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)
-                )
+                bad = ((k, x) for k, v in row.items() if (x := _not_finite(v)) is not None)
+                name, value = next(bad)
                 raise CatalogError(
-                    f"column {bad}: JSON cannot hold {row[bad]}",
+                    f"column {name}: JSON cannot hold {value}",
                     hint="write Parquet, or replace NaN and infinity by NULL",
                 ) from error
         self._file.write("".join(line + "\n" for line in lines).encode())
@@ -97,6 +96,14 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
             hint="JSON takes the years 1 to 9999; write Parquet",
         ) from error
     return rows
+
+
+def _not_finite(value: Any) -> float | None:
+    """A NaN or an infinity in a value; None if there is none."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((x for part in parts if (x := _not_finite(part)) is not None), None)
 
 
 def _plain(value: Any) -> str:
@@ -123,19 +130,32 @@ def check_writable(format: str, schema: Schema, what: str) -> None:
         )
     for field in schema:
         unheld = f"{what}: {format} files cannot hold column {field.name} {field.type}"
-        if field.type.kind is Kind.ARRAY:
+        if field.type.is_nested and format == "csv":
             raise CatalogError(
                 unheld,
-                hint="CROSS JOIN UNNEST makes a row of each item",
+                hint="write JSON lines or Parquet, or CAST the column AS STRING",
             )
-        text = format in ("csv", "json") and field.type in (BINARY, INTERVAL)
-        if text or (format != "arrow" and field.type.kind is Kind.NULL):
-            raise CatalogError(
-                unheld,
-                hint="cast the column in the query, or make the table a folder of Arrow files",
-            )
-        if format == "parquet" and field.type == INTERVAL:
-            raise CatalogError(
-                unheld,
-                hint="cast it to BIGINT microseconds",
-            )
+        for kind in _kinds(field.type):
+            _check_kind(format, kind, unheld)
+
+
+def _check_kind(format: str, kind: DataType, unheld: str) -> None:
+    text = format in ("csv", "json") and kind in (BINARY, INTERVAL)
+    if text or (format != "arrow" and kind.kind is Kind.NULL):
+        raise CatalogError(
+            unheld,
+            hint="cast the column in the query, or make the table a folder of Arrow files",
+        )
+    if format == "parquet" and kind == INTERVAL:
+        raise CatalogError(
+            unheld,
+            hint="cast it to BIGINT microseconds",
+        )
+
+
+def _kinds(kind: DataType) -> Iterator[DataType]:
+    """The type, and the types of its parts at any depth."""
+    yield kind
+    parts = [of for _, of in kind.fields]
+    for of in parts if kind.element is None else [kind.element]:
+        yield from _kinds(of)

@@ -35,6 +35,7 @@ from cql.catalog.convert import (
     pick,
     read_schema,
 )
+from cql.catalog.memory.nested_rows import nested_column
 from cql.catalog.memory.punctuation import PutBack, first_rows, row_punctuation_of
 from cql.catalog.memory.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, shape
 from cql.catalog.sources import as_table, behind, read_once, row_piece
@@ -153,6 +154,12 @@ class IterableSource:
             if kind.kind is Kind.NULL:
                 raise CatalogError(
                     f"{self._what}: column {name} is NULL in the first item: its type is unknown",
+                    hint="declare the schema",
+                )
+            if kind.holds_null_type:
+                raise CatalogError(
+                    f"{self._what}: column {name} is {kind} in the first item: a type in it is"
+                    " unknown",
                     hint="declare the schema",
                 )
             fields.append(Field(str(name), kind))
@@ -432,6 +439,8 @@ def _accepts(found: DataType, target: DataType) -> bool:
 def _column(values: list[Any], field: Field, what: str, row: int) -> Column:
     """Arrow guesses the type and a safe cast follows. Asked for the target type directly, Arrow
     would silently cut 1.5 to 1 and a datetime to its date."""
+    if field.type.is_nested:
+        return nested_column(values, field, what, row, _column)
     target = field.type.to_arrow()
     array = _guess(values) if _alike(values) else None
     found = None if array is None else from_arrow(array.type)

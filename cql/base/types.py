@@ -2,9 +2,9 @@
 
 Every type is stored in one numpy dtype; a nullable column has a byte mask beside it (1 = valid).
 Timestamps and day-time intervals are int64 microseconds, dates are int32 days. Decimals are scaled
-int64 of at most 18 digits, even where the declaration allows more. Strings, binaries and arrays are
-int32 codes of the query's dictionary. Segments of signals are addresses in the query's segment
-store.
+int64 of at most 18 digits, even where the declaration allows more. Strings, binaries, arrays and
+structs are int32 codes of the query's dictionary. Segments of signals are addresses in
+the query's segment store.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Kind(Enum):
     BINARY = "binary"
     ARRAY = "array"
     SIGNAL = "signal"
+    STRUCT = "struct"
 
 
 _STORAGE = {
@@ -59,6 +60,7 @@ _STORAGE = {
     Kind.BINARY: "int32",
     Kind.ARRAY: "int32",
     Kind.SIGNAL: "int64",
+    Kind.STRUCT: "int32",
 }
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
@@ -66,15 +68,18 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays and
-    signals.
+    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays
+    and signals, ``fields`` (names and types) to structs.
 
     ``precision`` is the maximal number of digits of a value, 18 or less. ``declared`` is the
     declared number of digits of a decimal with more than 18 digits, else 0. Only the types of
     results and sinks depend on ``declared``, so such a type equals the type with 18 digits.
 
     ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only
-    decides how the column compares (``planner.functions.registry.char_padding``)."""
+    decides how the column compares (``planner.functions.registry.char_padding``).
+
+    ``contains_null``: elements of the array may be NULL. Such a type equals the type without. Any
+    field of a struct may be NULL."""
 
     kind: Kind
     precision: int = 0
@@ -82,6 +87,8 @@ class DataType:
     element: DataType | None = None
     length: int = field(default=0, compare=False)
     declared: int = field(default=0, compare=False)
+    contains_null: bool = field(default=False, compare=False)
+    fields: tuple[tuple[str, DataType], ...] = ()
 
     @property
     def without_length(self) -> DataType:
@@ -113,7 +120,18 @@ class DataType:
     @property
     def is_coded(self) -> bool:
         """Stored as codes of the dictionary; equal values have equal codes."""
-        return self.is_text or self.kind is Kind.ARRAY
+        return self.is_text or self.is_nested
+
+    @property
+    def is_nested(self) -> bool:
+        """An array or a struct: its values have parts, and no order."""
+        return self.kind in (Kind.ARRAY, Kind.STRUCT)
+
+    @property
+    def holds_null_type(self) -> bool:
+        """Whether the type is NULL, or has parts of this type."""
+        parts = [of for _, of in self.fields] if self.element is None else [self.element]
+        return self.kind is Kind.NULL or any(of.holds_null_type for of in parts)
 
     @property
     def is_timestamp(self) -> bool:
@@ -129,6 +147,8 @@ class DataType:
             return f"decimal({self.declared or self.precision},{self.scale})"
         if self.element is not None:
             return f"{self.kind.value}<{self.element}>"
+        if self.fields:
+            return f"struct<{','.join(f'{name}:{kind}' for name, kind in self.fields)}>"
         return str(self.kind.value)
 
     @property
@@ -173,7 +193,10 @@ class DataType:
                 return pa.binary()
             case Kind.ARRAY | Kind.SIGNAL:
                 assert self.element is not None
-                return pa.list_(pa.field("element", self.element.to_arrow(), nullable=False))
+                element = self.element.to_arrow()
+                return pa.list_(pa.field("element", element, nullable=self.contains_null))
+            case Kind.STRUCT:
+                return pa.struct([pa.field(name, kind.to_arrow()) for name, kind in self.fields])
 
 
 NULL = DataType(Kind.NULL)
@@ -203,9 +226,14 @@ def char(length: int) -> DataType:
     return DataType(Kind.STRING, length=length)
 
 
-def array(element: DataType) -> DataType:
-    """An array of ``element`` values, none of which is NULL."""
-    return DataType(Kind.ARRAY, element=element)
+def array(element: DataType, *, contains_null: bool = False) -> DataType:
+    """An array of ``element`` values; with ``contains_null``, some of them may be NULL."""
+    return DataType(Kind.ARRAY, element=element, contains_null=contains_null)
+
+
+def struct(fields: tuple[tuple[str, DataType], ...]) -> DataType:
+    """A struct of the ``fields`` (at least one), each with its name and type."""
+    return DataType(Kind.STRUCT, fields=fields)
 
 
 def signal(sample: DataType) -> DataType:
@@ -223,6 +251,12 @@ def from_arrow(arrow: pa.DataType) -> DataType | None:
         return TIMESTAMP if arrow.tz is not None else TIMESTAMP_NTZ
     if t.is_decimal128(arrow):
         return decimal(arrow.precision, arrow.scale)
+    if t.is_list(arrow) or t.is_large_list(arrow) or t.is_fixed_size_list(arrow):
+        element = from_arrow(arrow.value_type)
+        nullable = arrow.value_field.nullable
+        return None if element is None else array(element, contains_null=nullable)
+    if t.is_struct(arrow):
+        return _struct_from_arrow(arrow)
     tests = (
         (t.is_null, NULL),
         (t.is_boolean, BOOLEAN),
@@ -247,3 +281,15 @@ def from_arrow(arrow: pa.DataType) -> DataType | None:
         (t.is_fixed_size_binary, BINARY),
     )
     return next((ours for test, ours in tests if test(arrow)), None)
+
+
+def _struct_from_arrow(arrow: pa.StructType) -> DataType | None:
+    """None if it has no fields, two fields of one name, or a field that no column can hold."""
+    found: list[tuple[str, DataType]] = []
+    for field_ in arrow:
+        kind = from_arrow(field_.type)
+        if kind is None:
+            return None
+        found.append((field_.name, kind))
+    names = {name.lower() for name, _ in found}
+    return struct(tuple(found)) if found and len(names) == len(found) else None

@@ -100,6 +100,7 @@ _PLAIN: tuple[type[exp.Expr], ...] = (
     exp.Paren,
     exp.Placeholder,
     exp.PrimaryKeyColumnConstraint,
+    exp.PropertyEQ,
     exp.Qualify,
     exp.RegexpLike,
     exp.RespectNulls,

@@ -140,7 +140,7 @@ def annotated(name: str, what: str, annotation: Any) -> DataType:
 def data_type(given: Any, what: str) -> DataType:
     """The type that a user gives; the error calls its owner ``what``."""
     if isinstance(given, DataType):
-        return given
+        return _single(given, what)
     if given is Decimal:
         raise BindError(f"the type of {what} needs its digits", hint='write "decimal(18,2)"')
     if isinstance(given, type):
@@ -148,12 +148,21 @@ def data_type(given: Any, what: str) -> DataType:
         if known and given.__name__ in _PYTHON_TYPES:
             return _PYTHON_TYPES[given.__name__]
     elif isinstance(given, str):
-        return _sql_type(given, what)
+        return _single(_sql_type(given, what), what)
     raise BindError(
         f"the type of {what} is no type of a column: {given!r:.60}",
         hint='an SQL type as text ("bigint", "decimal(10,2)"), or bool, int, float, str, bytes,'
         " date, datetime, timedelta",
     )
+
+
+def _single(kind: DataType, what: str) -> DataType:
+    if kind.is_nested:
+        raise BindError(
+            f"{what} is {kind}, and functions of users take and return single values",
+            hint="pass an element (a[0]), a field (s.name) or a text (array_join(a, ','))",
+        )
+    return kind
 
 
 def _sql_type(text: str, what: str) -> DataType:

@@ -45,6 +45,9 @@ def column_text(column: pa.Array[Any]) -> list[str | None]:
     if t.is_list(kind):
         lists = _lists(column, column_text)
         return [None if x is None else f"[{', '.join(_or_null(e) for e in x)}]" for x in lists]
+    if t.is_struct(kind):
+        structs = _structs(column, column_text)
+        return [None if x is None else f"{{{', '.join(map(_or_null, x))}}}" for x in structs]
     values: list[Any] = column.to_pylist() if not t.is_duration(kind) else _duration_values(column)
     return [None if v is None else _value_text(v) for v in values]
 
@@ -59,6 +62,15 @@ def _lists(
     for length in pc.list_value_length(column).to_pylist():
         yield None if length is None else elements[at : at + length]
         at += length or 0
+
+
+def _structs(
+    column: pa.Array[Any], shown: Callable[[pa.Array[Any]], list[Any]]
+) -> Iterator[tuple[Any, ...] | None]:
+    """The fields of each struct, as ``shown`` gives them."""
+    fields = zip(*map(shown, column.flatten()), strict=True)
+    for row, valid in zip(fields, column.is_valid().to_pylist(), strict=True):
+        yield row if valid else None
 
 
 def _or_null(text: str | None) -> str:
@@ -193,6 +205,10 @@ def _json_column(column: pa.Array[Any]) -> list[Any]:
 
     if t.is_list(column.type):
         return list(_lists(column, _json_column))
+    if t.is_struct(column.type):
+        names = [field.name for field in column.type]
+        rows = _structs(column, _json_column)
+        return [None if row is None else dict(zip(names, row, strict=True)) for row in rows]
     texts = column_text(column)
     values = texts if t.is_temporal(column.type) else column.to_pylist()
     pairs = zip(texts, values, strict=True)

@@ -84,7 +84,7 @@ class _OfUserError(Exception):
 
 _OF_FIELD = attrgetter(*(f.name for f in fields(Field)))
 #: Types whose equal values do not differ in anything.
-_PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, DataType, Position, Window))
+_PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, Position, Window))
 
 
 def _append_content(value: Any, key: list[object]) -> None:
@@ -93,6 +93,8 @@ def _append_content(value: Any, key: list[object]) -> None:
     kind = type(value)
     if kind in _PLAIN:
         key.append(value)
+    elif kind is DataType:
+        key += value, value.contains_null
     elif kind is tuple:
         key.append(len(value))
         for part in value:
@@ -103,6 +105,7 @@ def _append_content(value: Any, key: list[object]) -> None:
         key.append(len(value))
         for f in value:
             key += _OF_FIELD(f)
+            key.append(f.type.contains_null)
     else:
         shape = _SHAPES.get(kind) or _shape(kind)
         key.append(kind)

@@ -1,4 +1,4 @@
-"""Arrow columns as flat arrays; copied only where the layouts differ."""
+"""Arrow columns of single values as flat arrays, and back; copied only where the layouts differ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.base.model import Field
-from cql.base.types import Kind
-from cql.executor.morsel.buffers import POOL
-from cql.executor.strings.dictionary import Dictionary
+from cql.base.types import DataType, Kind
 
 Array = npt.NDArray[Any]
 
@@ -21,13 +18,10 @@ def address_of(array: Array) -> int:
     return address
 
 
-def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
-    """A column's values as a flat array of the type's storage; NULL places hold any value."""
-    kind = f.type.kind
-    if f.type.is_text:
-        codes = POOL.zeros(np.int32, len(column))
-        dictionary.encode(column, codes)
-        return codes
+def plain_storage(column: pa.Array, of: DataType) -> Array:
+    """A column's values as a flat array of the storage of its type, which has no codes; NULL places
+    hold any value."""
+    kind = of.kind
     if kind is Kind.BOOLEAN:
         return unpack_bits(column.buffers()[1], column.offset, len(column))
     if kind is Kind.NULL:
@@ -35,10 +29,32 @@ def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
     buffer = column.buffers()[1]
     if kind is Kind.DECIMAL:
         return _narrow_decimals(column)
-    dtype = np.dtype(f.type.storage)
+    dtype = np.dtype(of.storage)
     if buffer is None or len(column) == 0:
         return np.zeros(len(column), dtype)
     return np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize)
+
+
+def plain_arrow(values: Array, valid: npt.NDArray[np.uint8] | None, of: DataType) -> pa.Array:
+    """An Arrow array over ``values`` in storage form, of a type without codes."""
+    n = len(values)
+    if of.kind is Kind.NULL:
+        return pa.nulls(n)
+    bits = None if valid is None else bitmap(valid)
+    if of.kind is Kind.BOOLEAN:
+        data = bitmap(values)
+    elif of.kind is Kind.DECIMAL:
+        pairs = np.empty(2 * n, np.int64)
+        pairs[::2] = values
+        pairs[1::2] = values >> 63
+        data = pa.py_buffer(pairs)
+    else:
+        data = pa.py_buffer(values)
+    return pa.Array.from_buffers(of.to_arrow(), n, [bits, data], -1 if bits is not None else 0)
+
+
+def bitmap(valid: Array) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
 
 
 def _narrow_decimals(column: pa.Array) -> Array:

@@ -18,14 +18,14 @@ import pyarrow as pa
 from cql.base.model import Field, Schema
 from cql.base.types import DataType, Kind
 from cql.executor.kernels.morsel_layout import CAPACITY, ROWS, data_word, mask_word
+from cql.executor.morsel.arrow_columns import plain_arrow
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
 from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.strings import arrays
+from cql.executor.strings.columns import to_arrow
 from cql.executor.strings.dictionary import Dictionary
 
 Array = npt.NDArray[Any]
-_NO_TEXTS = Dictionary()
 
 
 @dataclass(slots=True)
@@ -73,6 +73,8 @@ class Egress:
             if shared is not None:
                 return shared
         values = self._take(morsel, i, data, n, f)
+        if f.type.kind is Kind.SIGNAL:
+            return _segments(values, valid, f.type)
         return to_arrow(values, valid, f, self.dictionary)
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
@@ -120,54 +122,6 @@ class Egress:
         return view_address(address, np.dtype(np.uint8), n).copy()
 
 
-def to_arrow(
-    values: Array, valid: npt.NDArray[np.uint8] | None, f: Field, dictionary: Dictionary
-) -> pa.Array:
-    """An Arrow array of the field's type over ``values`` (in storage form)."""
-    arrow, n = f.type.to_arrow(), len(values)
-    if valid is not None and valid.all():
-        valid = None
-    if f.type.is_text:
-        return dictionary.decode(values, valid, arrow)
-    if f.type.kind is Kind.SIGNAL:
-        return _segments(values, valid, f.type)
-    if f.type.kind is Kind.ARRAY:
-        return _lists(values, valid, f.type, dictionary)
-    if f.type.kind is Kind.NULL:
-        return pa.nulls(n)
-    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
-    if f.type.kind is Kind.BOOLEAN:
-        data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
-    elif f.type.kind is Kind.DECIMAL:
-        pairs = np.empty(2 * n, np.int64)
-        pairs[::2] = values
-        pairs[1::2] = values >> 63
-        data = pa.py_buffer(pairs)
-    else:
-        data = pa.py_buffer(values)
-    return pa.Array.from_buffers(arrow, n, [bitmap, data], -1 if bitmap is not None else 0)
-
-
-def _lists(
-    codes: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType, dictionary: Dictionary
-) -> pa.Array:
-    """Arrow lists from the dictionary codes of arrays; NULL where ``valid`` is 0."""
-    element = kind.element
-    assert element is not None
-    there = slice(None) if valid is None else np.flatnonzero(valid)
-    entries = dictionary.decode(codes[there], None, pa.binary())
-    counts = np.zeros(codes.size, np.int64)
-    if element.is_text:
-        texts, counts[there] = arrays.lists_of_texts(entries)
-        values = texts.cast(element.to_arrow())
-    else:
-        plain, counts[there] = arrays.lists_of(entries, element)
-        values = to_arrow(plain, None, Field("element", element, False), dictionary)
-    offsets = pa.py_buffer(arrays.offsets_of(counts))
-    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
-    return pa.Array.from_buffers(kind.to_arrow(), codes.size, [bitmap, offsets], children=[values])
-
-
 def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType) -> pa.Array:
     """Arrow lists of the samples of segments; NULL where ``valid`` is 0."""
     from cql.executor.kernels.signals.segments import copy_lists
@@ -180,7 +134,7 @@ def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataT
     copy_lists(addresses, mask, lengths, samples.ctypes.data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
     offsets = pa.py_buffer(lengths.astype(np.int32))
-    values = to_arrow(samples, None, Field("element", kind.element, False), _NO_TEXTS)
+    values = plain_arrow(samples, None, kind.element)
     return pa.Array.from_buffers(
         kind.to_arrow(), len(addresses), [bitmap, offsets], children=[values]
     )

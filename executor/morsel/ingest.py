@@ -30,7 +30,7 @@ from cql.executor.kernels.morsel_layout import (
     SEQUENCE,
     SERIAL,
 )
-from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
+from cql.executor.morsel.arrow_columns import Array, address_of, unpack_mask
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.morsel.source_punctuation import (
@@ -43,6 +43,7 @@ from cql.executor.morsel.source_punctuation import (
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader, place_among
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
+from cql.executor.strings.columns import to_storage
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.ahead import Ahead
 from cql.executor.texts.blocks import Computed, ComputedColumns
@@ -280,7 +281,7 @@ class Feed:
             if self._is_carried(i):
                 texts[i] = made.values
                 data.append(ROW_NUMBERS[: block.batch.num_rows])
-            elif kind.is_text:
+            elif kind.is_coded:
                 data.append(made.codes(self.dictionary))
             else:
                 data.append(made.values)
@@ -324,8 +325,8 @@ class Feed:
         return [None if marks is None else separated.data(marks) for marks in named]
 
     def _is_carried(self, i: int) -> bool:
-        """Whether the texts stay in the block, represented by their row numbers."""
-        return self.schema[i].type.is_text and i not in self.encoded
+        """Whether the texts (or arrays) stay in the block, represented by their row numbers."""
+        return self.schema[i].type.is_coded and i not in self.encoded
 
     def _numbered(
         self, block: Block, data: list[Array], masks: list[npt.NDArray[np.uint8] | None]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cql.executor.kernels.morsel_layout import NEVER
-from cql.executor.morsel.egress import to_arrow
 from cql.executor.morsel.ingest import Feed
+from cql.executor.strings.columns import to_arrow
 from cql.planner.lower.choose import duration
 
 

@@ -21,7 +21,7 @@ def morsels_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -
             values = [row[k].value for row in rows]
             data, mask = morsel.data[k], morsel.masks[k]
             assert data is not None
-            if f.type.is_text:
+            if f.type.is_coded:
                 data[:] = dictionary.encode_values([_bytes(v) for v in values])
             else:
                 data[:] = [v or 0 for v in values]

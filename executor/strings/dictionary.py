@@ -33,7 +33,7 @@ Account = Callable[[int, int], None]
 _NO_MASK = np.zeros(0, np.uint8)
 _CODES, _ARENA = 128, 4096  # room to begin with
 #: The greatest depth of a table's result; then the depths of texts that an aggregate made, and of
-#: arrays, which no result of a table reaches.
+#: arrays and structs, also those of rows: no table of texts computes entries for them.
 FURTHEST, RESULTS, ARRAYS = 253, 254, 255
 
 

@@ -1,4 +1,5 @@
-"""Functions over texts for the kernels: entries of dictionary tables, and host columns."""
+"""Functions over texts, arrays and structs for the kernels: entries of dictionary tables, and host
+columns."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.executor.morsel.morsel import stored_dtype
-from cql.executor.strings.dictionary import FURTHEST, Codes, Dictionary
-from cql.executor.texts.column import VALID, Column, Status, Texts, repaired, to_arrow
+from cql.executor.strings import nested
+from cql.executor.strings.dictionary import ARRAYS, FURTHEST, Codes, Dictionary
+from cql.executor.texts.column import NULL, VALID, Column, Status, Texts, repaired, to_arrow
 from cql.executor.texts.evaluate import evaluate_block
 
 UNKNOWN = 255
@@ -49,8 +51,8 @@ class DictionaryTables:
     def extend(self) -> None:
         """Computes the entries of every code that rows have added since the last call."""
         with self.lock:
-            for k in range(len(self._tables)):
-                self._compute_all(k, 0)
+            for k, table in enumerate(self._tables):
+                self._compute_all(k, ARRAYS if table.leaf.is_nested else 0)
             self._resize()
 
     def fill(self, table: int, code: int) -> None:
@@ -83,7 +85,7 @@ class DictionaryTables:
         self._resize()
         found = [np.zeros(0, np.int32)]
         for table, (values, status) in zip(self._tables, self.arrays(), strict=True):
-            if table.type.is_text:
+            if table.type.is_coded:
                 found.append(values[: held.size][held & (status[: held.size] == VALID)])
         return np.concatenate(found)
 
@@ -94,7 +96,7 @@ class DictionaryTables:
         for k, table in enumerate(self._tables):
             values = self._values[k][: live.size][live]
             status = self._status[k][: live.size][live]
-            if table.type.is_text:
+            if table.type.is_coded:
                 values = renumbered[values]
                 status[values < 0] = UNKNOWN  # the compaction dropped the text
             self._values[k], self._status[k] = values, status
@@ -104,7 +106,12 @@ class DictionaryTables:
     def _compute(self, k: int, codes: npt.NDArray[np.int64], depth: int) -> None:
         """Computes the entries of some codes, which have this depth."""
         table = self._tables[k]
-        made = evaluate_block(table.expr, [text_column(codes, table.leaf, self._dictionary)])
+        column = text_column(codes, table.leaf, self._dictionary)
+        if table.leaf.is_nested and isinstance(column.values, Texts):
+            # A code may stand for a value of another type, which no row of this one has.
+            fits = nested.well_formed(column.values, table.leaf).view(np.uint8)
+            column = Column(column.values, np.where(fits, VALID, NULL).astype(np.uint8))
+        made = evaluate_block(table.expr, [column])
         values = stored(made, self._dictionary, min(depth + 1, FURTHEST))
         self._values[k][codes], self._status[k][codes] = values, made.status
         self.version += 1
@@ -128,7 +135,7 @@ def compute_host_column(
     status 2 marks an argument that failed."""
     columns = [
         text_column(values, arg.type, dictionary, status)
-        if arg.type.is_text
+        if arg.type.is_coded
         else Column(values, status)
         for (values, status), arg in zip(arguments, site.args, strict=True)
     ]

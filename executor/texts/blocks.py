@@ -7,7 +7,7 @@ each row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.base.model import Schema
-from cql.base.types import Kind
-from cql.executor.morsel.arrow_columns import to_storage, unpack_mask
+from cql.base.types import DataType, Kind
+from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.buffers import POOL
+from cql.executor.strings import nested
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.texts.column import (
     FAILED,
@@ -80,17 +81,22 @@ class _Given:
 
 class ComputedColumns:
     """What ``node``, a ProjectExec ``in_blocks``, computes of the blocks of its input. ``encoded``
-    are the computed columns whose texts become codes."""
+    are the computed columns whose texts become codes.
+
+    The fields of structs that are read are taken from the block as they are: they are further given
+    columns, behind those of the block."""
 
     def __init__(self, node: ProjectExec, encoded: frozenset[int]) -> None:
         self.schema: Schema = node.schema
-        self._given: Schema = node.input.schema
-        self._exprs = node.exprs[len(self._given) :]
+        self._first = len(node.input.schema)
+        self._fields = _Fields(self._first)
+        self._exprs = tuple(map(self._fields.of, node.exprs[self._first :]))
+        self._given = (*(f.type for f in node.input.schema), *self._fields.types)
         self._encoded = encoded
         self._work: dict[int, int] = {}  # with a text of each column
         #: The groups of each pattern that is extracted from a column.
         self._groups: dict[int, dict[str, list[int]]] = {}
-        for k, expr in enumerate(self._exprs, len(self._given)):
+        for k, expr in enumerate(self._exprs, self._first):
             inner, fails = unwrapped(expr)
             for e in walk(inner):
                 self._count_groups(e)
@@ -109,10 +115,10 @@ class ComputedColumns:
 
     def columns(self, batch: pa.RecordBatch) -> list[Computed]:
         """The computed columns of a block."""
-        given = {c: self._column(c, batch.column(c)) for c in sorted(self._work)}
+        given = {c: self._column(c, self._array(batch, c)) for c in sorted(self._work)}
         made: dict[Expr, _Given] = {}
         found = []
-        for k, expr in enumerate(self._exprs, len(self._given)):
+        for k, expr in enumerate(self._exprs, self._first):
             inner, fails = unwrapped(expr)
             if inner not in made:
                 made[inner] = _computed(inner, given)
@@ -128,16 +134,28 @@ class ComputedColumns:
         column = one.spread()
         if not isinstance(column.values, Texts):
             return Computed(_mask(column, None), column.values)
-        kind = self.schema[k].type.to_arrow()
+        of = self.schema[k].type
+        if of.is_nested:
+            mask = _mask(column, None)
+            return Computed(mask, nested.arrow_of(column.values, mask, of))
+        kind = of.to_arrow()
         array = to_arrow(column.values, column.status, kind).cast(kind)
         return Computed(_mask(column, None), array)
 
+    def _array(self, batch: pa.RecordBatch, c: int) -> pa.Array:
+        if c < self._first:
+            return batch.column(c)
+        column, *places = self._fields.paths[c - self._first]
+        return pc.struct_field(batch.column(column), places)
+
     def _column(self, c: int, array: pa.Array) -> _Given:
-        f = self._given[c]
-        if not f.type.is_text:
+        kind = self._given[c]
+        if not kind.is_text:
             mask = unpack_mask(array)
             status = np.full(len(array), VALID, np.uint8) if mask is None else mask
-            return _Given(Column(to_storage(array, f, _NO_TEXTS), status), None)
+            if kind.is_nested:
+                return _Given(Column(nested.entries_of(array, kind), status), None)
+            return _Given(Column(plain_storage(array, kind), status), None)
         encoded = array
         if not pa.types.is_dictionary(array.type) and _few(array, self._work[c]):
             encoded = array.dictionary_encode()
@@ -153,12 +171,40 @@ class ComputedColumns:
         mask = unpack_mask(array)
         status = np.full(len(array), VALID, np.uint8) if mask is None else mask
         texts = texts_of(array)
-        if self._given[c].type.kind is Kind.STRING:
+        if self._given[c].kind is Kind.STRING:
             texts = repaired(texts)
         return Column(texts, status, extractions(self._groups.get(c, {})))
 
 
-_NO_TEXTS = Dictionary()
+@dataclass(slots=True)
+class _Fields:
+    """Fields of structs in the columns of a block, as further columns behind its ``width`` ones. A
+    path is the number of a column, then the places of fields inside one another."""
+
+    width: int
+    paths: list[tuple[int, ...]] = field(default_factory=list)
+    types: list[DataType] = field(default_factory=list)
+
+    def of(self, expr: Expr) -> Expr:
+        """``expr`` with these columns in place of fields."""
+        path = _path(expr)
+        if len(path) < 2:
+            return rebuild(expr, self.of)
+        if path not in self.paths:
+            self.paths.append(path)
+            self.types.append(expr.type)
+        return ColumnOf(self.width + self.paths.index(path), "", expr.type)
+
+
+def _path(expr: Expr) -> tuple[int, ...]:
+    """The column and the places that ``expr`` reads; empty if it is no field of a column."""
+    match expr:
+        case ColumnOf():
+            return (expr.index,)
+        case Call(fn="field", args=(inner, Literal(value=int(place)))):
+            path = _path(inner)
+            return (*path, place) if path else ()
+    return ()
 
 
 def _few(array: pa.Array, work: int) -> bool:

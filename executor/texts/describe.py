@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cql.executor.codegen.expressions.text import is_text_node, table_of
-from cql.executor.texts.functions.table import BLOCKS
+from cql.executor.texts.functions.table import BLOCKS, IN_PYTHON
 from cql.executor.texts.in_blocks import in_blocks, unwrapped
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.held import held_by
@@ -29,7 +29,7 @@ def text_notes(root: Physical, threads: int) -> tuple[str, ...]:
             continue
         how = _BLOCKS if in_block else _CODES if table_of(expr) is not None else _MORSELS
         found[how][show(expr)] = None
-        python |= {name for name in map(_name, called) if name not in BLOCKS}
+        python |= {_name(e) for e in called if _is_in_python(e)}
     shared = f" on up to {threads} threads" if threads > 1 and not live(root) else ""
     lines = [
         f"texts, {how}{shared if how is _BLOCKS else ''}: {', '.join(texts)}"
@@ -39,6 +39,12 @@ def text_notes(root: Physical, threads: int) -> tuple[str, ...]:
     if python:
         lines.append(f"texts, in Python, equal ones once: {', '.join(sorted(python))}")
     return tuple(lines)
+
+
+def _is_in_python(expr: Call | Cast) -> bool:
+    if isinstance(expr, Cast):
+        return expr.arg.type.is_nested
+    return expr.fn not in BLOCKS or expr.fn in IN_PYTHON
 
 
 def _name(expr: Call | Cast) -> str:

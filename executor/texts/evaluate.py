@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cql.base.call_timeout import TimeLimitError
 from cql.base.types import DataType, Kind
+from cql.executor.codegen.expressions.text import SEE_NULL
 from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.texts.column import FAILED, NULL, ODD, VALID, Column, Status, Texts
 from cql.executor.texts.functions.table import BLOCKS, Argument
@@ -67,7 +68,7 @@ def _sees_null(expr: Call | Cast) -> bool:
         return False
     if expr.function is not None:
         return expr.function.sees_null
-    return expr.fn in ("concat_ws", "in_list")
+    return expr.fn == "in_list" or expr.fn in SEE_NULL
 
 
 def _by_row(
@@ -152,7 +153,7 @@ def _merged(
     size: int,
 ) -> Texts | npt.NDArray[Any]:
     """``made`` with ``values`` in some ``rows``; a value that is None is left out."""
-    if not kind.is_text:
+    if not kind.is_coded:
         if made is None:
             made = np.zeros(size, stored_dtype(kind.storage))
         assert not isinstance(made, Texts)

@@ -187,7 +187,7 @@ class _Texts:
         if is_text_node(expr) and any(map(can_fail, children(expr))):
             return expr
         if is_text_node(expr) and _is_in_blocks(expr):
-            texts = {c for c in columns_of(expr) if self.source.schema[c].type.is_text}
+            texts = {c for c in columns_of(expr) if self.source.schema[c].type.is_coded}
             if not texts or not texts <= self.coded:
                 return self._column(expr)
         return rebuild(expr, self.of)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from cql.base.model import Field, Schema
+from cql.base.types import DataType
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.planner.bind import computed as bind_computed
@@ -20,6 +21,7 @@ from cql.planner.bind.relations.derived_stream import refuse_relation
 from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
 from cql.planner.bind.scope import Scope
 from cql.planner.functions import registry
+from cql.planner.functions.coercion import parts_of
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
@@ -445,8 +447,10 @@ def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
 def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -> CreateTable:
     schema = columns(binder, node.expressions)
     for column in node.expressions:
-        kind = column.args.get("kind")
-        if kind is not None and kind.expressions and kind.this in exp.DataType.TEXT_TYPES:
+        kinds = column.args["kind"].find_all(exp.DataType) if column.args.get("kind") else ()
+        limited = (k for k in kinds if k.expressions and k.this in exp.DataType.TEXT_TYPES)
+        kind = next(limited, None)
+        if kind is not None:
             raise binder.unsupported(
                 f"{kind.sql()} as a column of a table",
                 column,
@@ -609,12 +613,20 @@ def _plain(plan: Logical, at: int) -> Column:
     return Column(at, f.name, f.type, f.nullable)
 
 
+def _narrows(source: DataType, to: DataType) -> bool:
+    """Whether both are numbers, or arrays or structs of numbers and equal types."""
+    if source.is_nested:
+        pairs = parts_of(source, to)
+        return pairs is not None and all(x == y or _narrows(x, y) for x, y in pairs)
+    return source.is_numeric and to.is_numeric
+
+
 def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Expr) -> Expr:
     column = _plain(plan, at)
-    both_numbers = column.type.is_numeric and field.type.is_numeric
+    narrows = _narrows(column.type, field.type)
     try:
         place = binder.pos(_item(node, at))
-        return registry.cast(column, field.type, place, implicit=not both_numbers)
+        return registry.cast(column, field.type, place, implicit=not narrows)
     except BindError as error:
         raise binder.error(
             f"column {field.name} has type {field.type}, and the query gives {column.type}"

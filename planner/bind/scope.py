@@ -18,6 +18,7 @@ from cql.base.window import Window
 from cql.errors import Position, did_you_mean
 from cql.planner.bind.context import Binder, Env, match_name
 from cql.planner.bind.expressions.literals import from_python
+from cql.planner.functions import nested
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
 from cql.planner.nodes.rewrite import replace
@@ -248,7 +249,7 @@ class Scope:
         count; ``aliases_first``: before the columns. Raises BindError with candidates."""
         parts = [p.name for p in node.parts]
         if len(parts) > 1:
-            return self._qualified(node, parts[:-1], parts[-1])
+            return self._qualified(node, parts[:-1], parts[-1], aliases)
         name = parts[0]
         quick = self._alias(node, name) if aliases_first and aliases else None
         found = quick or self._column(node, name)
@@ -333,10 +334,13 @@ class Scope:
         value = match_name(parameters, name) or missing
         return from_python(value[0], f"parameter {name}", pos) if isinstance(value, tuple) else None
 
-    def _qualified(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
+    def _qualified(self, node: exp.Column, qualifier: list[str], name: str, aliases: bool) -> Expr:
+        """``source.column``; if there is none, a field: ``source.column.field``, ``column.field``
+        (in this order, as in Spark)."""
         sources = [s for s in self.sources if s.answers_to(qualifier)]
         if not sources:
-            return self._of_window(node, qualifier, name)
+            field = self._field(node, [*qualifier, name], aliases)
+            return field or self._of_window(node, qualifier, name)
         if len(sources) > 1:
             raise self.binder.error(
                 f"{'.'.join(qualifier)} is ambiguous",
@@ -350,6 +354,8 @@ class Scope:
             pseudo = self._pseudo(name)
             found = self._with_position(pseudo, node) if pseudo else None
         if found is None:
+            found = self._field(node, [*qualifier, name], aliases)
+        if found is None:
             self._refuse_unsupported(node, name, sources)
             known = [c.name for c in self.columns if c.source is sources[0] and not c.hidden]
             raise self.binder.error(
@@ -358,6 +364,26 @@ class Scope:
                 hint=did_you_mean(name, known, what="its columns"),
             )
         return found
+
+    def _field(self, node: exp.Column, parts: list[str], aliases: bool) -> Expr | None:
+        """A field of a struct, at any depth; None if the first parts name no struct."""
+        for at in range(len(parts) - 2, -1, -1):
+            qualifier, name = parts[:at], parts[at]
+            found = [
+                c
+                for c in self.columns
+                if not c.hidden
+                and _same(c.name, name)
+                and (c.source is not None and c.source.answers_to(qualifier) if at else c.bare)
+            ]
+            expr = self._only(node, name, found)
+            if expr is None and not at and aliases:
+                expr = self._alias(node, name)
+            if expr is not None and expr.type.is_nested:
+                for part in parts[at + 1 :]:
+                    expr = nested.field(expr, part, self.binder.pos(node))
+                return expr
+        return None
 
     def _of_window(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
         """A part of the window (``window.start``) or a column of the outer row. Raises BindError
@@ -376,7 +402,9 @@ class Scope:
             raise self.binder.error(f"{own} {what}", node, hint=hint)
         if self.env.outer is not None and (found := self._outer(node)) is not None:
             return found
-        if any(_same(c.name, qualifier[-1]) for c in self.columns):
+        of = qualifier[:-1]
+        alike = [c for c in self.columns if _same(c.name, qualifier[-1])]
+        if any(not of or (c.source is not None and c.source.answers_to(of)) for c in alike):
             raise self.binder.error(
                 f"column {qualifier[-1]} has no parts", node, hint="it is not a struct"
             )
@@ -437,6 +465,10 @@ class Scope:
         if not qualifier:
             return [c for c in self.columns if c.shown and not c.hidden]
         sources = [s for s in self.sources if s.answers_to(qualifier)]
+        if not sources and len(qualifier) <= 2:
+            fields = self._fields(node, qualifier)
+            if fields:
+                return fields
         if len(sources) != 1:
             what = "is ambiguous" if sources else "is not in FROM"
             names = [s.name[-1] for s in self.sources]
@@ -446,6 +478,18 @@ class Scope:
                 hint=did_you_mean(qualifier[-1], names, what="FROM has"),
             )
         return [c for c in self.columns if c.source is sources[0] and not c.hidden]
+
+    def _fields(self, node: exp.Expr, path: Sequence[str]) -> list[ScopeColumn]:
+        """The fields of the struct that ``path`` names; none if it names none."""
+        column = exp.Column(this=exp.to_identifier(path[-1]))
+        if len(path) > 1:
+            column.set("table", exp.to_identifier(path[0]))
+        if not any(_same(c.name, path[-1]) and c.expr.type.fields for c in self.columns):
+            return []
+        value = self.resolve(column, aliases_first=False, aliases=False)
+        names = [name for name, _ in value.type.fields]
+        pos = self.binder.pos(node)
+        return [ScopeColumn(None, n, nested.field(value, n, pos)) for n in names]
 
 
 def _same(a: str, b: str) -> bool:

@@ -255,8 +255,13 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
     elif isinstance(expr, Column):
         name = inner.name if _is_part(inner, expr) else expr.name
     else:
-        name = column_name(inner)
+        name = _computed_name(inner)
     yield SelectItem(name, expr, inner)
+
+
+def _computed_name(node: exp.Expr) -> str:
+    """The name of what is no column: of a field the last part (``s.user.name`` is name)."""
+    return node.name if isinstance(node, exp.Column) else column_name(node)
 
 
 def _is_part(node: exp.Expr, column: Column) -> bool:
@@ -354,7 +359,7 @@ def _group_key(block: Block, node: exp.Expr) -> None:
             raise before_over(block.binder, "GROUP BY", node)
     else:
         expr = block.clause("GROUP BY", aliases="last").bind(node)
-        name = expr.name if isinstance(expr, Column) else column_name(node)
+        name = expr.name if isinstance(expr, Column) else _computed_name(node)
     if _holds_aggregate(expr):
         raise block.binder.error("GROUP BY cannot hold an aggregate", node)
     _add_key(block, expr, name)

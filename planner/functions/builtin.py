@@ -613,4 +613,6 @@ ALIASES: dict[str, str] = {
     "ends_with": "endswith",
     "ifnull": "nvl",
     "iff": "if",
+    "cardinality": "size",
+    "array_size": "size",
 }

@@ -67,6 +67,17 @@ def widest_decimal(a: DataType, b: DataType) -> DataType:
     return max((made, *(t for t in (a, b) if t == made)), key=_declared)
 
 
+def widest(a: DataType, b: DataType) -> DataType:
+    """Of two equal types the one that holds the values of both: more digits, NULL in arrays."""
+    if not a.is_nested:
+        return max(a, b, key=_declared)
+    if a.element is not None and b.element is not None:
+        contains_null = a.contains_null or b.contains_null
+        return replace(a, element=widest(a.element, b.element), contains_null=contains_null)
+    pairs = zip(a.fields, b.fields, strict=True)
+    return replace(a, fields=tuple((name, widest(x, y)) for (name, x), (_, y) in pairs))
+
+
 def _declared(kind: DataType) -> int:
     return kind.declared
 
@@ -87,18 +98,35 @@ def _text_pair(other: DataType) -> DataType | None:
         return BIGINT
     if other.is_numeric:
         return DOUBLE
-    return None if other.kind is Kind.INTERVAL else other
+    return None if other.kind is Kind.INTERVAL or other.is_nested else other
+
+
+def _nested_pair(a: DataType, b: DataType) -> DataType | None:
+    """The common type of two arrays, or of two structs with the same names."""
+    names = [n for n, _ in a.fields]
+    pairs = parts_of(a, b)
+    if pairs is None or names != [n for n, _ in b.fields]:
+        return None
+    kinds = [_pair(x, y) for x, y in pairs]
+    found = [kind for kind in kinds if kind is not None]
+    if len(found) < len(kinds):
+        return None
+    if a.element is not None:
+        return replace(a, element=found[0], contains_null=a.contains_null or b.contains_null)
+    return replace(a, fields=tuple(zip(names, found, strict=True)))
 
 
 def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
     if a is None or b is None:
         return None
     if a == b:
-        return max(a, b, key=_declared)
+        return widest(a, b)
     if b.kind is Kind.NULL:
         return a
     if a.kind is Kind.NULL:
         return b
+    if a.is_nested and b.is_nested:
+        return _nested_pair(a, b)
     if a.is_numeric and b.is_numeric:
         return _numeric_pair(a, b)
     if a.kind is Kind.STRING or b.kind is Kind.STRING:
@@ -164,7 +192,12 @@ def castable(source: DataType, to: DataType) -> bool:
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return True
-    if b is Kind.NULL or Kind.ARRAY in (a, b):
+    if source.is_nested and to.is_nested:
+        pairs = parts_of(source, to)
+        return pairs is not None and all(castable(x, y) for x, y in pairs)
+    if source.is_nested:
+        return b is Kind.STRING and all(castable(x, to) for x in _parts(source))
+    if b is Kind.NULL or to.is_nested:
         return False
     if a is Kind.STRING:
         return b is not Kind.INTERVAL
@@ -181,11 +214,26 @@ def castable(source: DataType, to: DataType) -> bool:
     return b is Kind.TIMESTAMP and (source.is_integer or source.is_fraction)
 
 
+def _parts(kind: DataType) -> list[DataType]:
+    return [*(of for _, of in kind.fields), *([kind.element] if kind.element is not None else [])]
+
+
+def parts_of(source: DataType, to: DataType) -> list[tuple[DataType, DataType]] | None:
+    """The types of elements or fields of two nested types; None if the types are not alike. (Fields
+    stand in one order; their names may differ.)"""
+    mine, theirs = _parts(source), _parts(to)
+    alike = source.kind is to.kind and len(mine) == len(theirs)
+    return list(zip(mine, theirs, strict=True)) if alike else None
+
+
 def cast_can_fail(source: DataType, to: DataType) -> bool:
     """Whether the cast to ``to`` fails for some value of ``source``."""
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return False
+    if source.is_nested:
+        pairs = parts_of(source, to) or [(x, to) for x in _parts(source)]
+        return any(cast_can_fail(x, y) for x, y in pairs)
     if b in (Kind.STRING, Kind.BOOLEAN):
         return a is Kind.BINARY or a is Kind.STRING
     if a is Kind.STRING:
@@ -213,6 +261,8 @@ def _implicit(expr: Expr, to: DataType) -> bool:
     """Whether a function argument is cast to ``to`` implicitly (ANSI)."""
     source = expr.type
     a, b = source.kind, to.kind
+    if source.is_nested:
+        return False
     if a is Kind.NULL or b is Kind.STRING:
         return True
     if a is Kind.STRING:
@@ -232,6 +282,8 @@ def cast(
     of function arguments. Raises BindError at ``pos`` if there is no such cast. The Cast node has
     the position of ``expr``."""
     if expr.type == to:
+        if expr.type.is_nested:
+            return replace(expr, type=to)
         if expr.type.declared != to.declared:
             if isinstance(expr, Literal):
                 return replace(expr, type=to)
@@ -256,6 +308,8 @@ def cast(
 
 
 def _detour(source: DataType, to: DataType) -> str | None:
+    if to.is_nested:
+        return None
     if source.is_numeric and to == DATE:
         return "date_add(DATE '1970-01-01', n) counts days"
     if to.kind is Kind.INTERVAL and source.is_numeric:

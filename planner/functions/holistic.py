@@ -58,6 +58,9 @@ ALIASES = {
     "string_agg": "listagg",
 }
 _TEXTS = ("listagg", "group_concat")
+_SHARES = ("percentile", "percentile_cont", "percentile_disc", "approx_percentile")
+#: Aggregates that take several shares in an ``array(…)``.
+WITH_LISTS = frozenset((*_SHARES, *(a for a, name in ALIASES.items() if name in _SHARES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,6 @@ def _check_form(given: Given) -> None:
         raise BindError(
             f"{given.name}(DISTINCT x) is ordered by x or not at all", position=given.pos
         )
-    if given.listed and fn not in ("percentile", "percentile_cont", "percentile_disc",
-                                   "approx_percentile"):  # fmt: skip
-        raise wrong(given.usage, given.args, given.pos)
 
 
 def _take(given: Given, least: int, most: int | None) -> tuple[Expr, ...]:
@@ -266,8 +266,8 @@ def _ordered(given: Given, call: AggregateCall) -> AggregateCall:
 
 
 def _element(given: Given, x: Expr) -> Expr:
-    if x.type.kind is Kind.ARRAY:
+    if x.type.is_nested:
         raise NotSupportedError(
-            f"{given.name} of arrays is not supported", position=x.pos or given.pos
+            f"{given.name} of arrays and structs is not supported", position=x.pos or given.pos
         )
     return cast(x, STRING, given.pos) if x.type == NULL else x

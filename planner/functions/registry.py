@@ -12,6 +12,7 @@ from cql.planner.functions.builtin import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.functions.char_padding import forget_length
 from cql.planner.functions.coercion import cast, common_type, unify
 from cql.planner.functions.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
+from cql.planner.functions.nested import NESTED
 from cql.planner.functions.operators import OPERATORS, case, raw_comparison
 from cql.planner.functions.signals import SIGNALS
 from cql.planner.functions.signature import Signature
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def _registry() -> dict[str, Signature]:
-    named = {s.name: s for s in (*MATH, *TIME, *TEXT, *CONDITIONAL, *SIGNALS)}
+    named = {s.name: s for s in (*MATH, *TIME, *TEXT, *NESTED, *CONDITIONAL, *SIGNALS)}
     for alias, name in ALIASES.items():
         target = named[name]
         usage = target.usage.replace(name, alias, 1).replace(name.upper(), alias.upper(), 1)
@@ -53,7 +54,7 @@ _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
 }
 
 NOTHING: Mapping[str, Signature] = MappingProxyType({})
-_NESTED = "array create_map map named_struct struct"
+_NESTED = "create_map map"
 _WINDOWS = "date_trunc('minute', ts), or GROUP BY window(ts, '5 minutes')"
 #: Functions of other engines, with their replacement here.
 _INSTEAD = {
@@ -120,7 +121,9 @@ def _unknown(
             hint="use the event time of the row, or pass a value as a parameter (:name)",
         )
     if folded in _NESTED.split():
-        return NotSupportedError(f"{folded}() is not supported: values have no parts", position=pos)
+        return NotSupportedError(
+            f"{folded}() is not supported: no column holds a map", position=pos
+        )
     return BindError(
         f"unknown function {name}",
         position=pos,

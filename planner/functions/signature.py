@@ -52,7 +52,7 @@ def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | 
 
 def check_ordered(expr: Expr, what: str, pos: Position | None) -> None:
     """Raises BindError if the values of ``expr`` have no order."""
-    if expr.type.kind in (Kind.ARRAY, Kind.SIGNAL):
+    if expr.type.is_nested or expr.type.kind is Kind.SIGNAL:
         raise BindError(
             f"{what}: values of type {expr.type} have no order", position=expr.pos or pos
         )

@@ -14,9 +14,10 @@ from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.errors import unreachable
-from cql.planner.interpret import signals
+from cql.planner.interpret import nested, signals
 from cql.planner.interpret import text as texts
 from cql.planner.interpret import time as times
+from cql.planner.interpret.entries import write_array, write_struct
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, Value
 
@@ -120,6 +121,8 @@ def convert(value: Value, source: DataType, to: DataType) -> Value:
     what = f"CAST({source} AS {to})"
     if source == to:
         return value
+    if source.is_nested:
+        return _convert_nested(value, source, to)
     if to.kind is Kind.STRING:
         return texts.to_text(value, source)
     if source.kind is Kind.STRING:
@@ -141,6 +144,25 @@ def convert(value: Value, source: DataType, to: DataType) -> Value:
     if source.kind is Kind.DECIMAL:
         return fit(truncated(int(value), 10**source.scale), to, what)
     return fit(_whole(value, to, what), to, what)
+
+
+def _convert_nested(value: Value, source: DataType, to: DataType) -> Value:
+    """An array or a struct, part by part; as a text in Spark's form: [1, null], {a, 1}."""
+
+    def converted(part: Value, of: DataType, to: DataType) -> Value:
+        return None if part is None else convert(part, of, to)
+
+    assert isinstance(value, bytes)
+    parts = nested.parts_of(value, source)
+    if to.kind is Kind.STRING:
+        shown = ((converted(part, of, to), of) for part, of in parts)
+        text = ", ".join("null" if part is None else str(part) for part, _ in shown)
+        return f"[{text}]" if source.kind is Kind.ARRAY else f"{{{text}}}"
+    if to.element is not None:
+        element = to.element
+        return write_array([converted(part, of, element) for part, of in parts], element)
+    pairs = zip(parts, to.fields, strict=True)
+    return write_struct([converted(part, of, kind) for (part, of), (_, kind) in pairs], to)
 
 
 def _whole(value: float | int, to: DataType, what: str) -> int:
@@ -402,6 +424,10 @@ def _extreme(sign: int) -> Special:
     return run
 
 
+def _constructed(make: Callable[[Call, Sequence[Value]], Value]) -> Special:
+    return lambda call, row: make(call, [evaluate(a, row) for a in call.args])
+
+
 def _concat_ws(call: Call, row: Sequence[Value]) -> Value:
     separator, *parts = (evaluate(a, row) for a in call.args)
     if separator is None:
@@ -530,6 +556,7 @@ _SPECIAL: dict[str, Special] = {
     "greatest": _extreme(1),
     "concat_ws": _concat_ws,
     "isnan": _isnan,
+    **{name: _constructed(make) for name, make in nested.CONSTRUCTORS.items()},
 }
 
 
@@ -579,6 +606,7 @@ _NEVER_FAIL: dict[str, Strict] = {
     **{name: _time(fn) for name, fn in times.NEVER_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.NEVER_FAIL.items()},
     **signals.NEVER_FAIL,
+    **nested.never_fail(order),
 }
 #: Strict functions that may raise EvaluationError, for some types or values.
 _MAY_FAIL: dict[str, Strict] = {
@@ -598,6 +626,7 @@ _MAY_FAIL: dict[str, Strict] = {
     "sqrt": _libm(math.sqrt, _up),
     **{name: _time(fn) for name, fn in times.MAY_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.MAY_FAIL.items()},
+    **nested.MAY_FAIL,
 }
 _STRICT = {**_NEVER_FAIL, **_MAY_FAIL}
 

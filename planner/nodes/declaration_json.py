@@ -98,6 +98,10 @@ def type_to_json(type_: DataType) -> dict[str, Any]:
     described |= {n: v for n in _DIGITS if (v := getattr(type_, n))}
     if type_.element is not None:
         described["element"] = type_to_json(type_.element)
+    if type_.contains_null:
+        described["contains_null"] = True
+    if type_.fields:
+        described["fields"] = [[name, type_to_json(kind)] for name, kind in type_.fields]
     return described
 
 
@@ -110,6 +114,8 @@ def type_from_json(data: Mapping[str, Any]) -> DataType:
         Kind(data["kind"]),
         **{name: int(data.get(name, 0)) for name in _DIGITS},
         element=None if element is None else type_from_json(element),
+        contains_null=bool(data.get("contains_null", False)),
+        fields=tuple((name, type_from_json(kind)) for name, kind in data.get("fields", ())),
     )
 
 

@@ -63,4 +63,4 @@ def max_skew(relation: Relation, progress: Progress) -> int | None:
 
 def is_value(kind: DataType) -> bool:
     """Whether PUNCTUATE BY can distinguish values of type ``kind`` by their bits."""
-    return not kind.is_fraction and kind.kind not in (Kind.ARRAY, Kind.NULL)
+    return not kind.is_fraction and not kind.is_nested and kind.kind is not Kind.NULL

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cql.base.model import Schema
-from cql.base.types import BIGINT, Kind
+from cql.base.types import BIGINT, DataType, Kind
+from cql.planner.interpret.nested import parts_of
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
 
 INFIX = {
@@ -91,6 +92,13 @@ def _call(call: Call) -> str:
             return f"{args[0]} IS NOT NULL"
         case "in_list":
             return f"{args[0]} IN ({', '.join(args[1:])})"
+        case "item":
+            return f"{args[0]}[{show(call.args[1])}]"
+        case "field":
+            number = call.args[1]
+            assert isinstance(number, Literal)
+            assert isinstance(number.value, int)
+            return f"{args[0]}.{call.args[0].type.fields[number.value][0]}"
     return f"{call.fn}({', '.join(show(a) for a in call.args)})"
 
 
@@ -123,11 +131,21 @@ def _literal(literal: Literal) -> str:
                 return f"TIMESTAMP '{start + datetime.timedelta(microseconds=value)}'"
             except OverflowError:
                 return f"timestamp_micros({value})"
+        case Kind.ARRAY | Kind.STRUCT, bytes():
+            return _nested(value, literal.type)
         case _, bytes():
             return f"X'{value.hex().upper()}'"
         case _, str():
             return "'" + value.replace("'", "''") + "'"
     return repr(value)
+
+
+def _nested(entry: bytes, kind: DataType) -> str:
+    parts = [show(Literal(value, of)) for value, of in parts_of(entry, kind)]
+    if kind.kind is Kind.ARRAY:
+        return f"array({', '.join(parts)})"
+    pairs = zip(parts, kind.fields, strict=True)
+    return f"struct({', '.join(f'{part} AS {name}' for part, (name, _) in pairs)})"
 
 
 _UNITS = {

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from cql.base.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 from cql.planner.functions import registry
+from cql.planner.interpret.entries import empty_entry
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import NO_BOUND, progress_origin
@@ -190,8 +191,8 @@ def zero_of(kind: DataType) -> bool | int | float | str | bytes:
     """A value of a type, as literals hold it: zero, or an empty one."""
     if kind.is_fraction:
         return 0.0
-    if kind.element is not None:
-        return bytes(4) if kind.element.is_text else b""
+    if kind.is_nested:
+        return empty_entry(kind)
     match kind.kind:
         case Kind.BOOLEAN:
             return False

@@ -201,7 +201,7 @@ class _Estimate:
         if isinstance(node, SourceExec):
             known = node.relation.statistics.expected_rows if self._read_statistics else None
             rows = float(_ROWS if known is None else max(known, 1))
-            texts = sum(f.type.is_text for f in node.schema)
+            texts = sum(f.type.is_coded for f in node.schema)
             self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)
             return rows
         if isinstance(node, ValuesExec):

@@ -36,6 +36,11 @@ def _storage_column(column: Any) -> list[Any]:
         values = [elements[a:b] for a, b in pairwise([0, *ends])]
         valid = column.is_valid().to_pylist()
         return [value if ok else None for value, ok in zip(values, valid, strict=True)]
+    if pa.types.is_struct(column.type):
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        rows = zip(*map(_storage_column, column.flatten()), strict=True)
+        valid = column.is_valid().to_pylist()
+        return [row if ok else None for row, ok in zip(rows, valid, strict=True)]
     kind = from_arrow(column.type)
     assert kind is not None, column.type
     if pa.types.is_dictionary(column.type):
@@ -61,7 +66,8 @@ def same_value(a: object, b: object) -> bool:
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)
         return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=_TINY)
-    if isinstance(a, list) and isinstance(b, list):
+    if isinstance(a, list | tuple) and type(a) is type(b):
+        assert isinstance(b, list | tuple)
         return len(a) == len(b) and all(map(same_value, a, b))
     return type(a) is type(b) and a == b
 
@@ -76,8 +82,8 @@ def _exact_part(row: Sequence[object]) -> tuple[object, ...]:
 
 
 def _exact(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(map(_exact, value))
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *map(_exact, value))
     return "float" if isinstance(value, float) else (type(value).__name__, value)
 
 
@@ -87,7 +93,7 @@ def _float_part(row: Sequence[object]) -> tuple[Any, ...]:
 
 def _flat(row: Sequence[object]) -> Iterator[object]:
     for value in row:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             yield from _flat(value)
         else:
             yield value

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 
 from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
-from tests.reference import naive_functions, naive_segments, naive_texts, naive_times
+from tests.reference import (
+    naive_functions,
+    naive_nested,
+    naive_segments,
+    naive_texts,
+    naive_times,
+)
 from tests.reference.naive_cast import cast
 from tests.reference.naive_registry import FUNCTIONS, NULL_AWARE
 from tests.reference.naive_values import BadRowError
 
 # The import of these modules fills FUNCTIONS.
-_FILLED_BY = (naive_functions, naive_segments, naive_texts, naive_times)
+_FILLED_BY = (naive_functions, naive_nested, naive_segments, naive_texts, naive_times)
 
 
 def evaluate(expr: Expr, row: Sequence[object]) -> object:

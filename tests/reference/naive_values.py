@@ -112,7 +112,7 @@ def order_key(value: object) -> tuple[int, object]:
         return (0, value.encode("utf-8"))
     if isinstance(value, float):
         return (0, value + 0.0)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return (0, tuple(map(group_key, value)))
     return (0, value)
 

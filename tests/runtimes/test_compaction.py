@@ -77,6 +77,13 @@ QUERIES = {
         SELECT e, max(upper(e)) AS u, k, count(*) AS n, window_end
         FROM (SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 20 SLIDE 20] GROUP BY k)
             [RANGE 60 SLIDE 20 WA window_time] AS w, UNNEST(w.xs) AS x (e) GROUP BY e, k""",
+    "arrays and structs": """
+        SELECT xs, u.x AS x, get(xs, 1) AS e, count(*) AS n, first(u) AS f, last(v) AS v, window_end
+        FROM (SELECT t, array(k, upper(x)) AS xs, struct(x, i) AS u, array(struct(k)) AS v FROM a)
+            AS w [RANGE 40 SLIDE 20 WA t] GROUP BY xs, u.x""",
+    "structs in relations": """
+        ISTREAM(SELECT u, max(u.x) AS high, count(*) AS n FROM (SELECT t, struct(x, k) AS u FROM a)
+            AS w [RANGE 15 WA t] GROUP BY u)""",
     "values of sessions": """
         SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs, window_end,
             string_agg(DISTINCT x, ',') AS u FROM a [SESSION 9, WA t] GROUP BY k""",

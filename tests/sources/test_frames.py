@@ -69,7 +69,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ordered_by": "t"}, "t"),
     ({"ordered_by": "u"}, "u"),
     ({"watermark": {"tss": 5}}, "tss"),
-    ({"watermark": {"u": 5}}, "column u is no time"),
+    ({"watermark": {"u": 5}}, "u is an array<bigint> and cannot order a stream"),
     ({"ordered_by": "ts", "unit": "fortnights"}, "unit of time"),
     ({"ordered_by": "ts", "update_key": "kk"}, "kk"),
 ]
@@ -161,7 +161,7 @@ def test_a_query_is_a_frame() -> None:
 
 
 def test_a_key_that_no_column_holds_is_left_out_alone() -> None:
-    values: list[Any] = [{"a": 1}, [1], (1, 2), uuid.uuid4(), dt.time(1), {1}, object()]
+    values: list[Any] = [{}, [dt.time(1)], uuid.uuid4(), dt.time(1), {"a": object()}, object()]
     with cql.connect(spark=False) as session:
         for value in values:
             rows = [{"ts": 1, "u": value}, {"ts": 2, "u": None}, {"ts": 3, "u": value}]

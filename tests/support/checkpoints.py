@@ -66,6 +66,14 @@ QUERIES = growing_streams.QUERIES | {
     "values without keys": """
         SELECT ISTREAM array_agg(name) AS names, sum(DISTINCT v) AS s, avg(DISTINCT x) AS x,
                percentile_disc(0.3) WITHIN GROUP (ORDER BY v) AS p FROM a [ROWS 9 WA ts]""",
+    "arrays and structs": """
+        SELECT xs, s.n AS n, first(s) AS f, count(DISTINCT get(xs, 1)) AS d, window_end FROM (
+            SELECT ts, array(name, IF(v > 50, name, NULL)) AS xs, struct(k AS n, name) AS s
+            FROM a) AS w [RANGE 30 SLIDE 10 WA ts] GROUP BY xs, s.n""",
+    "elements of structs": """
+        SELECT e.k, e.name, count(*) AS n, window_end FROM (
+            SELECT ts, array(struct(k, name), NULL) AS xs FROM a) [RANGE 20 SLIDE 20 WA ts] AS w,
+        UNNEST(w.xs) AS e (k, name) GROUP BY e.k, e.name""",
     "distinct": "SELECT ISTREAM DISTINCT k, v FROM a [RANGE 10 WA ts]",
     "numbered": """
         SELECT k, name, v FROM (SELECT ts, k, name, v, row_number() OVER (

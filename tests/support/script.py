@@ -18,8 +18,8 @@ from cql.executor.kernels.morsel_layout import (
     SEQUENCE,
     SERIAL,
 )
-from cql.executor.morsel.ingest import to_storage
 from cql.executor.morsel.morsel import Morsel
+from cql.executor.strings.columns import to_storage
 from cql.planner.nodes.physical import sources
 from tests.support.checked import Checked, check_graph
 from tests.support.operator_tools import (

@@ -25,10 +25,13 @@ from cql.base.types import (
     TIMESTAMP,
     TINYINT,
     DataType,
+    array,
     decimal,
+    struct,
 )
 from cql.errors import CqlError
 from cql.planner.functions import registry
+from cql.planner.functions.nested import NESTED
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
 from tests.reference.naive_compare import same_value
@@ -36,6 +39,7 @@ from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_registry import FUNCTIONS as OURS
 from tests.reference.naive_values import BadRowError
 from tests.support.fuzz.random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
+from tests.support.nested_values import draw, from_entry, to_entry
 
 #: Functions that the reference lacks: they depend on a locale or on another regular-expression
 #: engine.
@@ -66,9 +70,21 @@ VALUES: dict[DataType, tuple[Any, ...]] = {
 }
 #: Types to try for each argument.
 _TRIED = (INT, BIGINT, DOUBLE, FLOAT, PRICE, STRING, DATE, TIMESTAMP, INTERVAL, BOOLEAN, SMALLINT)
+_PAIR = struct((("a", INT), ("b", STRING)))
+#: Types with parts, to try for functions of arrays and structs.
+_NESTED = (
+    *(array(kind, contains_null=True) for kind in (INT, STRING, DOUBLE, BOOLEAN, DATE, PRICE)),
+    *(array(BIGINT), array(STRING), _PAIR, array(_PAIR, contains_null=True)),
+    array(array(INT, contains_null=True), contains_null=True),
+)
+
+
+_OF_NESTED = frozenset(s.name for s in NESTED) | {"eq", "null_safe_eq", "is_null", "coalesce"}
 
 
 def _draw(rng: random.Random, kind: DataType) -> Any:
+    if kind.is_nested:
+        return draw(rng, kind, lambda of: _draw(rng, of))
     if rng.random() < 0.1:
         return None
     small = kind.is_integer and rng.random() < 0.5
@@ -86,6 +102,8 @@ def _bound(name: str, rng: random.Random) -> Iterator[tuple[Expr, tuple[DataType
             kinds = tuple(rng.choice(_TRIED) for _ in range(count))
             if rng.random() < 0.5 and kinds:
                 kinds = (kinds[0],) * count
+            if name in _OF_NESTED and kinds:
+                kinds = (rng.choice(_NESTED), *kinds[1:])
             try:
                 yield registry.resolve(name, _columns(kinds), None), kinds
             except CqlError:
@@ -94,12 +112,18 @@ def _bound(name: str, rng: random.Random) -> Iterator[tuple[Expr, tuple[DataType
 
 def _both(expr: Expr, row: tuple[Any, ...]) -> tuple[Any, Any]:
     results: list[Any] = []
-    for run, failure in ((value_of, BadRowError), (evaluate, EvaluationError)):
+    for run, failure in ((value_of, BadRowError), (_interpreted, EvaluationError)):
         try:
             results.append(run(expr, row))
         except failure:
             results.append("fails")
     return results[0], results[1]
+
+
+def _interpreted(expr: Expr, row: tuple[Any, ...]) -> Any:
+    kinds = {e.index: e.type for e in walk(expr) if isinstance(e, Column)}
+    given = [to_entry(v, kinds[i]) if i in kinds else v for i, v in enumerate(row)]
+    return from_entry(evaluate(expr, given), expr.type)
 
 
 def _has_twin(expr: Expr) -> bool:
@@ -109,6 +133,9 @@ def _has_twin(expr: Expr) -> bool:
 def _agree(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return same_value(a, b)
+    if isinstance(a, list | tuple) and type(a) is type(b):
+        assert isinstance(b, list | tuple)
+        return len(a) == len(b) and all(map(_agree, a, b))
     return type(a) is type(b) and a == b
 
 

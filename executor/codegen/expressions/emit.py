@@ -342,4 +342,6 @@ def failure_of(expr: Expr) -> ErrorSite:
     if isinstance(expr, Cast):
         valid = f"the value is not a valid {expr.type.with_limit}"
         return ErrorSite("cast", f"{valid}: {show(expr)}", expr.pos)
+    if isinstance(expr, Call) and expr.fn in ("item", "element_at"):
+        return ErrorSite("value", f"the array has no such element: {show(expr)}", expr.pos)
     return ErrorSite("value", f"{show(expr)} has no result for this value", expr.pos)

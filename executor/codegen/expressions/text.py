@@ -1,4 +1,5 @@
-"""Which expressions are text functions, and how they are computed outside the kernel."""
+"""Which expressions are functions of texts, arrays or structs, and how they are computed outside
+the kernel."""
 
 from __future__ import annotations
 
@@ -6,27 +7,31 @@ from collections.abc import Callable, Iterator
 
 from cql.base.types import Kind
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
+from cql.planner.interpret.nested import CONSTRUCTORS, NESTED_FUNCTIONS
 from cql.planner.interpret.text import TEXT_FUNCTIONS
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild
 
-_CALLS = frozenset(TEXT_FUNCTIONS) | {"concat_ws"}
+_CALLS = frozenset(TEXT_FUNCTIONS) | {"concat_ws"} | NESTED_FUNCTIONS
+#: Functions that take NULL as a value.
+SEE_NULL = frozenset(CONSTRUCTORS) | {"concat_ws"}
 _LONG_LIST = 16
 
 
 def is_text_node(expr: Expr) -> bool:
-    """Whether ``expr`` itself makes or reads text in a way that codes alone cannot answer."""
+    """Whether ``expr`` itself makes or reads texts, arrays or structs in a way that codes alone
+    cannot answer."""
     match expr:
         case Call(function=function) if function is not None:
             return function.has_text
         case Call():
             if expr.fn == "in_list":
-                return expr.args[0].type.is_text and len(expr.args) > _LONG_LIST
+                return expr.args[0].type.is_coded and len(expr.args) > _LONG_LIST
             return expr.fn in _CALLS
         case Cast():
             source, to = expr.arg.type.kind, expr.type.kind
             if source is Kind.NULL or (source is Kind.STRING and to is Kind.BINARY):
                 return False
-            return expr.arg.type.is_text or expr.type.is_text
+            return expr.arg.type.is_coded or expr.type.is_coded
     return False
 
 
@@ -37,7 +42,7 @@ def table_of(expr: Expr) -> tuple[DictionaryTable, Expr] | None:
     if not _strict(expr):
         return None
     lowered = _lower(expr, leaves, lambda _: False)
-    if len(leaves) != 1 or not leaves[0].type.is_text:
+    if len(leaves) != 1 or not leaves[0].type.is_coded:
         return None
     return DictionaryTable(lowered, leaves[0].type), leaves[0]
 
@@ -74,7 +79,7 @@ def _sites(expr: Expr) -> Iterator[HostSite]:
 def _strict(expr: Expr) -> bool:
     if not is_text_node(expr):
         return True
-    named = isinstance(expr, Call) and expr.fn == "concat_ws"
+    named = isinstance(expr, Call) and expr.fn in SEE_NULL
     if isinstance(expr, Call) and expr.function is not None:
         named = expr.function.sees_null
     return not named and all(_strict(c) for c in children(expr))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.dictionary import add_text
-from cql.executor.kernels.lib.memory import as_f32, f64_of_bits, put_integer, words
+from cql.executor.kernels.lib.memory import as_f32, as_i32, f64_of_bits, put_integer, words
 from cql.executor.kernels.lib.treap import (
     BY_TIME,
     CHAIN,
@@ -158,26 +158,34 @@ def _listed(keys: Any, distinct: bool, by_time: bool) -> Any:
     return values[: order.size]
 
 
-@njit("int64(int64[::1], int64)", nogil=True, cache=True)
-def _packed(values: Any, size: int) -> int:
-    """Moves the values to the front of their memory, in ``size`` bytes each; returns the bytes.
-    ``size`` is negative for fractions, whose words are the bits of a double."""
-    at, n = values.ctypes.data, values.size
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _pack(values: Any, size: int, at: int) -> int:
+    """Writes the entry of an array (``planner.interpret.entries``) to the address ``at``: their
+    number, then the values in ``size`` bytes each; returns the bytes. ``size`` is negative for
+    fractions, whose words are the bits of a double."""
+    n = values.size
+    as_i32(at, 1)[0] = n
+    at += 4
     if size == -4:
         for k in range(n):
             as_f32(at, n)[k] = f64_of_bits(values[k])
     elif abs(size) < 8:
         for k in range(n):
             put_integer(at, size, k, values[k])
-    return int(abs(size) * n)
+    else:
+        for k in range(n):
+            words(at, n)[k] = values[k]
+    return int(4 + abs(size) * n)
 
 
 @njit("int64(int64, int64, boolean)", nogil=True, cache=True)
 def _encoded(log: int, head: int, distinct: bool) -> int:
     w = words(log, len(LOG))
     values = _listed(_keys_of(w[CHAIN], w[WIDTH], head), distinct, w[BY_TIME] != 0)
-    n = _packed(values, w[ELEMENT])
-    return int(add_text(w[DICTIONARY], values.ctypes.data, n, w[LIST_DEPTH]))
+    entry = np.empty(values.size + 1, np.int64)
+    begin = entry.ctypes.data + 4  # the values lie at a multiple of 8 then
+    n = _pack(values, w[ELEMENT], begin)
+    return int(add_text(w[DICTIONARY], begin, n, w[LIST_DEPTH]))
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)

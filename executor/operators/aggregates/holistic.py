@@ -172,7 +172,7 @@ def _mode(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
     head[1:] = np.diff(group[best]) != 0
     chosen = starts[best[head]]
     values = stored(entries.words[0], call.type)
-    out = np.full(entries.groups, -1 if call.type.is_text else 0, values.dtype)
+    out = np.full(entries.groups, -1 if call.type.is_coded else 0, values.dtype)
     out[entries.group[chosen]] = values[chosen]
     return out, entries.counts > 0
 
@@ -181,9 +181,9 @@ def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tup
     """An array of the values; without values an array of no elements, as in Spark."""
     element, counts = call.type.element, entries.counts
     assert element is not None
-    if element.is_text:
+    if element.is_coded:
         texts = dictionary.decode(entries.words[0].astype(np.int32), None, pa.binary())
-        made = arrays.entries_of_texts(texts, counts)
+        made = arrays.entries_of_coded(texts, counts)
     else:
         made = arrays.entries_of(stored(entries.words[0], element), counts, element)
     return dictionary.encode_results(made, ARRAYS), np.ones(counts.size, np.bool_)

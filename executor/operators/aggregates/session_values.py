@@ -23,8 +23,8 @@ from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.aggregates.value_log import Log
-from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import ARRAYS
+from cql.planner.interpret.entries import width as width_in_entry
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def lay_out(kernel: KernelText, log: Log, calls: Sequence[AggregateCall]) -> Non
     if is_listed(log, calls):
         element = calls[log.calls[0]].type.element
         assert element is not None
-        size = arrays.width(element) * (-1 if element.is_fraction else 1)
+        size = width_in_entry(element) * (-1 if element.is_fraction else 1)
     constants[slots["width"]], constants[slots["sorted"]] = width(log), int(log.by_time)
     constants[slots["element"]], constants[slots["depth"]] = size, ARRAYS
 

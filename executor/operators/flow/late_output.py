@@ -21,11 +21,12 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.kernels.windows import late_output as kernel
-from cql.executor.morsel.egress import to_arrow, view_address
+from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot
+from cql.executor.strings.columns import to_arrow
 from cql.planner.nodes.physical import LateRowsExec
 
 Times = npt.NDArray[np.int64]

@@ -1,5 +1,6 @@
 """UNNEST as a running operator: each row with each element of its array. The kernel reads numbers
-directly in the dictionary (``executor.strings.arrays``); the operator encodes texts first."""
+directly in the dictionary (``planner.interpret.entries``); the operator encodes texts, arrays and
+structs first."""
 
 from __future__ import annotations
 
@@ -25,13 +26,11 @@ from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role
-from cql.executor.strings import arrays
-from cql.executor.strings.dictionary import RESULTS
+from cql.executor.strings.dictionary import ARRAYS, RESULTS
+from cql.executor.strings.nested import array_parts
+from cql.executor.texts.column import VALID, Texts, to_arrow
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical import UnnestExec
-
-#: The bytes of an empty array of texts.
-_NO_TEXTS = bytes(4)
 
 
 @once
@@ -42,7 +41,8 @@ def write(node: UnnestExec) -> Kernel:
 @dataclass(slots=True)
 class _UnnestWriter(PassingWriter):
     """Before the rows of each morsel, the kernel requests the elements: the addresses of the
-    dictionary or, for texts, the codes of all elements (``firsts``: each row's first element)."""
+    dictionary or, for elements with codes, the codes of all elements (``firsts``: each row's first
+    element; ``there``: 0 for NULL)."""
 
     node: UnnestExec
 
@@ -71,9 +71,11 @@ class _UnnestWriter(PassingWriter):
 
     def find(self) -> None:
         kernel, body, node = self.kernel, self.kernel.body, self.node
-        if node.element.is_text:
+        if node.element.is_coded:
             firsts = kernel.declare("firsts", f"words({kernel.word('firsts')}, n + 1)")
             kernel.declare("codes", f"as_i32({kernel.word('codes')}, {firsts}[uint64(n)])")
+            if node.contains_null:
+                kernel.declare("there", f"as_u8({kernel.word('there')}, {firsts}[uint64(n)])")
             body.lines("begin = firsts[r]", "end = firsts[r + uint64(1)]")
             return
         size = kernel.declare("dictionary", kernel.word("dictionary"))
@@ -85,26 +87,38 @@ class _UnnestWriter(PassingWriter):
         body.lines("begin = 0", "end = 0")
         with body.block(f"if {code.valid or 'True'}:"):
             body.lines(
-                f"entry = uint64({code.value})",
-                "at = starts[entry]",
-                f"end = (starts[entry + uint64(1)] - at) // {arrays.width(node.element)}",
+                f"place = {arena} + starts[uint64({code.value})]",
+                "end = int64(packed_i32(place, 1)[0])",
+                "place += 4",
             )
-            body.line(f"values = {PACKED[node.element.storage]}({arena} + at, end)")
+            if node.contains_null:
+                body.line("nulls = end < 0")
+                with body.block("if nulls:"):
+                    body.line("end = ~end")
+                body.line("there = packed_u8(place, end)")
+                with body.block("if nulls:"):
+                    body.line("place += end")
+            body.line(f"values = {PACKED[node.element.storage]}(place, end)")
 
     def count_row(self) -> None:
         self.kernel.body.line(f"{self.kernel.counter('elements')} += end - begin")
 
     def partner(self) -> list[Code | Lazy]:
         element = self.node.element
-        of = "codes" if element.is_text else "values"
+        of = "codes" if element.is_coded else "values"
         truth = " != 0" if element.storage == "bool" else ""
         self.kernel.body.line(f"element = {of}[uint64(at)]{truth}")
-        return [Code("element", None)]
+        if not self.node.contains_null:
+            return [Code("element", None)]
+        always = "" if element.is_coded else "not nulls or "
+        self.kernel.body.line(f"known = {always}there[uint64(at)] != 0")
+        return [Code("element", "known")]
 
 
 class UnnestOperator(GeneratedOperator):
-    """State, for texts only: the codes of the current morsel's elements, and the number of each
-    row's first element. No state stays from one morsel to the next."""
+    """State, for elements with codes only: the codes of the current morsel's elements, which of
+    them are not NULL, and the number of each row's first element. No state stays from one morsel to
+    the next."""
 
     def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
@@ -128,7 +142,7 @@ class UnnestOperator(GeneratedOperator):
 
     def provide(self, morsel: Morsel) -> None:
         dictionary = self.workspace.dictionary
-        if self.node.element.is_text:
+        if self.node.element.is_coded:
             self._encode(morsel)
         else:
             size = len(dictionary)  # before the arrays, which another thread may replace by larger
@@ -146,10 +160,20 @@ class UnnestOperator(GeneratedOperator):
             codes = np.where(valid != 0, codes, 0)
         else:
             valid = None
-        entries = dictionary.decode(codes, valid, pa.large_binary()).fill_null(_NO_TEXTS)
-        texts, counts = arrays.lists_of_texts(entries)
-        self._keep("codes", dictionary.encode_results(texts, RESULTS))
+        places = dictionary.starts  # before the arena: a later arena covers at least these entries
+        starts, ends = places[codes], places[codes + 1]
+        if valid is not None:
+            ends = np.where(valid != 0, ends, starts)
+        element = self.node.element
+        counts, there, elements = array_parts(Texts(dictionary.arena, starts, ends), element)
+        assert isinstance(elements, Texts)
+        status = np.full(len(elements), VALID, np.uint8) if there is None else there
+        depth = ARRAYS if element.is_nested else RESULTS
+        texts = to_arrow(elements, status, pa.binary())
+        self._keep("codes", dictionary.encode_results(texts, depth))
         self._keep("firsts", np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
+        if self.node.contains_null:
+            self._keep("there", status)
 
     def _keep(self, name: str, values: npt.NDArray[Any]) -> None:
         self.fresh(name, values.size, values.dtype, Role.SCRATCH)

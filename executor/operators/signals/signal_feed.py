@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql.errors import NotSupportedError
-from cql.executor.morsel.arrow_columns import to_storage, unpack_mask
+from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.source_punctuation import Separated
 from cql.executor.operators.signals.runs import Run, Runs
@@ -58,7 +58,7 @@ class SignalFeed(Feed):
         assert store is not None
         columns, n = block.batch.columns, block.batch.num_rows
         fields = self.source.stored
-        data = [to_storage(c, f, self.dictionary) for c, f in zip(columns, fields, strict=True)]
+        data = [plain_storage(c, f.type) for c, f in zip(columns, fields, strict=True)]
         holes = [mask != 0 for column in columns if (mask := unpack_mask(column)) is not None]
         valid = np.logical_and.reduce(holes) if holes else None
         times = None if given.time is None else data[given.time].astype(np.int64, copy=False)

@@ -45,7 +45,7 @@ def _times() -> Any:
 
 def _cast(call: Cast, args: Sequence[Argument], status: Status) -> Texts | Values | None:
     arg, source, to = args[0], call.arg.type, call.type
-    if not isinstance(arg, Column):
+    if not isinstance(arg, Column) or source.is_nested:
         return None
     if not isinstance(arg.values, Texts):
         write = _WRITERS.get(source.kind)

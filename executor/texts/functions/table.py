@@ -21,6 +21,7 @@ from cql.executor.texts.functions import (
     hexadecimal,
     measure,
     membership,
+    nested,
     regular_expressions,
     search,
     slices,
@@ -43,6 +44,9 @@ BLOCKS: dict[str, BlockFunction] = {
     **casts.BLOCKS,
     **times.BLOCKS,
     **membership.BLOCKS,
+    **nested.BLOCKS,
 }
+#: Functions of blocks that Python computes row by row.
+IN_PYTHON = nested.IN_PYTHON
 #: Functions that take more than about 100 ns for a text: equal texts are worth finding first.
 SLOW = frozenset(regular_expressions.BLOCKS)

@@ -19,7 +19,8 @@ from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions import literals
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
-from cql.planner.functions import aggregates, registry, signals
+from cql.planner.functions import aggregates, nested, registry, signals
+from cql.planner.functions.holistic import WITH_LISTS
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
@@ -188,6 +189,10 @@ class ExprBinder:
                 raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
             case exp.Dot():
                 return self._dot(node)
+            case exp.Bracket():
+                return self._item(node)
+            case exp.Struct():
+                return self._struct(node)
             case exp.Star():
                 raise self.binder.error("* stands only in a select list and in count(*)", node)
             case exp.Alias():
@@ -239,7 +244,33 @@ class ExprBinder:
         """``window(ts, '1 minute').start``; only windows have parts."""
         if isinstance(node.this, GroupWindow) and node.expression.name.lower() in WINDOW_PARTS:
             return self._window_part(node, WINDOW_PARTS.index(node.expression.name.lower()))
-        raise self.binder.unsupported("access to a part of a value", node, "columns are not nested")
+        if not isinstance(node.expression, exp.Identifier):
+            raise self.binder.unsupported(f"{_shown(node.expression)} behind a dot", node)
+        value = self.bind(node.this)
+        return nested.field(value, node.expression.name, self.binder.pos(node))
+
+    def _item(self, node: exp.Bracket) -> Expr:
+        """``array[0]``, or ``struct['field']``."""
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            raise self.binder.unsupported(
+                "several elements in […]", node, "slice(array, start, length) is"
+            )
+        value, number = self.bind(node.this), self.bind(node.expressions[0])
+        return nested.item(value, number, self.binder.pos(node))
+
+    def _struct(self, node: exp.Struct) -> Expr:
+        """``struct(a, b AS c)``: a field is called as its column, or col1, col2, … by its place."""
+        names, values = [], []
+        for place, part in enumerate(node.expressions, 1):
+            name, value = f"col{place}", part
+            if isinstance(part, exp.PropertyEQ | exp.Alias):
+                name = part.this.name if isinstance(part, exp.PropertyEQ) else part.alias
+                value = part.expression if isinstance(part, exp.PropertyEQ) else part.this
+            elif isinstance(part, exp.Column):
+                name = part.name
+            names.append(name)
+            values.append(self.bind(value))
+        return nested.make_struct(names, values, self.binder.pos(node))
 
     def _window_part(self, node: Node, at: int) -> Expr:
         if self.scope.window is None:
@@ -483,7 +514,8 @@ class ExprBinder:
             if function_name(call) != "count" or distinct:
                 raise self.binder.error("only count takes *", call)
             return _Arguments([], False, [], False)
-        listed = bool(nodes) and isinstance(nodes[-1], exp.Array)
+        takes_list = function_name(call) in WITH_LISTS
+        listed = takes_list and bool(nodes) and isinstance(nodes[-1], exp.Array)
         if listed:
             nodes = [*nodes[:-1], *nodes[-1].expressions]
         return _Arguments([inside.bind(node) for node in nodes], distinct, order, listed)

@@ -205,12 +205,32 @@ def data_type(node: exp.Expr, pos: Position | None) -> DataType:
         return _decimal_type(node, pos)
     if isinstance(kind, exp.DType) and kind in _TYPES:
         return _TYPES[kind]
+    if kind == exp.DType.ARRAY and len(node.expressions) == 1:
+        return t.array(data_type(node.expressions[0], pos), contains_null=True)
+    if kind == exp.DType.STRUCT and node.expressions:
+        return _struct_type(node, pos)
     raise NotSupportedError(
         f"the type {node.sql()} is not supported",
         position=pos,
         hint="columns are boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s),"
-        " date, timestamp, timestamp_ntz, interval, string or binary",
+        " date, timestamp, timestamp_ntz, interval, string, binary, array<type> or"
+        " struct<name: type, …>",
     )
+
+
+def _struct_type(node: exp.Expr, pos: Position | None) -> DataType:
+    fields: list[tuple[str, DataType]] = []
+    for part in node.expressions:
+        if not isinstance(part, exp.ColumnDef) or part.args.get("constraints"):
+            raise NotSupportedError(
+                f"{part.sql()} as a field of a struct is not supported",
+                position=pos,
+                hint="a field has a name and a type, and may be NULL: STRUCT<a: INT, b: STRING>",
+            )
+        if any(name.lower() == part.name.lower() for name, _ in fields):
+            raise BindError(f"the struct has two fields named {part.name}", position=pos)
+        fields.append((part.name, data_type(part.args["kind"], pos)))
+    return t.struct(tuple(fields))
 
 
 def _decimal_type(node: exp.Expr, pos: Position | None) -> DataType:

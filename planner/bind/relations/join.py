@@ -10,11 +10,11 @@ from sqlglot import exp
 from cql.base.model import Schema
 from cql.base.types import Kind
 from cql.dialect import nodes
-from cql.errors import did_you_mean
+from cql.errors import Position, did_you_mean
 from cql.planner.bind.context import Binder, Env, fold
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
-from cql.planner.functions import registry
+from cql.planner.functions import nested, registry
 from cql.planner.nodes.expr import (
     Case,
     Column,
@@ -169,7 +169,8 @@ class JoinChain:
         return [p for p in pairs if not any(_relates(part, *p) for part in written)]
 
     def unnest(self, join: exp.Join) -> None:
-        """Joins ``UNNEST(array) AS u (element)``: each row with each element of its array."""
+        """Joins ``UNNEST(array) AS u (element)``: each row with each element of its array. Structs
+        may have a name for each field: ``AS u (a, b)``."""
         node, pos = join.this, self.binder.pos(join.this)
         for key, what in _NOT_UNNESTED.items():
             if node.args.get(key) or join.args.get(key):
@@ -182,12 +183,17 @@ class JoinChain:
         array = self._array(node)
         alias = node.args.get("alias")
         names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-        if len(names) > 1:
-            raise self.binder.error("UNNEST gives one column, the elements", alias)
+        fields = array.type.element.fields if array.type.element is not None else ()
+        if len(names) > 1 and len(names) != len(fields):
+            what = f"{len(fields)} columns, the fields of" if fields else "one column,"
+            raise self.binder.error(f"UNNEST gives {what} the elements", alias)
         called = alias.name if alias is not None else ""
         name = names[0] if names else called or "col"
-        made = Unnest(self.plan, array, name, kind == "left", pos)
-        right = Item(Values(Schema(made.schema.fields[-1:])), 0, Source((called or name,)))
+        made: Logical = Unnest(self.plan, array, name, kind == "left", pos)
+        if len(names) > 1:
+            made = _with_fields(made, names, pos)
+        columns = made.schema.fields[len(self.plan.schema) :]
+        right = Item(Values(Schema(columns)), 0, Source((called or name,)))
         self._check_alias(right, join)
         self.plan = made
         self.items.append(right)
@@ -411,3 +417,12 @@ def _called(item: Item) -> str:
 
 def _named(expr: Expr, name: str) -> str:
     return expr.name if isinstance(expr, Column) else name
+
+
+def _with_fields(plan: Logical, names: Sequence[str], pos: Position | None) -> Project:
+    """``plan`` with the fields of its last column, a struct, in place of the column."""
+    last = len(plan.schema) - 1
+    kept = tuple(column_of(plan, k) for k in range(last))
+    struct = column_of(plan, last)
+    fields = tuple(nested.field(struct, name, pos) for name, _ in struct.type.fields)
+    return Project(plan, (*kept, *fields), (*plan.schema.names[:last], *names), pos)

@@ -261,8 +261,9 @@ def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
 def _progress_of(binder: Binder, declared: _Declared) -> Progress:
     field = declared.field
     if not field.type.can_progress:
+        article = "an" if str(field.type)[0] in "aeiou" else "a"
         raise binder.error(
-            f"{field.name} is a {field.type} and cannot order a stream",
+            f"{field.name} is {article} {field.type} and cannot order a stream",
             declared.node,
             hint="a timestamp, a date or an integer can",
         )

@@ -218,7 +218,8 @@ class Unnest(PassesRows):
     @property
     def schema(self) -> Schema:
         assert self.array.type.element is not None
-        element = Field(self.name, self.array.type.element, self.outer)
+        nullable = self.outer or self.array.type.contains_null
+        element = Field(self.name, self.array.type.element, nullable)
         return Schema((*self.input.schema, element))
 
     @property

@@ -240,7 +240,7 @@ def _passed(expr: Expr) -> int | None:
     """The input column that ``expr`` passes on, at most after a check; None for what computes."""
     if isinstance(expr, Call) and expr.fn in ("checked_cast", "checked_value"):
         value = expr.args[0]
-        return value.index if isinstance(value, Column) and value.type.is_text else None
+        return value.index if isinstance(value, Column) and value.type.is_coded else None
     return expr.index if isinstance(expr, Column) else None
 
 
@@ -351,8 +351,14 @@ class UnnestExec(WidensRows, OneInput):
         return kind
 
     @property
+    def contains_null(self) -> bool:
+        """Whether elements may be NULL."""
+        return self.input.schema[self.array].type.contains_null
+
+    @property
     def schema(self) -> Schema:
-        all_ = (*self.input.schema, Field("", self.element, self.kind == "left"))
+        nullable = self.contains_null or self.kind == "left"
+        all_ = (*self.input.schema, Field("", self.element, nullable))
         named = zip(self.columns, self.names, strict=True)
         return Schema(tuple(replace(all_[c], name=name) for c, name in named))
 

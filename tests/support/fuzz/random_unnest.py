@@ -48,6 +48,19 @@ SHAPES = (
         " GROUP BY k) AS t, UNNEST(t.ps) AS x (e) GROUP BY e",
         "u",
     ),
+    (  # arrays and structs of the query, with NULLs, as keys and in one another
+        "SELECT d.p AS p, e, xs, count(*) AS n, first(d) AS f, window_end FROM"
+        " (SELECT t, array(k, q, IF(b, v, NULL)) AS xs, struct(s AS p, h) AS d FROM a)"
+        " [RANGE 8 SECONDS SLIDE 4 SECONDS WA t] AS w CROSS JOIN UNNEST(w.xs) AS e"
+        " GROUP BY d.p, e, xs",
+        "a",
+    ),
+    (
+        "SELECT i.x AS x, i.y AS y, size(w.xs) AS n, get(w.xs, 1).y AS z, slice(w.xs, 2, 9) AS r"
+        " FROM (SELECT t, array(struct(q AS x, s AS y), IF(v > 0, struct(k AS x, s AS y), NULL))"
+        " AS xs FROM a) AS w LEFT JOIN UNNEST(w.xs) AS i (x, y) ON TRUE",
+        "a",
+    ),
 )
 
 
