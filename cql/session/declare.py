@@ -80,6 +80,22 @@ def _word(what: str, given: str, known: Sequence[str]) -> str:
     return found.upper()
 
 
+def _refresh(items: str) -> str:
+    """The clause REFRESH with the text of its items. Raises CqlError for any other text."""
+    from cql.dialect import parse_one, to_sql
+
+    if not isinstance(items, str):
+        raise BindError(f"refresh={items!r} is no text", hint='refresh="k = 1 EVERY 1 MINUTE"')
+    try:
+        made = parse_one(f"CREATE STREAM s UPDATE KEY (k) REFRESH {items}").args
+    except CqlError as error:  # its position refers to a text that the user has not written
+        raise type(error)(f"refresh: {error.message}", hint=error.hint) from None
+    others = [key for key in made if made[key] and key not in ("this", "update_key", "refresh")]
+    if others:
+        raise BindError(f"refresh={items!r} has another clause of CREATE STREAM")
+    return to_sql(made["refresh"])
+
+
 @dataclass(frozen=True, slots=True)
 class Clauses:
     """The clauses of CREATE STREAM as Python arguments.
@@ -88,7 +104,7 @@ class Clauses:
     for all columns of ``ordered_by`` and for ``watermark``, which may give its own slack:
     ``{'ts': '5 seconds'}``. ``punctuated`` names the columns with punctuations in the source:
     ``'ts'``, or ``{'ts': 'marker'}`` where a row with a true marker is a punctuation. ``heartbeat``
-    is (every, slack). ``punctuated_by`` is a column, or (column, maximal lag of its values)."""
+    is (every, slack). ``refresh`` is the text of the items of REFRESH. ``punctuated_by`` is a column, or (column, maximal lag of its values)."""
 
     ordered_by: Names | None = None
     unit: str | None = None
@@ -100,6 +116,7 @@ class Clauses:
     queue: str | None = None
     windows: str | None = None
     staleness: Slack | None = None
+    refresh: str | None = None
     rate: float | None = None
     punctuated: Mapping[str, str] | Names | None = None
     max_advance: Slack | None = None
@@ -140,6 +157,8 @@ class Clauses:
             clauses.append(f"WINDOWS {_word('windows', self.windows, _WINDOWS)}")
         if self.staleness is not None:
             clauses.append(f"STALENESS UNDER {parameter('staleness', self.staleness)}")
+        if self.refresh is not None:
+            clauses.append(_refresh(self.refresh))
         if self.rate is not None:
             clauses.append(f"RATE {_hertz(self.rate)} HZ")
         clauses += self._punctuation()

@@ -50,6 +50,7 @@ from cql.planner.nodes.physical import (
     UpdateWindows,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
+from cql.planner.nodes.refresh import RefreshItem
 from cql.planner.nodes.rewrite import arguments
 from cql.planner.nodes.watermarked import Watermarked
 
@@ -62,7 +63,7 @@ FORMAT = 1
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
 _PARTS = (
     *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window),
-    *(UpdateQueue, UpdateWindows),
+    *(RefreshItem, UpdateQueue, UpdateWindows),
 )
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
