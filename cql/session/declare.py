@@ -104,7 +104,7 @@ class Clauses:
     for all columns of ``ordered_by`` and for ``watermark``, which may give its own slack:
     ``{'ts': '5 seconds'}``. ``punctuated`` names the columns with punctuations in the source:
     ``'ts'``, or ``{'ts': 'marker'}`` where a row with a true marker is a punctuation. ``heartbeat``
-    is (every, slack). ``refresh`` is the text of the items of REFRESH. ``punctuated_by`` is a column, or (column, maximal lag of its values)."""
+    is (every, slack). ``punctuated_by`` is a column, or (column, maximal lag of its values)."""
 
     ordered_by: Names | None = None
     unit: str | None = None

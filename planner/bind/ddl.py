@@ -204,14 +204,14 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     own, computed_progress = bind_computed.separate(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     windows, rate = args.get("windows"), args.get("rate")
-    key = _update_key(binder, node, schema, find)
+    update_key = _update_key(binder, node, schema, find)
     return StreamSpec(
         progress=own,
-        update_key=key,
+        update_key=update_key,
         queue=_queue(node),
         lazy_windows=None if windows is None else windows.this == "LAZY",
         staleness=_staleness(binder, node),
-        refresh=refresh.declared(binder, node, schema, key),
+        refresh=refresh.declared(binder, node, schema, update_key),
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
         idle_after=watermark.idle_after(binder, args.get("idle_after")),

@@ -2,8 +2,9 @@
 
 It knows no places and no pages: it says which rows a queue gives, in which order, and how stale
 each key is. With REFRESH, a key of which an update has been dequeued rests for a time (section 8):
-an arrival meanwhile counts, and waits to be served, from the end of this time on. Staleness follows from its definition: the arrivals that a dequeue or a delivery has
-not reached yet. Times are integers, and areas are exact.
+an arrival meanwhile counts, and waits to be served, from the end of this time on. Staleness follows
+from its definition: the arrivals that a dequeue or a delivery has not reached yet. Times are
+integers, and areas are exact.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Access frequencies (UpStream report, section 8): an application wants no more than one update of a
-key in the interval EVERY of REFRESH.
+"""Access frequencies (UpStream report, section 8): an application wants at most one update of a key
+in the interval EVERY of REFRESH.
 
 A key whose update has been dequeued *rests* until it is due, EVERY later. An update that arrives
 meanwhile waits outside the queue of keys, and newer ones take its place. Once the key is due, it

@@ -193,7 +193,8 @@ def enqueue(q: Any, ids: Any, events: Any, now: int, found: Any) -> None:
 @njit("int64(int64[::1], int64, int64[::1])", nogil=True, cache=True)
 def dequeue(q: Any, now: int, found: Any) -> int:
     """Writes the places of the next updates to ``found``, as many as it has room for, and returns
-    their number. Keys that are due rest no longer (``release``). The rows stay where they are until the next call of ``enqueue``."""
+    their number. Keys that are due rest no longer (``release``). The rows stay where they are until
+    the next call of ``enqueue``."""
     cells, places = cells_of(q), places_of(q)
     n = 0
     while n < found.size and q[HEAD] >= 0:

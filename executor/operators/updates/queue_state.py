@@ -402,8 +402,8 @@ class QueueState:
         return np.array(found, np.int64)
 
     def idle(self) -> Words:
-        """The keys that have arrived and of which nothing waits, is in flight or is pending, that do
-        not rest, and of which no row can come behind the newest; the one whose last update is
+        """The keys that have arrived and of which nothing waits, is in flight or is pending, that
+        do not rest, and of which no row can come behind the newest; the one whose last update is
         longest ago first."""
         cells = self.store.arrays["cells"]
         waits = (cells[:, layout.WAITING] > 0) | (cells[:, layout.IN_FLIGHT] >= 0)

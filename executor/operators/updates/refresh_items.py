@@ -44,7 +44,9 @@ class RefreshItems:
                 data, mask, field.type.to_arrow()
             ).to_pylist()
             return texts
-        values = data.astype(bool).tolist() if field.type.kind is Kind.BOOLEAN else data.tolist()
+        values: list[Any] = data.tolist()
+        if field.type.kind is Kind.BOOLEAN:
+            values = list(map(bool, values))
         if mask is None:
             return values
         return [v if valid else None for v, valid in zip(values, mask.tolist(), strict=True)]

@@ -20,7 +20,8 @@ from tests.support.updates.walk import Walked, walk
 
 #: The schedulers of update queues.
 ROW = (Scheduler.FIFO, Scheduler.IN_PLACE, Scheduler.LINECUTTING)
-#: Schedulers and storage of rows, and of those with REFRESH; schedulers, EAGER and progress by key of windows.
+#: Schedulers and storage of rows, without and with REFRESH; schedulers, EAGER and progress by key
+#: of windows.
 ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
 REFRESH_KINDS = tuple(itertools.product(ROW, Storage))
 WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
