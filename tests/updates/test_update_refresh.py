@@ -45,7 +45,8 @@ def resting(*every: int, scheduler: Scheduler = Scheduler.IN_PLACE, keys: int = 
     """A queue in which key ``k`` has item ``k``, if there is such an item."""
     state = QueueState("queue", Unlimited(), scheduler, every=every)
     items = [k if k < len(every) else -1 for k in range(keys)]
-    state.refresh_keys(np.arange(keys, dtype=np.int64), numbers(*items))
+    if every:
+        state.refresh_keys(np.arange(keys, dtype=np.int64), numbers(*items))
     return state
 
 
@@ -323,6 +324,8 @@ def test_resting_rows_are_shown(session: Session) -> None:
     session.push("quotes", [(1, "GM", 1), (1, "IBM", 1)])
     read = iter(asked)
     found = next(read).to_pylist()
+    while len(found) < 2:
+        found += next(read).to_pylist()
     session.push("quotes", [(2, "GM", 2), (3, "GM", 3), (3, "IBM", 3)])
     while not any(row["symbol"] == "IBM" and row["price"] == 3 for row in found):
         found += next(read).to_pylist()
@@ -382,11 +385,6 @@ def _literal(value: Any) -> str:
 def test_a_condition_that_fails(session: Session) -> None:
     session.sql(f"{QUOTES} UPDATE KEY (symbol) REFRESH CAST(symbol AS INT) > 5 EVERY 1 s")
     asked: Any = session.sql("SELECT price FROM quotes")
-    session.push("quotes", [(1, "7", 1), (2, "GM", 2)])
-    session.end("quotes")
-    asked = session.sql("SELECT price FROM quotes")
-    session.sql(f"{QUOTES} UPDATE KEY (symbol) REFRESH CAST(symbol AS INT) > 5 EVERY 1 s")
-    asked = session.sql("SELECT price FROM quotes")
     session.push("quotes", [(1, "7", 1), (2, "GM", 2)])
     with pytest.raises(RunError, match="REFRESH of stream quotes: ") as failed:
         list(asked)
