@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
 from cql.planner.nodes.catalog import key_of
-from cql.planner.nodes.refresh import refresh_clause
+from cql.planner.nodes.show import refresh_clause
 from cql.query.query import Query
 from cql.query.result import Result
 from cql.show import render

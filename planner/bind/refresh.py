@@ -21,8 +21,7 @@ from cql.planner.bind.scope import Scope, ScopeColumn
 from cql.planner.functions import registry
 from cql.planner.nodes.catalog import Refresh
 from cql.planner.nodes.expr import Column, Expr
-from cql.planner.nodes.logical import Scan
-from cql.planner.nodes.refresh import RefreshItem
+from cql.planner.nodes.logical import RefreshItem, Scan
 
 
 def declared(

@@ -40,7 +40,7 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
-from cql.planner.nodes.refresh import refresh_clause
+from cql.planner.nodes.show import refresh_clause
 from cql.planner.optimize.changelog import is_last_rows
 
 #: What users write, by the class of the node that it becomes.

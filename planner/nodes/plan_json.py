@@ -35,7 +35,13 @@ from cql.planner.nodes.declaration_json import (
     type_to_json,
 )
 from cql.planner.nodes.expr import Call, Case, Cast, Expr
-from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning, SortKey
+from cql.planner.nodes.logical import (
+    AggregateCall,
+    KeyWindows,
+    Partitioning,
+    RefreshItem,
+    SortKey,
+)
 from cql.planner.nodes.physical import (
     Awaited,
     BandExec,
@@ -50,7 +56,6 @@ from cql.planner.nodes.physical import (
     UpdateWindows,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
-from cql.planner.nodes.refresh import RefreshItem
 from cql.planner.nodes.rewrite import arguments
 from cql.planner.nodes.watermarked import Watermarked
 

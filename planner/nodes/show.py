@@ -1,4 +1,4 @@
-"""Typed expressions as short SQL text, for plans and error messages."""
+"""Typed expressions, and clauses of streams, as short SQL text, for plans and error messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from cql.base.model import Schema
 from cql.base.types import BIGINT, Kind
+from cql.planner.nodes.catalog import Refresh
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
 
 INFIX = {
@@ -130,6 +131,13 @@ def _literal(literal: Literal) -> str:
     return repr(value)
 
 
+def refresh_clause(items: Sequence[Refresh]) -> str:
+    """``REFRESH k = 1 EVERY 1 MINUTE, EVERY 5 SECONDS``."""
+    return "REFRESH " + ", ".join(
+        " ".join(filter(None, (i.condition, "EVERY", _length(i.every)))) for i in items
+    )
+
+
 _UNITS = {
     "DAY": 86_400_000_000,
     "HOUR": 3_600_000_000,
@@ -142,6 +150,10 @@ _UNITS = {
 
 def _interval(micros: int) -> str:
     """The interval as text, in the largest unit that divides it."""
+    return f"INTERVAL {_length(micros)}"
+
+
+def _length(micros: int) -> str:
     unit = next(u for u, size in _UNITS.items() if micros % size == 0) if micros else "SECOND"
     count = micros // _UNITS[unit]
-    return f"INTERVAL {count} {unit}{'' if count == 1 else 'S'}"
+    return f"{count} {unit}{'' if count == 1 else 'S'}"

@@ -98,8 +98,7 @@ def test_rows_wait_at_the_checkpoint(case: str) -> None:
 
 
 def test_rows_rest_at_the_checkpoint() -> None:
-    """Keys that are not due when a run stops are due in the next one after the time that is left, and
-    their rows are held in both."""
+    """Keys that are not due when a run stops are due in the next one after the time left."""
     with update_session(case_of(*CASES["REFRESH IN-PLACE"])) as session:
         plan = plan_of(session, ROWS)
         whole = run(plan, session.settings)

@@ -17,7 +17,7 @@ from cql.executor.strings.dictionary import Dictionary
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Value
-from cql.planner.nodes.refresh import RefreshItem
+from cql.planner.nodes.logical import RefreshItem
 
 
 class RefreshItems:

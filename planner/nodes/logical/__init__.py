@@ -24,6 +24,7 @@ from cql.planner.nodes.logical.parts import (
     AggregateCall,
     KeyWindows,
     Partitioning,
+    RefreshItem,
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
@@ -67,6 +68,7 @@ __all__ = [
     "Number",
     "Partitioning",
     "Project",
+    "RefreshItem",
     "RelationToStream",
     "RowNumber",
     "Scan",

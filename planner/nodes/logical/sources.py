@@ -9,8 +9,8 @@ from cql.errors import Position
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical.base import NoInput, first_time
+from cql.planner.nodes.logical.parts import RefreshItem
 from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
-from cql.planner.nodes.refresh import RefreshItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from cql.base.types import BIGINT
 from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import RefreshItem
 from cql.planner.nodes.physical.base import NoInput
 from cql.planner.nodes.progress import is_value, max_advance
-from cql.planner.nodes.refresh import RefreshItem
 
 
 @dataclass(frozen=True, slots=True)
