@@ -22,6 +22,7 @@ _STREAM_CLAUSES = (
     "QUEUE",
     "WINDOWS",
     "STALENESS UNDER",
+    "REFRESH",
     "RATE",
     "IDLE AFTER",
     "HEARTBEAT",
@@ -44,6 +45,7 @@ class CreateParser(QueryParser):
         "QUEUE": ("queue", lambda self: self._queue()),
         "WINDOWS": ("windows", lambda self: self._windows_mode()),
         "STALENESS": ("staleness", lambda self: self._staleness()),
+        "REFRESH": ("refresh", lambda self: self._refresh()),
         "RATE": ("rate", lambda self: self._rate()),
         "IDLE": ("idle_after", lambda self: self._idle_after()),
         "HEARTBEAT": ("heartbeat", lambda self: self._heartbeat()),
@@ -437,6 +439,27 @@ class CreateParser(QueryParser):
         whole = "STALENESS UNDER 200 ms"
         self.require("STALENESS", "UNDER", after="the name of the stream", whole=whole)
         return nodes.StalenessGoal(this=self.parse_duration("STALENESS UNDER"))
+
+    def _refresh(self) -> exp.Expr:
+        """``REFRESH k = 1 EVERY 1 MINUTE, EVERY 5 SECONDS``: the last item may stand for all other
+        keys."""
+        self._advance()
+        items: list[exp.Expr] = []
+        while True:
+            token = self._curr
+            condition = None
+            if not self.word_is("EVERY"):
+                condition = self._parse_disjunction()
+                if condition is None:
+                    self.refuse_unexpected("expected a condition or EVERY in REFRESH")
+            self.require("EVERY", after="the condition of REFRESH", whole="k = 1 EVERY 1 MINUTE")
+            item = nodes.RefreshItem(this=condition, every=self.parse_duration("EVERY"))
+            items.append(self.placed(item, token))
+            if not self._match(TokenType.COMMA):
+                return nodes.Refresh(expressions=items)
+            if condition is None:
+                hint = "EVERY without a condition is for all other keys: put it last"
+                self.refuse("an item of REFRESH stands behind the one for all keys", hint=hint)
 
     def _rate(self) -> exp.Expr:
         self._advance()

@@ -65,6 +65,12 @@ class CqlGenerator(generator.Generator):
         ),
         nodes.WindowsMode: lambda self, e: f"WINDOWS {e.this}",
         nodes.StalenessGoal: lambda self, e: f"STALENESS UNDER {self.sql(e, 'this')}",
+        nodes.Refresh: lambda self, e: (
+            f"REFRESH {', '.join(self.sql(item) for item in e.expressions)}"
+        ),
+        nodes.RefreshItem: lambda self, e: _words(
+            self.sql(e, "this"), f"EVERY {self.sql(e, 'every')}"
+        ),
         nodes.Rate: lambda self, e: f"RATE {self.sql(e, 'this')} {e.args['unit']}",
         nodes.IdleAfter: lambda self, e: f"IDLE AFTER {self.sql(e, 'this')}",
         nodes.Heartbeat: lambda self, e: (
@@ -357,6 +363,7 @@ _CLAUSE_ORDER = (
     "windows",
     "rate",
     "staleness",
+    "refresh",
     "idle_after",
     "heartbeat",
     "max_advance",

@@ -308,6 +308,18 @@ class StalenessGoal(exp.Expression):
     arg_types: ClassVar[Args] = {"this": True}
 
 
+class Refresh(exp.Expression):
+    """``REFRESH k = 1 EVERY 1 MINUTE, EVERY 5 SECONDS`` (``expressions``: RefreshItem)."""
+
+    arg_types: ClassVar[Args] = {"expressions": True}
+
+
+class RefreshItem(exp.Expression):
+    """``k = 1 EVERY 1 MINUTE``; the last item of a REFRESH may have no condition (``this``)."""
+
+    arg_types: ClassVar[Args] = {"this": False, "every": True}
+
+
 class Rate(exp.Expression):
     """``RATE 48 KHZ``: a number literal and HZ, KHZ or MHZ (str)."""
 
@@ -378,6 +390,7 @@ class CreateStream(exp.Expression):
         "windows": False,
         "rate": False,
         "staleness": False,
+        "refresh": False,
         "idle_after": False,
         "heartbeat": False,
         "max_advance": False,
@@ -562,6 +575,8 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     Rate,
     IdleAfter,
     StalenessGoal,
+    Refresh,
+    RefreshItem,
     Heartbeat,
     MaxAdvance,
     Punctuate,

@@ -83,6 +83,22 @@ def _word(what: str, given: str, known: Sequence[str]) -> str:
     return found.upper()
 
 
+def _refresh(items: str) -> str:
+    """The clause REFRESH with the text of its items. Raises CqlError for any other text."""
+    from cql.dialect import parse_one, to_sql
+
+    if not isinstance(items, str):
+        raise BindError(f"refresh={items!r} is no text", hint='refresh="k = 1 EVERY 1 MINUTE"')
+    try:
+        made = parse_one(f"CREATE STREAM s UPDATE KEY (k) REFRESH {items}").args
+    except CqlError as error:  # its position refers to a text that the user has not written
+        raise type(error)(f"refresh: {error.message}", hint=error.hint) from None
+    others = [key for key in made if made[key] and key not in ("this", "update_key", "refresh")]
+    if others:
+        raise BindError(f"refresh={items!r} has another clause of CREATE STREAM")
+    return to_sql(made["refresh"])
+
+
 @dataclass(frozen=True, slots=True)
 class Clauses:
     """The clauses of CREATE STREAM as Python arguments.
@@ -103,6 +119,7 @@ class Clauses:
     queue: str | None = None
     windows: str | None = None
     staleness: Slack | None = None
+    refresh: str | None = None
     rate: float | None = None
     punctuated: Mapping[str, str] | Names | None = None
     max_advance: Slack | None = None
@@ -143,6 +160,8 @@ class Clauses:
             clauses.append(f"WINDOWS {_word('windows', self.windows, _WINDOWS)}")
         if self.staleness is not None:
             clauses.append(f"STALENESS UNDER {parameter('staleness', self.staleness)}")
+        if self.refresh is not None:
+            clauses.append(_refresh(self.refresh))
         if self.rate is not None:
             clauses.append(f"RATE {_hertz(self.rate)} HZ")
         clauses += self._punctuation()

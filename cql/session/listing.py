@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
 from cql.planner.nodes.catalog import key_of
+from cql.planner.nodes.show import refresh_clause
 from cql.query.query import Query
 from cql.query.result import Result
 from cql.show import render
@@ -112,8 +113,9 @@ def _declared(relation: Relation) -> dict[str, str]:
         roles.setdefault(spec.by.lower(), []).append("a watermark per value (PUNCTUATE BY)")
     if spec.changelog is not None and spec.changelog.column is not None:
         roles.setdefault(spec.changelog.column.lower(), []).append("operation codes")
-    for key in spec.update_key or ():
-        roles.setdefault(key.lower(), []).append("update key")
+    for number, key in enumerate(spec.update_key or ()):
+        refreshed = f" ({refresh_clause(spec.refresh)})" if spec.refresh and not number else ""
+        roles.setdefault(key.lower(), []).append(f"update key{refreshed}")
     return {column: ", ".join(said) for column, said in roles.items()}
 
 
@@ -247,14 +249,14 @@ def _staleness(session: Session, bound: st.Show) -> Result:
     queries = [session._latest_query() if named is None else session._find_run(named, bound.pos)]
     if named is None:
         queries += [query for query in session.queries() if query not in queries]
-    counts = ("rows_in", "superseded", "shed", "held")
+    counts = ("rows_in", "superseded", "shed", "held", "resting")
     times = ("queue_staleness", "staleness", "worst_staleness")
     rows = (
         (
             query.name,
             of["operator"],
             of["scheduler"].replace("_", "-"),
-            *(of[name] for name in counts),
+            *(of.get(name, 0) for name in counts),
             *(round(of[name], 6) for name in times),
             of.get("goal"),
         )

@@ -143,6 +143,7 @@ class Registering(ABC):
         queue: str | None = None,
         windows: str | None = None,
         staleness: Slack | None = None,
+        refresh: str | None = None,
         rate: float | None = None,
         punctuated: Mapping[str, str] | Names | None = None,
         max_advance: Slack | None = None,
@@ -170,8 +171,10 @@ class Registering(ABC):
         the place of an older one that waits; ``queue`` is the queue in which rows wait
         (``'in-place'``, ``'fifo'``, ``'linecutting'``, ``'append'``, ``'append shed random'``,
         ``'adaptive'``), ``windows`` is ``'lazy'`` or ``'eager'``, ``staleness`` is the goal of
-        STALENESS UNDER (``'200 ms'``). ``changelog_by`` names the column with the operation codes
-        of rows that are changes; ``changelog='debezium'``: the rows are envelopes.
+        STALENESS UNDER (``'200 ms'``), ``refresh`` has the items of REFRESH
+        (``"symbol = 'IBM' EVERY 1 MINUTE, EVERY 5 SECONDS"``). ``changelog_by`` names the column
+        with the operation codes of rows that are changes; ``changelog='debezium'``: the rows are
+        envelopes.
         ``punctuated_by`` is a column with one watermark per value, alone or with the maximal lag
         of a value: ``('protocol', '1 minute')``.
 
@@ -190,6 +193,7 @@ class Registering(ABC):
             queue,
             windows,
             staleness,
+            refresh,
             rate,
             punctuated,
             max_advance,

@@ -206,6 +206,11 @@ class Feed:
         """Whether the source has been read to its end."""
         return self.ended
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it has rows that it gives later, although it has none to give now."""
+        return False
+
     def reported(self) -> dict[str, Any]:
         """What the metrics show of it, besides its counts of rows."""
         return {}

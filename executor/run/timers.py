@@ -66,10 +66,10 @@ class Timers:
 
     def falls_idle(self, k: int) -> bool:
         """Whether input ``k``, which has no rows to give, becomes idle now. A single input never
-        does, and an input with a heartbeat only if IDLE AFTER is declared: the heartbeat advances
-        its watermark in silence."""
+        does, nor one that keeps rows for later, and an input with a heartbeat only if IDLE AFTER is
+        declared: the heartbeat advances its watermark in silence."""
         state, feed = self._states.get(k), self._feeds[k]
-        if state is None or state.idle or len(self._feeds) < 2:
+        if state is None or state.idle or len(self._feeds) < 2 or feed.keeps_rows:
             return False
         after = self._idle_after(feed)
         state.idle = after is not None and self._clock() - state.received >= after
@@ -84,10 +84,10 @@ class Timers:
 
     def beat(self, k: int) -> bool:
         """Raises the watermark of input ``k`` to last data time + elapsed - slack, if its heartbeat
-        is due; returns whether it was due."""
+        is due; returns whether it was due. Rows that the input keeps for later hold it back."""
         state, feed = self._states.get(k), self._feeds[k]
         spec = feed.source.relation.stream
-        if state is None or spec is None or spec.heartbeat is None:
+        if state is None or spec is None or spec.heartbeat is None or feed.keeps_rows:
             return False
         elapsed, every = int((self._clock() - state.received) * 1e6), spec.heartbeat.every
         if elapsed // every == state.beats:

@@ -13,6 +13,7 @@ from cql.base.types import DataType
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.planner.bind import computed as bind_computed
+from cql.planner.bind import refresh
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder, is_default
 from cql.planner.bind.expressions.literals import data_type
@@ -61,8 +62,8 @@ _QUEUES = {
 #: Clauses that a stream keeps; a query that reads the stream is refused.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
-    *("changelog", "rate", "punctuate", "idle_after", "heartbeat", "late_output", "on_bad_row"),
-    *("from_table", "format", "with_options"),
+    *("changelog", "refresh", "rate", "punctuate", "idle_after", "heartbeat", "late_output"),
+    *("on_bad_row", "from_table", "format", "with_options"),
 )
 
 
@@ -201,12 +202,14 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     own, computed_progress = bind_computed.separate(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     rate = args.get("rate")
+    update_key = _update_key(binder, node, schema, find)
     return StreamSpec(
         progress=own,
-        update_key=_update_key(binder, node, schema, find),
+        update_key=update_key,
         queue=_queue(node),
         lazy_windows=_lazy_windows(node),
         staleness=_staleness(binder, node),
+        refresh=refresh.declared(binder, node, schema, update_key),
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
         idle_after=watermark.idle_after(binder, args.get("idle_after")),

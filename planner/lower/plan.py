@@ -19,6 +19,7 @@ from cql.planner.lower.refuse import refuse
 from cql.planner.lower.relation import (
     changes,
 )
+from cql.planner.lower.update_refresh import refuse_refresh
 from cql.planner.lower.update_streams import (
     refuse_over_updates,
     unions_on_time,
@@ -138,6 +139,7 @@ def plan(
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
     refuse_over_updates(logical, settings)
+    refuse_refresh(logical, settings)
 
     emits = emit_changes is not None
     changelog = emits or changing(logical)

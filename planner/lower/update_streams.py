@@ -41,6 +41,7 @@ from cql.planner.nodes.physical import (
     sources,
     walk,
 )
+from cql.planner.nodes.show import refresh_clause
 from cql.planner.optimize.changelog import is_last_rows
 
 #: What users write, by the class of the node that it becomes.
@@ -75,7 +76,7 @@ def update_queue(scan: Scan, settings: Mapping[str, Any]) -> UpdateQueue | None:
     queue, declared = _chosen(spec, settings)
     goal = _GOAL if queue is Queue.ADAPTIVE and spec.staleness is None else spec.staleness
     free = queue is Queue.ADAPTIVE or not declared
-    return UpdateQueue(queue, keys, goal=goal, is_fixed=not free)
+    return UpdateQueue(queue, keys, goal=goal, is_fixed=not free, refresh=scan.refresh)
 
 
 def _chosen(spec: StreamSpec, settings: Mapping[str, Any]) -> tuple[Queue, bool]:
@@ -121,7 +122,10 @@ def why_queue(scan: Scan, settings: Mapping[str, Any], *, windows: bool = False)
         why += f"; goal: STALENESS UNDER {_elapsed(queue.goal)}"
     pulled = ", unused: a bounded input is read as fast as the query takes its rows"
     bounded = pulled if is_pulled(scan.relation) else ""
-    return f"queue {queue.queue.value} by {key} ({why}{bounded})"
+    said = f"queue {queue.queue.value} by {key} ({why}{bounded})"
+    if spec.refresh:
+        said += f"; {refresh_clause(spec.refresh)}: the least time between two updates of a key"
+    return said
 
 
 def of_windows(queue: UpdateQueue) -> UpdateQueue:

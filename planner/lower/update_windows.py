@@ -161,6 +161,8 @@ def _check_windows(
         wrong = "a window other than RANGE with SLIDE"
     elif node.late_output:
         wrong = "LATE OUTPUT"
+    elif spec.refresh:
+        wrong = "REFRESH with a window"
     elif spec.heartbeat is not None:
         wrong = "HEARTBEAT with a window"
     elif not spec.progress or not _is_first_time(node.input, window.wa, scan, spec):

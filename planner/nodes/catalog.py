@@ -106,6 +106,16 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Refresh:
+    """An item of REFRESH: updates of a key that ``condition`` holds of are taken ``every``
+    microseconds apart, at least. The condition is an expression of the dialect over the update key;
+    None: of all other keys."""
+
+    condition: str | None
+    every: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSpec:
     """The clauses of CREATE STREAM, without the columns' names and types."""
 
@@ -129,6 +139,7 @@ class StreamSpec:
     # end, and lacks the column with the codes.
     changelog: Changelog | None = None
     staleness: int | None = None  # the goal for the staleness of results, in microseconds
+    refresh: tuple[Refresh, ...] = ()  # the first item that holds of a key counts
 
     @property
     def rate(self) -> Fraction | None:

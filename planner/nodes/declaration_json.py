@@ -15,6 +15,7 @@ from cql.planner.nodes.catalog import (
     Heartbeat,
     Progress,
     Queue,
+    Refresh,
     Statistics,
     StreamSpec,
     TimeUnit,
@@ -29,6 +30,7 @@ def spec_to_json(spec: StreamSpec) -> dict[str, Any]:
         "queue": None if spec.queue is None else spec.queue.value,
         "lazy_windows": spec.lazy_windows,
         "staleness": spec.staleness,
+        "refresh": [dataclasses.asdict(item) for item in spec.refresh],
         "rate_hz": spec.rate_hz,
         "keep_bad_rows": spec.keep_bad_rows,
         "idle_after": spec.idle_after,
@@ -59,6 +61,7 @@ def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
         progress_from_json(computed_progress) if computed_progress else None,
         Changelog(changelog["column"], tuple(changelog["not_null"])) if changelog else None,
         data.get("staleness"),
+        tuple(Refresh(**item) for item in data.get("refresh") or ()),
     )
 
 

@@ -35,7 +35,13 @@ from cql.planner.nodes.declaration_json import (
     type_to_json,
 )
 from cql.planner.nodes.expr import Call, Case, Cast, Expr
-from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning, SortKey
+from cql.planner.nodes.logical import (
+    AggregateCall,
+    KeyWindows,
+    Partitioning,
+    RefreshItem,
+    SortKey,
+)
 from cql.planner.nodes.physical import (
     Awaited,
     BandExec,
@@ -62,7 +68,7 @@ FORMAT = 1
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
 _PARTS = (
     *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window),
-    *(UpdateQueue, UpdateWindows),
+    *(RefreshItem, UpdateQueue, UpdateWindows),
 )
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind

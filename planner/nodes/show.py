@@ -1,4 +1,4 @@
-"""Typed expressions as short SQL text, for plans and error messages."""
+"""Typed expressions, and clauses of streams, as short SQL text, for plans and error messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cql.base.model import Schema
 from cql.base.types import BIGINT, DataType, Kind
 from cql.planner.interpret.nested import parts_of
+from cql.planner.nodes.catalog import Refresh
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
 
 INFIX = {
@@ -148,6 +149,13 @@ def _nested(entry: bytes, kind: DataType) -> str:
     return f"struct({', '.join(f'{part} AS {name}' for part, (name, _) in pairs)})"
 
 
+def refresh_clause(items: Sequence[Refresh]) -> str:
+    """``REFRESH k = 1 EVERY 1 MINUTE, EVERY 5 SECONDS``."""
+    return "REFRESH " + ", ".join(
+        " ".join(filter(None, (i.condition, "EVERY", _length(i.every)))) for i in items
+    )
+
+
 _UNITS = {
     "DAY": 86_400_000_000,
     "HOUR": 3_600_000_000,
@@ -160,6 +168,10 @@ _UNITS = {
 
 def _interval(micros: int) -> str:
     """The interval as text, in the largest unit that divides it."""
+    return f"INTERVAL {_length(micros)}"
+
+
+def _length(micros: int) -> str:
     unit = next(u for u, size in _UNITS.items() if micros % size == 0) if micros else "SECOND"
     count = micros // _UNITS[unit]
-    return f"INTERVAL {count} {unit}{'' if count == 1 else 'S'}"
+    return f"{count} {unit}{'' if count == 1 else 'S'}"

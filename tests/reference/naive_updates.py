@@ -1,13 +1,16 @@
 """A slow model of update queues, from the rules of the UpStream report (sections 3.3, 4, 5 and 7).
 
 It knows no places and no pages: it says which rows a queue gives, in which order, and how stale
-each key is. Staleness follows from its definition: the arrivals that a dequeue or a delivery has
-not reached yet. Times are integers, and areas are exact.
+each key is. With REFRESH, a key of which an update has been dequeued rests for a time (section 8):
+an arrival meanwhile counts, and waits to be served, from the end of this time on. Staleness follows
+from its definition: the arrivals that a dequeue or a delivery has not reached yet. Times are
+integers, and areas are exact.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -17,7 +20,7 @@ APPEND, SHED, FIFO, IN_PLACE, LINECUTTING = "APPEND", "SHED", "FIFO", "IN_PLACE"
 @dataclass
 class Stale:
     """A staleness curve: the arrival times of what is pending, oldest first, and the area below
-    ``t - oldest`` so far."""
+    ``t - oldest`` so far. They may be later than now."""
 
     pending: deque[int] = field(default_factory=deque)
     area: Fraction = Fraction(0)
@@ -31,12 +34,18 @@ class Stale:
     def at(self, now: int) -> Fraction:
         if not self.pending:
             return self.area
-        oldest = self.pending[0]
-        return self.area + Fraction((now - oldest) ** 2 - (self.until - oldest) ** 2, 2)
+        height, before = (max(t - self.pending[0], 0) for t in (now, self.until))
+        return self.area + Fraction(height**2 - before**2, 2)
 
-    def arrive(self, now: int) -> None:
+    def arrive(self, now: int, due: int | None = None) -> None:
+        """``due``: when it is pending from; None: now."""
         self.advance(now)
-        self.pending.append(now)
+        self.pending.append(now if due is None else due)
+
+    def end(self, now: int) -> None:
+        """What is due later is due now."""
+        self.advance(now)
+        self.pending = deque(min(due, now) for due in self.pending)
 
     def reached(self, count: int, now: int) -> None:
         """The oldest ``count`` are pending no longer."""
@@ -78,19 +87,21 @@ class Line:
         weight = 1.0 if self.cost == 0.0 else 1 / 8
         self.cost += weight * (cost - self.cost)
 
-    def is_slow(self, rate: Rate) -> bool:
+    def is_slow(self, rate: Rate, every: int) -> bool:
         if rate.arrivals < 2:
             return True
         left = 1.0 - self.share if self.guarded else 1.0
-        return rate.interval * left > self.cost * len(self.order)
+        return max(rate.interval, every) * left > self.cost * len(self.order)
 
-    def enter(self, who: int, rate: Rate) -> None:
-        if self.scheduler == LINECUTTING and self.is_slow(rate):
+    def enter(self, who: int, rate: Rate, every: int = 0, *, oldest: bool = False) -> None:
+        """``every``: the least time between two updates of the key that are served. ``oldest``: it
+        has rested, and counts as the one that began to wait first."""
+        if self.scheduler == LINECUTTING and self.is_slow(rate, every):
             self.order.insert(self.cutters, who)
             self.cutters += 1
         else:
             self.order.append(who)
-        self.by_age.append(who)
+        self.by_age.insert(0 if oldest else len(self.by_age), who)
 
     def to_tail(self, who: int) -> None:
         self.order.remove(who)
@@ -127,12 +138,17 @@ class Key:
     dequeued: int = 0  # arrivals that a dequeue has reached
     delivered: int = 0
     waits: Update | None = None  # update queues
+    item: int | None = None  # of REFRESH
+    due: int | None = None  # when its rest ends
+    served: int = 0  # the number of its last dequeue, among those of all keys
 
 
 class NaiveQueue:
-    """An update queue, or an append queue, of rows. Rows are numbered by the caller."""
+    """An update queue, or an append queue, of rows. Rows are numbered by the caller. ``every``: how
+    long a key rests, by item of REFRESH."""
 
-    def __init__(self, scheduler: str, *, guarded: bool = True) -> None:
+    def __init__(self, scheduler: str, *, guarded: bool = True, every: Sequence[int] = ()) -> None:
+        self.every = every
         self.scheduler = scheduler
         self.updates = scheduler not in (APPEND, SHED)
         self.line = Line(scheduler, guarded)
@@ -145,6 +161,7 @@ class NaiveQueue:
         """Whether the queue keeps the row. ``shed``: it was left out under random load shedding."""
         counters = self.counters
         counters["rows_in"] += 1
+        self.release(now)
         cell = self.keys.setdefault(key, Key())
         if self.updates and cell.newest is not None and event < cell.newest:
             counters["superseded"] += 1
@@ -152,8 +169,8 @@ class NaiveQueue:
         cell.newest = event if cell.newest is None else max(cell.newest, event)
         cell.rate.arrive(now)
         cell.arrivals += 1
-        cell.queue.arrive(now)
-        cell.application.arrive(now)
+        cell.queue.arrive(now, cell.due)
+        cell.application.arrive(now, cell.due)
         if shed:
             counters["shed"] += 1
             return False
@@ -164,13 +181,46 @@ class NaiveQueue:
         elif cell.waits is not None:
             counters["superseded"] += 1
             cell.waits = update
-            if self.scheduler == FIFO:
+            if self.scheduler == FIFO and cell.due is None:
                 self.line.to_tail(key)
         else:
             cell.waits = update
-            self.line.enter(key, cell.rate)
-        counters["held"] = len(self.line.order)
+            if cell.due is None:
+                self.line.enter(key, cell.rate, self._every(cell))
+        self._count_held()
         return True
+
+    def refresh(self, key: int, item: int | None) -> None:
+        """A new key has this item of REFRESH."""
+        self.keys.setdefault(key, Key()).item = item
+
+    def release(self, now: int, *, ended: bool = False) -> None:
+        """Ends the rests that are over by ``now``, or all of them: the first that is over first."""
+        over = [
+            (cell.due, cell.item, cell.served, key)
+            for key, cell in self.keys.items()
+            if cell.due is not None and (ended or cell.due <= now)
+        ]
+        for *_, key in sorted(over):
+            cell = self.keys[key]
+            cell.due = None
+            if cell.waits is not None:
+                if ended:
+                    cell.queue.end(now)
+                    cell.application.end(now)
+                self.line.enter(key, cell.rate, self._every(cell), oldest=True)
+
+    @property
+    def resting(self) -> list[int]:
+        """The keys with an update that waits for the end of their rest."""
+        cells = self.keys.items()
+        return [k for k, cell in cells if cell.due is not None and cell.waits is not None]
+
+    def _every(self, cell: Key) -> int:
+        return 0 if cell.item is None else self.every[cell.item]
+
+    def _count_held(self) -> None:
+        self.counters["held"] = len(self.line.order) + len(self.resting)
 
     def change(self, scheduler: str) -> None:
         """Another scheduler. An append queue keeps the row of each key with the latest event time,
@@ -195,6 +245,7 @@ class NaiveQueue:
 
     def dequeue(self, limit: int, now: int) -> list[Update]:
         taken = []
+        self.release(now)
         while len(taken) < limit and self.line.order:
             who = self.line.leave()
             if self.updates:
@@ -203,6 +254,9 @@ class NaiveQueue:
                 assert update is not None
                 cell.waits = None
                 update.number = cell.arrivals  # it stands for all that it has overwritten
+                if cell.item is not None:
+                    cell.due = now + self.every[cell.item]
+                    cell.served = self.counters["taken"] + len(taken)
             else:
                 update = self.rows.pop(who)
                 cell = self.keys[update.key]
@@ -212,7 +266,7 @@ class NaiveQueue:
             taken.append(update)
             self.flights.append(update)
         self.counters["taken"] += len(taken)
-        self.counters["held"] = len(self.line.order)
+        self._count_held()
         return taken
 
     def deliver(self, updates: int, now: int) -> None:
@@ -223,10 +277,10 @@ class NaiveQueue:
             cell.delivered = update.number
 
     def is_idle(self, key: int, progress: int) -> bool:
-        """Whether nothing of the key waits, is in flight or is pending, and its rows are behind the
-        progress."""
+        """Whether nothing of the key waits, is in flight or is pending, it does not rest, and its
+        rows are behind the progress."""
         cell = self.keys[key]
-        busy = cell.queue.pending or cell.application.pending
+        busy = cell.queue.pending or cell.application.pending or cell.due is not None
         busy = busy or any(update.key == key for update in self.flights)
         return not busy and cell.newest is not None and cell.newest < progress
 

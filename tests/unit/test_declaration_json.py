@@ -15,6 +15,7 @@ from cql.planner.nodes.catalog import (
     Heartbeat,
     Progress,
     Queue,
+    Refresh,
     Statistics,
     StreamSpec,
     TimeUnit,
@@ -45,6 +46,7 @@ SPECS = [
         "k",
         (Computed("c", "a + 1", 2), Computed("d", "b", None)),
         Progress("c", by_rows=False),
+        refresh=(Refresh("a = 'x'", 5), Refresh(None, 7)),
     ),
 ]
 

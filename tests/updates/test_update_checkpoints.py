@@ -44,6 +44,14 @@ CASES = {
     **{queue: (f"UPDATE KEY (s) QUEUE {queue}", ROWS) for queue in QUEUES},
     "no key": ("QUEUE IN-PLACE", ROWS),
     "two columns": ("UPDATE KEY (s, k)", ROWS),
+    **{
+        f"REFRESH {queue}": (
+            f"UPDATE KEY (s) QUEUE {queue} REFRESH s IN ('a', 'b') EVERY 2 microseconds,"
+            " s > 'c' EVERY 700 microseconds",
+            ROWS,
+        )
+        for queue in ("FIFO", "IN-PLACE", "LINECUTTING")
+    },
     "LIMIT": ("UPDATE KEY (s)", f"{ROWS} LIMIT 30"),
     "LAZY": ("UPDATE KEY (s) WINDOWS LAZY", WINDOWS),
     "EAGER": ("UPDATE KEY (s) WINDOWS EAGER", WINDOWS),
@@ -87,6 +95,24 @@ def test_rows_wait_at_the_checkpoint(case: str) -> None:
             assert one["rows_in"] == one["rows_out"] + one["superseded"] + one["held"]
         assert counts[1]["rows_in"] == sum(len(a.rows) for a in arrivals)
         assert counts[1]["staleness"] > counts[0]["staleness"] > 0
+
+
+def test_rows_rest_at_the_checkpoint() -> None:
+    """Keys that are not due when a run stops are due in the next one after the time left."""
+    with update_session(case_of(*CASES["REFRESH IN-PLACE"])) as session:
+        plan = plan_of(session, ROWS)
+        whole = run(plan, session.settings)
+        before = run(plan, session.settings, stop=whole.morsels - 3)
+        assert before.saved is not None
+        after = run(plan, session.settings, from_ipc(to_ipc(before.saved)))
+    counts: list[dict[str, Any]] = [
+        next(c for n, c in part.ledgers[0].items() if n.endswith(" u")) for part in (before, after)
+    ]
+    assert counts[0]["held"] >= counts[0]["resting"] > 0
+    assert (counts[1]["held"], counts[1]["resting"]) == (0, 0)
+    for one in counts:
+        assert one["rows_in"] == one["rows_out"] + one["superseded"] + one["held"]
+    assert after.behind(before).rows == whole.rows
 
 
 def test_a_burst_of_several_morsels_is_let_through() -> None:
@@ -134,7 +160,7 @@ def test_only_bad_rows_come_first() -> None:
         assert stop_and_continue(plan, session.settings, random.Random(1)) == 1
 
 
-@pytest.mark.parametrize("case", ["LINECUTTING", "EAGER"])
+@pytest.mark.parametrize("case", ["LINECUTTING", "REFRESH IN-PLACE", "EAGER"])
 def test_in_a_new_process(case: str, tmp_path: Path) -> None:
     """Its clock has another base, and its dictionary has other codes."""
     with update_session(case_of(*CASES[case])) as session:

@@ -10,7 +10,14 @@ import pytest
 from cql.executor.kernels.updates import pages, windows
 from cql.executor.operators.updates.queue_state import Scheduler, Storage
 from tests.support.updates import uncompiled
-from tests.support.updates.traces import ROW_KINDS, STEPS, WINDOW_KINDS, RowTrace, WindowTrace
+from tests.support.updates.traces import (
+    REFRESH_KINDS,
+    ROW_KINDS,
+    STEPS,
+    WINDOW_KINDS,
+    RowTrace,
+    WindowTrace,
+)
 from tests.support.updates.uncompiled import Poisoned
 
 QUICK, FULL = 3, 100  # traces of each kind
@@ -26,6 +33,15 @@ def test_rows(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> 
     for i in range(FULL if full else QUICK):
         choice = random.Random(f"uncompiled {scheduler} {storage} {seed + i}")
         trace = RowTrace(choice, scheduler, storage, Poisoned)
+        for _ in range(STEPS):
+            trace.step()
+
+
+@pytest.mark.parametrize(("scheduler", "storage"), REFRESH_KINDS)
+def test_rows_with_refresh(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        choice = random.Random(f"uncompiled refresh {scheduler} {storage} {seed + i}")
+        trace = RowTrace(choice, scheduler, storage, Poisoned, refresh=True)
         for _ in range(STEPS):
             trace.step()
 

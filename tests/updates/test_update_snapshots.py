@@ -12,6 +12,7 @@ from cql.executor.operators.updates.queue_state import QueueState, Scheduler, St
 from cql.executor.state.checkpoint import Checkpoint, from_ipc, to_ipc
 from cql.executor.state.store import Snapshot
 from tests.support.updates.traces import (
+    REFRESH_KINDS,
     ROW_KINDS,
     STEPS,
     WINDOW_KINDS,
@@ -35,7 +36,14 @@ def continued(state: QueueState, now: int, then: int, *, by_file: bool) -> Queue
     saved = state.snapshot(now)
     if by_file:
         saved = through_a_file(saved)
-    fresh = QueueState("queue", Unlimited(), state.scheduler, state.storage, windows=state.windows)
+    fresh = QueueState(
+        "queue",
+        Unlimited(),
+        state.scheduler,
+        state.storage,
+        windows=state.windows,
+        every=state.every,
+    )
     fresh.restore(saved, then)
     for array in (*state.store.arrays.values(), state.words):
         array[...] = 0x5A5A5A5A5A5A5A5A
@@ -60,6 +68,13 @@ def test_rows(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> 
     for i in range(FULL if full else QUICK):
         choice = random.Random(f"saved {scheduler} {storage} {seed + i}")
         _run(RowTrace(choice, scheduler, storage), choice)
+
+
+@pytest.mark.parametrize(("scheduler", "storage"), REFRESH_KINDS)
+def test_rows_with_refresh(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        choice = random.Random(f"saved refresh {scheduler} {storage} {seed + i}")
+        _run(RowTrace(choice, scheduler, storage, refresh=True), choice)
 
 
 @pytest.mark.parametrize(("scheduler", "eager", "by_key"), WINDOW_KINDS)

@@ -10,9 +10,17 @@ import random
 import pytest
 
 from cql.executor.operators.updates.queue_state import Scheduler, Storage
-from tests.support.updates.traces import ROW_KINDS, STEPS, WINDOW_KINDS, RowTrace, WindowTrace
+from tests.support.updates.traces import (
+    REFRESH_KINDS,
+    ROW_KINDS,
+    STEPS,
+    WINDOW_KINDS,
+    RowTrace,
+    WindowTrace,
+)
 
-QUICK, FULL = 20, 2_300  # traces of each kind; there are 10 kinds of rows and 12 of windows
+#: Traces of each kind; there are 10 kinds of rows, 6 of rows with REFRESH, and 12 of windows.
+QUICK, FULL = 20, 1_800
 
 
 @pytest.mark.parametrize(("scheduler", "storage"), ROW_KINDS)
@@ -25,6 +33,18 @@ def test_rows(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> 
                 trace.step()
             except AssertionError as error:
                 pytest.fail(f"{name}, step {step}: {error!r}")
+
+
+@pytest.mark.parametrize(("scheduler", "storage"), REFRESH_KINDS)
+def test_rows_with_refresh(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        name = f"refresh {scheduler} {storage} {seed + i}"
+        trace = RowTrace(random.Random(name), scheduler, storage, refresh=True)
+        for step in range(STEPS):
+            try:
+                trace.step()
+            except AssertionError as error:
+                raise AssertionError(f"{name}, step {step}") from error
 
 
 @pytest.mark.parametrize(("scheduler", "eager", "by_key"), WINDOW_KINDS)

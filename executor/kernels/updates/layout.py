@@ -78,24 +78,34 @@ ROWS_GONE = 46  # rows that were held
 ROWS_LATE = 47  # rows that came behind a later one of their key, or behind the end of their windows
 ROWS_BETWEEN = 48  # rows in no window: the slide is longer than the size
 SERVED_WAITING = 49  # keys that wait while a window of theirs is served
+# Access frequencies.
+ITEMS = 50  # of REFRESH
+RESTING = 51  # rows that wait until their keys are due
+NEXT_DUE = 52  # when the first of the keys that rest is due; NEVER: none rests
+FIRST_RESTING = (
+    53  # of the rows that wait so, the one whose latest arrival is longest ago; -1: none
+)
+LAST_RESTING = 54
 # Addresses.
-CELLS = 50  # CELL words per key
-PLACES = 51  # PLACE words per place
-PAGE_TABLE = 52  # PAGE words per page
-FLIGHT = 53  # FLIGHT_WORDS per update in flight
-BUFFERS = 54  # BUFFER words per key
-NODES = 55  # PLACE words per key: its links in the queue of keys
-BLOCKS = 56  # BLOCK words per place
-EVENTS = 57  # int64 per row: its event time
-QUEUE_WORDS = 58
+CELLS = 55  # CELL words per key
+PLACES = 56  # PLACE words per place
+PAGE_TABLE = 57  # PAGE words per page
+FLIGHT = 58  # FLIGHT_WORDS per update in flight
+BUFFERS = 59  # BUFFER words per key
+NODES = 60  # PLACE words per key: its links in the queue of keys
+BLOCKS = 61  # BLOCK words per place
+EVENTS = 62  # int64 per row: its event time
+RESTS = 63  # REST words per key
+ITEM_TABLE = 64  # ITEM words per item of REFRESH
+QUEUE_WORDS = 65
 
 # A key cell. Times that are unknown are NEVER.
 EP = 0  # enclosing page; -1: the key has no place
 DL = 1  # location in that page
 WAITING = 2  # whether the key has an update in the queue
-SINCE = 3  # arrival of the oldest update that is not dequeued
+SINCE = 3  # arrival of the oldest update that is not dequeued; if the key rested: when it is due
 SINCE_FROM = 4  # from when on queue staleness counts from SINCE
-PENDING = 5  # arrival of the oldest update that is not delivered
+PENDING = 5  # arrival of the oldest update that is not delivered; or when it is due
 PENDING_FROM = 6  # from when on application staleness counts from PENDING
 IN_FLIGHT = 7  # number of the last update in flight; -1: none
 LAST = 8  # the latest arrival
@@ -161,6 +171,19 @@ DEQUEUED = 2  # dequeue offset: its rows before this one are gone
 ENQUEUED = 3  # enqueue offset: the next row comes here
 BLOCK = 4
 
+# The rest of a key, until it is due.
+REFRESH = 0  # its item of REFRESH; -1: none
+DUE = 1  # when the rest ends; NEVER: the key does not rest
+REST_AFTER = 2  # the next key of the item's list; -1: none
+REST_BEFORE = 3
+REST = 4
+
+# An item of REFRESH. Its keys rest equally long, so they are due in the order of their dequeues.
+EVERY = 0  # how long
+FIRST_REST = 1  # the key that is due first; -1: none rests
+LAST_REST = 2
+ITEM = 3
+
 
 @njit(inline="always")
 def cells_of(q: Any) -> Any:
@@ -200,6 +223,17 @@ def blocks_of(q: Any) -> Any:
 @njit(inline="always")
 def events_of(q: Any) -> Any:
     return words(q[EVENTS], q[PAGES] * q[PAGE_ROWS] * q[BLOCK_ROWS])
+
+
+@njit(inline="always")
+def rests_of(q: Any) -> Any:
+    return lines(q[RESTS], q[KEYS], REST)
+
+
+@njit(inline="always")
+def items_of(q: Any) -> Any:
+    """The items of REFRESH, one behind the other."""
+    return words(q[ITEM_TABLE], q[ITEMS] * ITEM)
 
 
 @njit("int64[::1](int64)", cache=True)

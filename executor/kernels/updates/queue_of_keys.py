@@ -30,15 +30,20 @@ from cql.executor.kernels.updates.layout import (
     BEFORE,
     COST,
     CUT_SHARE,
+    EVERY,
     FIFO,
+    FLOOR,
     GUARDED,
     HEAD,
     INTERVAL,
+    ITEM,
+    ITEMS,
     LAST,
     LAST_CUTTER,
     LINECUTTING,
     OLDER,
     OLDEST,
+    REFRESH,
     RESIDENTS,
     SCHEDULER,
     SEED,
@@ -46,6 +51,8 @@ from cql.executor.kernels.updates.layout import (
     TAIL,
     YOUNGER,
     YOUNGEST,
+    items_of,
+    rests_of,
 )
 from cql.executor.kernels.updates.lists import link, unlink
 from cql.executor.kernels.updates.staleness import measured_load
@@ -57,11 +64,14 @@ _LATEST_SHARE = 1 / 32
 @njit(inline="always")
 def is_slow(q: Any, cells: Any, cell: int) -> bool:
     """Whether all residents are served in less time than the key's updates are apart. A key whose
-    first update this is counts as slow."""
+    first update this is counts as slow. Updates that are served are not closer than EVERY."""
     if cells[cell, ARRIVALS] < 2:
         return True
+    interval = f64_of_bits(cells[cell, INTERVAL])
+    if q[ITEMS] > 0 and rests_of(q)[cell, REFRESH] >= 0:
+        interval = max(interval, float(items_of(q)[rests_of(q)[cell, REFRESH] * ITEM + EVERY]))
     left = 1.0 - f64_of_bits(q[CUT_SHARE]) if q[GUARDED] != 0 else 1.0
-    return bool(f64_of_bits(cells[cell, INTERVAL]) * left > f64_of_bits(q[COST]) * q[RESIDENTS])
+    return bool(interval * left > f64_of_bits(q[COST]) * q[RESIDENTS])
 
 
 @njit(inline="always")
@@ -72,15 +82,29 @@ def note_cutting(q: Any) -> None:
 
 
 @njit(inline="always")
-def enter(q: Any, cells: Any, places: Any, place: int, cell: int) -> None:
-    """A key begins to wait, with its update at ``place``."""
+def _enter(q: Any, cells: Any, places: Any, place: int, cell: int, older: int) -> None:
     behind = q[TAIL]
     if q[SCHEDULER] == LINECUTTING and is_slow(q, cells, cell):
         behind = q[LAST_CUTTER]
         q[LAST_CUTTER] = place
     link(q, places, place, behind, HEAD, TAIL, AFTER, BEFORE)
-    link(q, places, place, q[YOUNGEST], OLDEST, YOUNGEST, YOUNGER, OLDER)
+    link(q, places, place, older, OLDEST, YOUNGEST, YOUNGER, OLDER)
     q[RESIDENTS] += 1
+
+
+@njit(inline="always")
+def enter(q: Any, cells: Any, places: Any, place: int, cell: int) -> None:
+    """A key begins to wait, with its update at ``place``."""
+    _enter(q, cells, places, place, cell, q[YOUNGEST])
+
+
+@njit(inline="always")
+def enter_as_oldest(q: Any, cells: Any, places: Any, place: int, cell: int) -> None:
+    """The same for an update that came before those of other keys that wait: OLDEST has the lowest
+    FLOOR."""
+    if q[OLDEST] >= 0:
+        places[place, FLOOR] = min(places[place, FLOOR], places[q[OLDEST], FLOOR])
+    _enter(q, cells, places, place, cell, -1)
 
 
 @njit("void(int64[::1], int64[:, ::1], int64[:, ::1], int64)", nogil=True, cache=True)

@@ -11,15 +11,19 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.updates.layout import (
     EVENT,
     HEAD,
+    ITEMS,
     KEYS,
+    NEXT_DUE,
     OWNER,
     PAGES_USED,
     PLACES_USED,
     RESIDENTS,
+    RESTING,
     ROWS_HELD,
     cells_of,
     places_of,
 )
+from cql.executor.kernels.updates.refresh import release
 from cql.executor.kernels.updates.staleness import deliver, note_cost
 from cql.executor.kernels.updates.update_queue import dequeue_one, enqueue_one
 from cql.executor.kernels.updates.windows import (
@@ -38,6 +42,34 @@ from cql.executor.kernels.updates.windows import (
 RESULT_WORDS = 7
 
 
+@njit("int64(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _next_time(q: Any, times: Any, i: int) -> int:
+    """When the ``i``-th update arrives, or before that a key is due whose update waits for it; one
+    of both happens."""
+    if q[RESTING] == 0:
+        return int(times[i])
+    return int(q[NEXT_DUE]) if i == times.size else int(min(times[i], q[NEXT_DUE]))
+
+
+@njit(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)",
+    nogil=True,
+    cache=True,
+)
+def _arrive(q: Any, times: Any, ids: Any, events: Any, i: int, until: int) -> int:
+    """The updates from the ``i``-th on that come before ``until`` arrive; keys that are due by then
+    rest no longer. Returns the number of the next update."""
+    cells, places = cells_of(q), places_of(q)
+    while i < times.size and times[i] < until:
+        if q[ITEMS] > 0:
+            release(q, times[i], False)
+        enqueue_one(q, cells, places, ids[i], events[i], times[i])
+        i += 1
+    if q[ITEMS] > 0:
+        release(q, until - 1, False)
+    return i
+
+
 @njit(
     "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[:, ::1])",
     nogil=True,
@@ -46,7 +78,8 @@ RESULT_WORDS = 7
 def simulate(q: Any, times: Any, ids: Any, events: Any, cost: int, end: int, results: Any) -> int:
     """Runs until ``end``, or until all updates that arrive before are delivered, or until
     ``results`` is full. An update that arrives at the instant of a dequeue comes before it. At the
-    end an update may be in flight. Returns the number of results.
+    end an update may be in flight. Keys rest until they are due, also behind the last arrival.
+    Returns the number of results.
 
     ``times`` (ascending), ``ids`` and ``events``: one entry per arrival. There is room in the pool
     for all."""
@@ -54,15 +87,13 @@ def simulate(q: Any, times: Any, ids: Any, events: Any, cost: int, end: int, res
     now, i, n = times[0], 0, 0
     note_cost(q, float(cost))
     while n < results.shape[0]:
-        if q[HEAD] < 0 and i < times.size:
-            now = max(now, times[i])
+        if q[HEAD] < 0 and (i < times.size or q[RESTING] > 0):
+            now = max(now, _next_time(q, times, i))
         if now >= end:
             break
-        while i < times.size and times[i] <= now:
-            enqueue_one(q, cells, places, ids[i], events[i], times[i])
-            i += 1
+        i = _arrive(q, times, ids, events, i, now + 1)
         if q[HEAD] < 0:
-            if i == times.size:
+            if i == times.size and q[RESTING] == 0:
                 break
             continue
         residents, used, pages = q[RESIDENTS], q[PLACES_USED], q[PAGES_USED]
@@ -70,17 +101,13 @@ def simulate(q: Any, times: Any, ids: Any, events: Any, cost: int, end: int, res
         results[n, 0], results[n, 1] = places[place, OWNER], places[place, EVENT]
         results[n, 2], results[n, 3] = now, now + cost
         results[n, 4], results[n, 5], results[n, 6] = residents, used, pages
-        while i < times.size and times[i] < min(now + cost, end):
-            enqueue_one(q, cells, places, ids[i], events[i], times[i])
-            i += 1
+        i = _arrive(q, times, ids, events, i, min(now + cost, end))
         if now + cost > end:
             break
         now += cost
         deliver(q, 1, now)
         n += 1
-    while i < times.size and times[i] < end:
-        enqueue_one(q, cells, places, ids[i], events[i], times[i])
-        i += 1
+    _arrive(q, times, ids, events, i, end)
     return n
 
 

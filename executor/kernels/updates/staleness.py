@@ -1,6 +1,7 @@
 """Staleness of a key (UpStream report, sections 3.3 and 5.1): 0 if no update of the key is pending,
 otherwise the time since the arrival of the oldest pending one. Newer values that overwrite it do
-not reset it; neither does load shedding.
+not reset it; neither does load shedding. An update that comes while its key rests
+(``kernels.updates.refresh``) counts as one that arrives when the key is due.
 
 *Queue staleness* counts updates that are not dequeued, *application staleness* those whose result
 is not delivered. Average staleness is the area below the curve divided by time.
@@ -50,8 +51,8 @@ RATE_ROWS = 1024
 
 @njit(inline="always")
 def triangle(since: int, start: int, end: int) -> float:
-    """The area below ``t - since`` from ``start`` to ``end``."""
-    return 0.5 * (float(end - since) ** 2 - float(start - since) ** 2)
+    """The area below ``t - since``, where this is above 0, from ``start`` to ``end``."""
+    return 0.5 * (float(max(end - since, 0)) ** 2 - float(max(start - since, 0)) ** 2)
 
 
 @njit(inline="always")
@@ -91,16 +92,30 @@ def begin(cells: Any, cell: int, since: int, start: int, now: int) -> None:
 
 
 @njit(inline="always")
-def arrive(q: Any, cells: Any, cell: int, now: int) -> None:
-    """An update of a key arrives, whether or not the queue keeps it."""
+def arrive(q: Any, cells: Any, cell: int, due: int, now: int) -> None:
+    """An update of a key arrives, whether or not the queue keeps it. ``due``: when its staleness
+    begins, ``now`` or later."""
     note_arrival(q, cells, cell, now)
     if cells[cell, SINCE] == NEVER:
-        begin(cells, cell, SINCE, SINCE_FROM, now)
+        begin(cells, cell, SINCE, SINCE_FROM, due)
         last = cells[cell, IN_FLIGHT]
         if last >= 0:
-            flights_of(q)[last & (q[FLIGHTS] - 1), FLIGHT_NEXT] = now
+            flights_of(q)[last & (q[FLIGHTS] - 1), FLIGHT_NEXT] = due
     if cells[cell, PENDING] == NEVER:
+        begin(cells, cell, PENDING, PENDING_FROM, due)
+
+
+@njit(inline="always")
+def advance(q: Any, cells: Any, cell: int, now: int) -> None:
+    """The staleness of a key begins ``now`` if it was to begin later."""
+    if cells[cell, SINCE] > now:
+        begin(cells, cell, SINCE, SINCE_FROM, now)
+    if cells[cell, PENDING] > now:
         begin(cells, cell, PENDING, PENDING_FROM, now)
+    last = cells[cell, IN_FLIGHT]
+    if last >= 0:
+        flight, at = flights_of(q), last & (q[FLIGHTS] - 1)
+        flight[at, FLIGHT_NEXT] = min(flight[at, FLIGHT_NEXT], now)
 
 
 @njit(inline="always")

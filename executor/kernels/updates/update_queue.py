@@ -21,6 +21,7 @@ from cql.executor.kernels.updates.layout import (
     FIFO,
     FLOOR,
     HEAD,
+    ITEMS,
     LAST_CUTTER,
     LINECUTTING,
     NEWEST,
@@ -51,6 +52,7 @@ from cql.executor.kernels.updates.queue_of_keys import (
     move_to_tail,
     note_cutting,
 )
+from cql.executor.kernels.updates.refresh import await_again, await_due, due_at, release, rest
 from cql.executor.kernels.updates.staleness import arrive, dequeued
 
 #: Cells are prefetched this many rows ahead.
@@ -81,13 +83,14 @@ def _append(q: Any, cells: Any, places: Any, cell: int, now: int) -> int:
 def enqueue_one(q: Any, cells: Any, places: Any, cell: int, event: int, now: int) -> int:
     """The place at which the update of a key lies from ``now`` on; -1: nowhere, because it is shed,
     or, in an update queue, because a row of the key with a later event time has come before it. A
-    row without an event time (NEVER) is behind no other."""
+    row without an event time (NEVER) is behind no other. No key that rests is due (``release``)."""
     q[ARRIVED] += 1
     if q[SCHEDULER] >= FIFO and NEVER < event < cells[cell, NEWEST]:
         q[SUPERSEDED] += 1
         return -1
     cells[cell, NEWEST] = max(cells[cell, NEWEST], event)
-    arrive(q, cells, cell, now)
+    due = due_at(q, cell)
+    arrive(q, cells, cell, max(due, now), now)
     if q[SCHEDULER] < FIFO:
         place = _append(q, cells, places, cell, now)
         if place < 0:
@@ -97,7 +100,9 @@ def enqueue_one(q: Any, cells: Any, places: Any, cell: int, event: int, now: int
         place = cells[cell, EP] * q[PAGE_ROWS] + cells[cell, DL]
         q[SUPERSEDED] += 1
         places[place, EVENT] = event
-        if q[SCHEDULER] == FIFO:
+        if due != NEVER:
+            await_again(q, places, place)
+        elif q[SCHEDULER] == FIFO:
             move_to_tail(q, places, place)
         return int(place)
     else:
@@ -106,7 +111,10 @@ def enqueue_one(q: Any, cells: Any, places: Any, cell: int, event: int, now: int
             place = mem_add(q)
             cells[cell, EP], cells[cell, DL] = place // q[PAGE_ROWS], place % q[PAGE_ROWS]
         cells[cell, WAITING] = 1
-        enter(q, cells, places, place, cell)
+        if due != NEVER:
+            await_due(q, places, place)
+        else:
+            enter(q, cells, places, place, cell)
     places[place, OWNER], places[place, EVENT] = cell, event
     places[place, FLOOR] = q[PROGRESS]
     return int(place)
@@ -131,6 +139,8 @@ def dequeue_one(q: Any, cells: Any, places: Any, now: int) -> int:
         cells[cell, EP] = -1
         mem_rem(q, place)
     dequeued(q, cells, cell, following, now)
+    if q[ITEMS] > 0:
+        rest(q, cell, now)
     return int(place)
 
 
@@ -171,6 +181,8 @@ def keep_newest(q: Any, waiting: Any) -> None:
 def enqueue(q: Any, ids: Any, events: Any, now: int, found: Any) -> None:
     """Enqueues rows of the keys ``ids`` with these event times. Writes the place of each to
     ``found``, -1 for a row that the queue does not keep."""
+    if q[ITEMS] > 0:
+        release(q, now, False)
     cells, places = cells_of(q), places_of(q)
     for i in range(ids.size):
         if i + _AHEAD < ids.size:
@@ -181,7 +193,8 @@ def enqueue(q: Any, ids: Any, events: Any, now: int, found: Any) -> None:
 @njit("int64(int64[::1], int64, int64[::1])", nogil=True, cache=True)
 def dequeue(q: Any, now: int, found: Any) -> int:
     """Writes the places of the next updates to ``found``, as many as it has room for, and returns
-    their number. The rows stay where they are until the next call of ``enqueue``."""
+    their number. Keys that are due rest no longer (``release``). The rows stay where they are until
+    the next call of ``enqueue``."""
     cells, places = cells_of(q), places_of(q)
     n = 0
     while n < found.size and q[HEAD] >= 0:

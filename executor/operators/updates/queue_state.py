@@ -3,7 +3,7 @@ snapshots, and what it reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import NEVER
-from cql.executor.kernels.updates import layout, staleness, update_queue
+from cql.executor.kernels.updates import layout, refresh, staleness, update_queue
 from cql.executor.kernels.updates import windows as window_manager
 from cql.executor.kernels.updates.pages import free_places, mem_rem
 from cql.executor.morsel.morsel import Words
@@ -28,6 +29,7 @@ _TIMES = {
     "places": [layout.NEXT_ARRIVAL],
     "flights": [layout.FLIGHT_NEXT],
     "buffers": [layout.NEXT_PENDING],
+    "rests": [layout.DUE],
 }
 #: The words of the queue that are such times, from the first arrival on.
 _QUEUE_TIMES = [layout.START, layout.LATEST, layout.MEASURED, layout.MEASURING]
@@ -86,6 +88,8 @@ class QueueState:
     """An update queue without rows: which key holds which place. ``page_rows``: places of a page.
     ``windows``: None if each row is an update; otherwise a place is a block of rows.
     ``guarded``: whether LINECUTTING leaves a share of the service to the keys that do not cut in.
+    ``every``: by item of REFRESH, how far apart two updates of a key are taken at least, in units
+    of the clock; only of an update queue of rows.
 
     Keys are numbered from 0; ``make_room`` says how many there are."""
 
@@ -99,9 +103,10 @@ class QueueState:
         page_rows: int = 64,
         guarded: bool = True,
         windows: Windows | None = None,
+        every: Sequence[int] = (),
     ) -> None:
         self.scheduler, self.storage = scheduler, storage
-        self.store = StateStore(name, account)
+        self._name, self.store = name, StateStore(name, account)
         self.words: Words = np.zeros(layout.QUEUE_WORDS, np.int64)
         q = self.words
         q[[layout.SCHEDULER, layout.STORAGE]] = scheduler.value, storage.value
@@ -111,12 +116,20 @@ class QueueState:
         q[[layout.START, layout.LATEST, layout.PROGRESS]] = NEVER
         q[[layout.READY_HEAD, layout.READY_TAIL, layout.IDLE_HEAD, layout.ACTIVE_HEAD]] = -1
         q[[layout.ENDS, layout.BLOCK_ROWS]] = NEVER, 1
+        q[[layout.NEXT_DUE, layout.ITEMS]] = NEVER, len(every)
+        q[[layout.FIRST_RESTING, layout.LAST_RESTING]] = -1
         self._moved = False  # whether tables have other addresses than the words say
         self.windows = windows
         if windows is not None:
             q[layout.WINDOWS] = layout.EAGER if windows.eager else layout.LAZY
             q[[layout.SIZE, layout.SLIDE]] = windows.size, windows.slide
             q[layout.BLOCK_ROWS] = windows.block_rows
+        self.every = tuple(every)
+        if every:
+            self._resize("items", len(every), (np.int64, (layout.ITEM,)))
+            items = self.store.arrays["items"]
+            items[:, layout.EVERY] = every
+            items[:, [layout.FIRST_REST, layout.LAST_REST]] = -1
         self.make_room(keys=1, arrivals=1, flights=1)
 
     def make_room(self, *, keys: int = 0, arrivals: int = 0, flights: int = 0) -> None:
@@ -141,6 +154,9 @@ class QueueState:
                 self._resize("buffers", size, (np.int64, (layout.BUFFER,)))
                 self._resize("nodes", size, (np.int64, (layout.PLACE,)))
                 self._clear_buffers(slice(known, size))
+            if self.every:
+                self._resize("rests", size, (np.int64, (layout.REST,)))
+                self._clear_rests(slice(known, size))
             q[layout.KEYS] = size
         lacking = arrivals - int(free_places(q))
         if lacking > 0:
@@ -192,6 +208,11 @@ class QueueState:
         for word in (layout.FIRST_BLOCK, layout.LAST_BLOCK, layout.DF_BLOCK):
             buffers[which, word] = -1
 
+    def _clear_rests(self, which: Any) -> None:
+        rests = self.store.arrays["rests"]
+        rests[which] = -1
+        rests[which, layout.DUE] = NEVER
+
     def _bind(self) -> None:
         """Writes the addresses of the tables into the words."""
         self._moved = False
@@ -204,6 +225,8 @@ class QueueState:
             ("places", layout.PLACES),
             ("pages", layout.PAGE_TABLE),
             ("flights", layout.FLIGHT),
+            ("rests", layout.RESTS),
+            ("items", layout.ITEM_TABLE),
         ):
             array = self.store.arrays.get(name)
             self.words[word] = 0 if array is None else array.ctypes.data
@@ -220,8 +243,25 @@ class QueueState:
         update_queue.enqueue(self.words, ids, events, now, found)
         return found
 
+    def refresh_keys(self, keys: Words, items: Words) -> None:
+        """Says by which item of REFRESH each of the new ``keys`` is refreshed; -1: none."""
+        self.make_room(keys=int(keys.max(initial=-1)) + 1)
+        self.store.arrays["rests"][keys, layout.REFRESH] = items
+
+    def release(self, now: int, *, ended: bool = False) -> None:
+        """Lets the updates of the keys that are due wait to be served; of all keys, if the input
+        has ``ended``."""
+        if self.every:
+            refresh.release(self.words, now, ended)
+
+    @property
+    def next_due(self) -> int | None:
+        """When to ``release`` next; None: no update waits until its key is due."""
+        return int(self.words[layout.NEXT_DUE]) if self.words[layout.RESTING] else None
+
     def dequeue(self, limit: int, now: int) -> Words:
         """The places of the next updates, at most ``limit``."""
+        self.release(now)
         limit = min(limit, int(self.words[layout.RESIDENTS]))
         self.make_room(flights=limit)
         found = np.empty(limit, np.int64)
@@ -320,11 +360,12 @@ class QueueState:
     @property
     def floor(self) -> int:
         """A lower bound of the event times of all rows that wait or will come (NEVER: none is
-        known): the progress when the oldest resident began to wait."""
-        oldest = int(self.words[layout.OLDEST])
-        if oldest < 0:
-            return int(self.words[layout.PROGRESS])
-        return int(self.store.arrays["places"][oldest, layout.FLOOR])
+        known): the progress when the oldest resident began to wait, or before the first of the rows
+        whose keys are not due."""
+        q = self.words
+        firsts = [int(q[layout.OLDEST]), int(q[layout.FIRST_RESTING])]
+        floors = self.store.arrays["places"][[f for f in firsts if f >= 0], layout.FLOOR]
+        return min(int(q[layout.PROGRESS]), int(floors.min(initial=q[layout.PROGRESS])))
 
     @property
     def rows(self) -> int:
@@ -333,10 +374,11 @@ class QueueState:
         return int(q[layout.PAGES] * q[layout.PAGE_ROWS] * q[layout.BLOCK_ROWS])
 
     def held_rows(self) -> Words:
-        """The rows of the pool that hold a row: those of the residents, or of the window
-        buffers."""
+        """The rows of the pool that hold a row: those of the residents and of the keys that are not
+        due, or of the window buffers."""
         if self.windows is None:
-            return self._residents()
+            resting = self._listed(layout.FIRST_RESTING, layout.YOUNGER)
+            return np.concatenate([self._residents(), resting])
         blocks, size, found = self.store.arrays["blocks"], self.windows.block_rows, []
         for first in self.store.arrays["buffers"][:, layout.FIRST_BLOCK].tolist():
             block = first
@@ -347,22 +389,29 @@ class QueueState:
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     def _residents(self) -> Words:
-        """The places with rows that wait, in the order of service."""
-        found, place = [], int(self.words[layout.HEAD])
+        """The places with rows that wait to be served, in the order of service."""
+        return self._listed(layout.HEAD, layout.AFTER)
+
+    def _listed(self, first: int, after: int) -> Words:
+        """The places of a list, by its words."""
+        found, place = [], int(self.words[first])
         links = self.store.arrays["places"]
         while place >= 0:
             found.append(place)
-            place = int(links[place, layout.AFTER])
+            place = int(links[place, after])
         return np.array(found, np.int64)
 
     def idle(self) -> Words:
-        """The keys that have arrived and of which nothing waits, is in flight or is pending, and of
-        which no row can come behind the newest; the one whose last update is longest ago first."""
+        """The keys that have arrived and of which nothing waits, is in flight or is pending, that
+        do not rest, and of which no row can come behind the newest; the one whose last update is
+        longest ago first."""
         cells = self.store.arrays["cells"]
         waits = (cells[:, layout.WAITING] > 0) | (cells[:, layout.IN_FLIGHT] >= 0)
         pending = cells[:, layout.PENDING] != NEVER
         over = cells[:, layout.NEWEST] < self.words[layout.PROGRESS]
         idle = (cells[:, layout.LAST] != NEVER) & ~waits & ~pending & over
+        if self.every:
+            idle &= self.store.arrays["rests"][:, layout.DUE] == NEVER
         if self.windows is not None:
             buffers = self.store.arrays["buffers"]
             idle &= (buffers[:, layout.STATE] == layout.NONE) & (buffers[:, layout.ACTIVE] == 0)
@@ -380,6 +429,8 @@ class QueueState:
         for place in kept[pages >= 0].tolist():
             mem_rem(self.words, place)
         self._clear_cells(gone)
+        if self.every:
+            self._clear_rests(gone)
         if self.windows is not None:
             self._clear_buffers(gone)
 
@@ -420,7 +471,8 @@ class QueueState:
         if self.windows is not None:
             rows = used * self.windows.block_rows
             return int(self.words[layout.ROWS_HELD]) / rows if used else 1.0
-        return int(self.words[layout.RESIDENTS]) / used if used else 1.0
+        waiting = int(self.words[layout.RESIDENTS] + self.words[layout.RESTING])
+        return waiting / used if used else 1.0
 
     def counters(self) -> dict[str, int]:
         """Conservation: rows_in = taken + superseded + shed + held. A queue of windows counts
@@ -431,7 +483,7 @@ class QueueState:
             "taken": int(q[layout.TAKEN]),
             "superseded": int(q[layout.SUPERSEDED]),
             "shed": int(q[layout.SHED_ROWS]),
-            "held": int(q[layout.RESIDENTS] + q[layout.SERVED_WAITING]),
+            "held": int(q[layout.RESIDENTS] + q[layout.SERVED_WAITING] + q[layout.RESTING]),
         }
 
     # -- snapshots -------------------------------------------------------------------------------
@@ -446,7 +498,16 @@ class QueueState:
 
     def restore(self, saved: Snapshot, now: int) -> None:
         """Continues at ``now`` with the state of a queue of the same declaration, as if no time had
-        passed since the snapshot."""
+        passed since the snapshot.
+
+        Raises RunError for a queue with other intervals of REFRESH."""
+        items = saved.arrays.get("items")
+        every = () if items is None else tuple(items[:, layout.EVERY].tolist())
+        if every != self.every:
+            raise RunError(
+                f"{self._name} has other intervals of REFRESH than at the checkpoint",
+                hint="restore it with the stream that it was taken with",
+            )
         self.store.restore(saved, self.words)
         _move_times(self.words, self.store.arrays, now)
         self.scheduler = Scheduler(int(self.words[layout.SCHEDULER]))
@@ -457,6 +518,8 @@ def _move_times(words: Words, tables: Mapping[str, Array], by: int) -> None:
     """Adds ``by`` to all times of the clock in the words and tables of a queue."""
     if words[layout.START] != NEVER:
         words[_QUEUE_TIMES] += by
+    if words[layout.NEXT_DUE] != NEVER:
+        words[layout.NEXT_DUE] += by
     for name, columns in _TIMES.items():
         for column in columns if name in tables else ():
             times = tables[name][:, column]

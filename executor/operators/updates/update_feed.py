@@ -27,6 +27,7 @@ from cql.executor.morsel.source_punctuation import separate
 from cql.executor.operators.updates.bursts import Bursts
 from cql.executor.operators.updates.choice import Choice
 from cql.executor.operators.updates.queue_state import QueueState, Scheduler
+from cql.executor.operators.updates.refresh_items import RefreshItems
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
 from cql.executor.state.store import Account, Snapshot
@@ -41,6 +42,8 @@ _SCHEDULERS = {
     Queue.ADAPTIVE: Scheduler.APPEND,
 }
 _SECOND, _MICROSECOND = 1_000_000_000, 1_000
+#: The longest interval of REFRESH in nanoseconds: 73 years, so that times do not overflow.
+_LONGEST = 1 << 61
 
 
 @dataclass(slots=True)
@@ -86,8 +89,15 @@ class UpdateFeed(Feed):
         return _SCHEDULERS[self.source.updates.queue]
 
     def _rows_of(self, name: str, schema: Schema, keys: Sequence[int]) -> UpdateRows:
-        queue = QueueState(name, self._accounting, self._scheduler)
-        return UpdateRows(name, schema, keys, queue, self._accounting)
+        assert self.source.updates is not None
+        account, items = self._accounting, self.source.updates.refresh
+        every = [min(_MICROSECOND * item.every, _LONGEST) for item in items]
+        queue = QueueState(name, account, self._scheduler, every=every)
+        refresh = None
+        if items:
+            columns = [schema[c] for c in keys]
+            refresh = RefreshItems(self.source.name, items, columns, self.dictionary).of
+        return UpdateRows(name, schema, keys, queue, account, refresh)
 
     @property
     def queue(self) -> QueueState:
@@ -96,7 +106,7 @@ class UpdateFeed(Feed):
     def reported(self) -> dict[str, Any]:
         """Where rows went, and staleness in seconds: of the queue and of the application on average
         over the keys, and of the application of the key that has the highest; ``goal`` is that of
-        STALENESS UNDER."""
+        STALENESS UNDER, ``resting`` of the rows that are held wait until their keys are due."""
         assert self.source.updates is not None
         counts, goal = self.queue.counters(), self.source.updates.goal
         queue, application, worst = self.queue.mean_staleness(self.clock())
@@ -107,6 +117,7 @@ class UpdateFeed(Feed):
             "superseded": counts["superseded"],
             "shed": counts["shed"],
             "held": counts["held"],
+            **({"resting": self.waiting.resting} if self.source.updates.refresh else {}),
             "queue_staleness": queue / _SECOND,
             "staleness": application / _SECOND,
             "worst_staleness": worst / _SECOND,
@@ -125,12 +136,18 @@ class UpdateFeed(Feed):
     def is_read(self) -> bool:
         return self._read_all
 
+    @property
+    def keeps_rows(self) -> bool:
+        return self.waiting.resting > 0
+
     def watch(self, through: Callable[[], None]) -> None:
         self._through = through
 
     def _load(self, timeout: float | None, *, again: bool = False) -> bool:
         self._deliver()
-        self._fill(0.0 if self.waiting.is_ready else timeout)
+        self.waiting.release(self.clock())
+        self._fill(0.0 if self.waiting.is_ready else self._until_due(timeout))
+        self.waiting.release(self.clock(), ended=self._read_all)
         self._choice.adapt(self.clock())
         if self._read_all and not self.waiting.is_ready:
             self._finish()
@@ -139,6 +156,14 @@ class UpdateFeed(Feed):
             return False
         self.pending = self._next_burst()
         return True
+
+    def _until_due(self, timeout: float | None) -> float | None:
+        """``timeout``, or the seconds until a key is due whose row waits for that."""
+        due = self.queue.next_due
+        if due is None:
+            return timeout
+        left = max(due - self.clock(), 0) / _SECOND
+        return left if timeout is None else min(timeout, left)
 
     def _deliver(self) -> None:
         """The rows of the last burst go through, and their cost is measured."""

@@ -4,7 +4,7 @@ numbers of their keys."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +19,29 @@ from cql.executor.state.store import Account, Role, Snapshot, StateStore
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.uint8]
+ItemsOf: TypeAlias = Callable[[Sequence[Array], Sequence[Mask | None]], Words]
 #: The number of keys that are always remembered.
 _KEYS = 4096
 
 
 class UpdateRows:
     """The rows of ``queue``. ``keys``: the columns of the update key; NULL equals NULL.
+    ``refresh``: gives the items of REFRESH of keys with these columns (data, masks).
 
     State: the queue, an index of the keys, and per column ``c<i>`` and, if it may be NULL,
     ``m<i>``, indexed by place. Keys without a row that waits are forgotten when there are many."""
 
     def __init__(
-        self, name: str, schema: Schema, keys: Sequence[int], queue: QueueState, account: Account
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[int],
+        queue: QueueState,
+        account: Account,
+        refresh: ItemsOf | None = None,
     ) -> None:
         self.schema, self._keys, self.queue = schema, list(keys), queue
+        self._refresh = refresh
         self._store = StateStore(name, account)
         self._index = GroupIndex([schema[c].type for c in keys])
         self._account, self._name = account, name
@@ -88,6 +97,10 @@ class UpdateRows:
         if self._index.capacity - self._index.free > self._remembered:
             self._forget_idle()
 
+    def release(self, now: int, *, ended: bool = False) -> None:
+        """Makes the rows of the keys that are due ready; of all, if the input has ``ended``."""
+        self.queue.release(now, ended=ended)
+
     @property
     def nbytes(self) -> int:
         return self.queue.store.nbytes + self._store.nbytes + self._index.nbytes
@@ -100,7 +113,12 @@ class UpdateRows:
     @property
     def held(self) -> int:
         """Rows that wait."""
-        return int(self.queue.words[layout.RESIDENTS])
+        return int(self.queue.words[layout.RESIDENTS]) + self.resting
+
+    @property
+    def resting(self) -> int:
+        """Rows that wait until their keys are due."""
+        return int(self.queue.words[layout.RESTING])
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Replaces all dictionary codes in the rows and the keys."""
@@ -147,8 +165,18 @@ class UpdateRows:
             mask = masks[c]
             rows[f"m{c}"] = ones if mask is None else mask
         before = self._index.nbytes
-        ids, _ = self._index.ids(key_words(rows, self._keys, self._index.types, n))
+        ids, fresh = self._index.ids(key_words(rows, self._keys, self._index.types, n))
         self._account.resize(before, self._index.nbytes, self._name)
+        new = np.flatnonzero(fresh)
+        if self._refresh is not None and len(new):
+            known = [masks[c] for c in self._keys]
+            self.queue.refresh_keys(
+                ids[new],
+                self._refresh(
+                    [data[c][new] for c in self._keys],
+                    [None if mask is None else mask[new] for mask in known],
+                ),
+            )
         return ids
 
     def _dtype(self, column: int) -> np.dtype[Any]:

@@ -16,6 +16,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
+from cql.planner.bind.refresh import with_refresh
 from cql.planner.bind.relations import changelog, signals
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.derived_stream import read, refuse_relation
@@ -337,7 +338,7 @@ def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
     if watermark is not None and not is_computed(watermark.this, relation):
         relation = _watermarked(binder, relation, watermark)
     columns = tuple(range(len(relation.schema)))
-    return Scan(relation, columns, binder.pos(node))
+    return with_refresh(binder, Scan(relation, columns, binder.pos(node)), node)
 
 
 def _with_computed(binder: Binder, scan: Scan, node: exp.Table) -> Logical:

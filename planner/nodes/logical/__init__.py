@@ -25,6 +25,7 @@ from cql.planner.nodes.logical.parts import (
     AggregateCall,
     KeyWindows,
     Partitioning,
+    RefreshItem,
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
@@ -70,6 +71,7 @@ __all__ = [
     "Number",
     "Partitioning",
     "Project",
+    "RefreshItem",
     "RelationToStream",
     "Rewindow",
     "RowNumber",

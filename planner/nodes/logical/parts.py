@@ -1,4 +1,5 @@
-"""Parts of plan nodes: calls of aggregates, sort keys, windows per key, names of columns."""
+"""Parts of plan nodes: calls of aggregates, sort keys, windows per key, names of columns, items of
+REFRESH."""
 
 from __future__ import annotations
 
@@ -140,3 +141,13 @@ class SortKey:
 #: The columns for the instant of a row of ISTREAM, DSTREAM or RSTREAM and of a change, and for the
 #: weight of a change.
 TIME, WEIGHT = "_time", "_weight"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshItem:
+    """REFRESH: updates of a key that ``condition`` holds of (None: of all other keys) are taken
+    ``every`` microseconds apart, at least. The columns of the condition are those of the update
+    key, by their places in it."""
+
+    condition: Expr | None
+    every: int

@@ -9,18 +9,20 @@ from cql.errors import Position
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical.base import NoInput, first_time
+from cql.planner.nodes.logical.parts import RefreshItem
 from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(NoInput):
     """Reads a stream or table; ``columns`` are indices into the relation's schema. ``alias`` is the
-    relation's name in the query."""
+    relation's name in the query. ``refresh``: REFRESH of an update stream."""
 
     relation: Relation
     columns: tuple[int, ...]
     pos: Position | None = field(default=None, compare=False)
     alias: str = field(default="", compare=False)
+    refresh: tuple[RefreshItem, ...] = ()
     schema: Schema = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from cql.base.types import BIGINT, signal
 from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Queue, Relation
 from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import RefreshItem
 from cql.planner.nodes.physical.base import NoInput
 from cql.planner.nodes.physical.plan import PhysicalPlan
 from cql.planner.nodes.progress import is_value, max_advance
@@ -49,13 +50,14 @@ class UpdateQueue:
     the columns of the update key, among those that the source reads; without any, each row updates
     the one before it. ``windows``: None if each row is an update. ``goal``: STALENESS UNDER, in
     microseconds. ``is_fixed``: whether a run may not choose another update queue by the measured
-    frequencies of the keys."""
+    frequencies of the keys. ``refresh``: REFRESH; the first item that holds of a key counts."""
 
     queue: Queue
     keys: tuple[int, ...]
     windows: UpdateWindows | None = None
     goal: int | None = None
     is_fixed: bool = True
+    refresh: tuple[RefreshItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

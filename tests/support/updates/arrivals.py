@@ -147,6 +147,13 @@ OVER_ROWS = (
     "SELECT k, s FROM u LIMIT 60",
     "SELECT t, s FROM u WHERE s LIKE '%1%' OR k = 2",
 )
+#: {k}: a column of the update key. Runs take some microseconds.
+REFRESH = (
+    "",
+    " REFRESH EVERY 1 microsecond",
+    " REFRESH {k} IS NULL EVERY 20 microseconds, length({k}) < 3 EVERY 1 microsecond",
+    " REFRESH length({k}) > 2 EVERY 3 microseconds, {k} IS NOT NULL EVERY 1 microsecond",
+)
 #: {w}: the window, {k}: the update key.
 OVER_WINDOWS = (
     "SELECT {k}, count(*) AS n, sum(v) AS v, min(s) AS lo, window_end FROM u [{w}] GROUP BY {k}",
@@ -198,6 +205,8 @@ def update_case(shape: int, seed: int) -> UpdateCase:
         text = rng.choice(OVER_WINDOWS).format(k=key or "v % 3", w=rng.choice(WINDOWS))
     else:
         text = rng.choice(OVER_ROWS)
+        if key and not queue.startswith("APPEND"):
+            declared += rng.choice(REFRESH).format(k=key.split(",")[0])
     rng = random.Random(f"updates {shape}:{seed}")
     settings = runtime_settings(rng)
     morsel = rng.choice(MORSELS)

@@ -20,8 +20,10 @@ from tests.support.updates.walk import Walked, walk
 
 #: The schedulers of update queues.
 ROW = (Scheduler.FIFO, Scheduler.IN_PLACE, Scheduler.LINECUTTING)
-#: Schedulers and storage of rows; schedulers, EAGER and progress by key of windows.
+#: Schedulers and storage of rows, without and with REFRESH; schedulers, EAGER and progress by key
+#: of windows.
 ROW_KINDS = tuple(itertools.product(Scheduler, Storage))
+REFRESH_KINDS = tuple(itertools.product(ROW, Storage))
 WINDOW_KINDS = tuple(itertools.product(ROW, (False, True), (False, True)))
 #: Operations of a trace.
 STEPS = 40
@@ -91,7 +93,8 @@ class _Trace:
 
 
 class RowTrace(_Trace):
-    """Of a queue in which each row is an update. The owner's columns are ``places``."""
+    """Of a queue in which each row is an update. The owner's columns are ``places``. ``refresh``:
+    whether keys rest."""
 
     def __init__(
         self,
@@ -99,23 +102,38 @@ class RowTrace(_Trace):
         scheduler: Scheduler,
         storage: Storage = Storage.PAGED,
         make: type[QueueState] = QueueState,
+        *,
+        refresh: bool = False,
     ) -> None:
         super().__init__(choice)
         guarded, rows = choice.random() < 0.5, choice.choice((1, 2, 3, 5))
-        self.state = make("queue", Unlimited(), scheduler, storage, page_rows=rows, guarded=guarded)
-        self.model = NaiveQueue(scheduler.name, guarded=guarded)
+        items = choice.randint(1, 3) if refresh else 0
+        self.every = [choice.choice((1, 2, 5, 20)) for _ in range(items)]
+        self.state = make(
+            "queue",
+            Unlimited(),
+            scheduler,
+            storage,
+            page_rows=rows,
+            guarded=guarded,
+            every=self.every,
+        )
+        self.model = NaiveQueue(scheduler.name, guarded=guarded, every=self.every)
         self.changes = storage is Storage.PAGED and choice.random() < 0.5
         self.places: dict[int, tuple[int, int, int]] = {}
         self.event = choice.choice((0, -50, 10**12))
         self.floors: dict[int, int] = {}
         self.low = NEVER
+        self.floor = NEVER
         self.gone = Fraction(0), Fraction(0)
         self.peak = 0
 
     def step(self) -> None:
         self.tick()
         kinds = ("enqueue", "enqueue", "enqueue", "dequeue", "dequeue", "deliver", "cost", "forget")
-        kind = self.choice.choice((*kinds, "change") if self.changes else kinds)
+        kinds += ("change",) if self.changes else ()
+        kinds += ("release",) if self.every else ()
+        kind = self.choice.choice(kinds)
         getattr(self, f"_{kind}")()
         self.renewed()
         self.check()
@@ -140,6 +158,13 @@ class RowTrace(_Trace):
         if self.choice.random() < 0.3:
             self.low = max(self.low, self.event - self.choice.choice((-2, 0, 5)))
             self.state.rise(self.low)
+        new = [key for key in dict.fromkeys(keys) if key not in self.model.keys]
+        if self.every and new:
+            items = [self.choice.randrange(-1, len(self.every)) for _ in new]
+            self.state.refresh_keys(np.array(new, np.int64), np.array(items, np.int64))
+            for key, item in zip(new, items, strict=True):
+                self.model.refresh(key, None if item < 0 else item)
+        self.model.release(self.now)
         shed = int(self.state.words[layout.SHED_ROWS])
         found = self.state.enqueue(np.array(keys, np.int64), np.array(events, np.int64), self.at)
         shed = int(self.state.words[layout.SHED_ROWS]) - shed
@@ -151,7 +176,7 @@ class RowTrace(_Trace):
             if kept:
                 waits = self.places.get(place)
                 assert waits is None or waits[0] == key, "a place in two hands"
-                if waits is None:
+                if waits is None or self.model.keys[key].due is not None:
                     self.floors[place] = int(self.state.words[layout.PROGRESS])
                 self.places[place] = key, event, self.rows
             self.rows += 1
@@ -165,21 +190,27 @@ class RowTrace(_Trace):
             found.append(self.places.pop(place))
             row = self.state.store.arrays["places"][place]
             assert (row[layout.OWNER], row[layout.EVENT]) == found[-1][:2]
-            assert row[layout.FLOOR] == self.floors.pop(place)
+            floor = self.floors.pop(place)
+            assert row[layout.FLOOR] <= floor if self.every else row[layout.FLOOR] == floor
         assert found == [(one.key, one.event, one.row) for one in expected]
 
     def _change(self) -> None:
         """Another scheduler: an append queue only of an empty queue."""
-        held = walk(self.state).order
+        held = walk(self.state).held_places
         known = (Scheduler.APPEND, *ROW)
-        to = self.choice.choice(known if not held else ROW)
+        to = self.choice.choice(known if not held and not self.every else ROW)
         floors: dict[int, int] = {}
         for place in held:
             floors.setdefault(self.places[place][0], self.floors[place])
         self.state.change_scheduler(to)
         self.model.change(to.name)
-        self.places = {p: self.places[p] for p in walk(self.state).order}
+        self.places = {p: self.places[p] for p in walk(self.state).held_places}
         self.floors = {p: floors[key] for p, (key, _, _) in self.places.items()}
+
+    def _release(self) -> None:
+        ended = self.choice.random() < 0.2
+        self.state.release(self.at, ended=ended)
+        self.model.release(self.now, ended=ended)
 
     def _forget(self) -> None:
         """Some of the idle keys."""
@@ -210,13 +241,19 @@ class RowTrace(_Trace):
         aged = [self.places[place][0 if model.updates else 2] for place in walked.by_age]
         assert aged == model.line.by_age
         assert walked.cutters == model.line.cutters
+        assert sorted(self.places[p][0] for p in walked.resting) == sorted(model.resting)
+        due = [cell.due for cell in model.keys.values() if cell.due is not None]
+        next_due = state.next_due
+        assert next_due == (self.base + min(due) if model.resting else None)
+        assert self.floor <= state.floor <= min([self.low, *self.floors.values()])
+        self.floor = state.floor
         if state.storage is Storage.PAGED or not model.updates:
             assert state.effective_usage == 1.0
         else:
             assert state.words[layout.PLACES_USED] == sum(
                 key.arrivals > 0 for key in model.keys.values()
             )
-        assert state.held_rows().tolist() == walked.order
+        assert state.held_rows().tolist() == walked.held_places
         self.check_pages()
         self.check_keys(model.areas)
         found = state.words[[layout.GONE_AREA, layout.GONE_STALENESS]].view(np.float64)

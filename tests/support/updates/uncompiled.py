@@ -18,6 +18,7 @@ from cql.executor.kernels.updates import (
     lists,
     pages,
     queue_of_keys,
+    refresh,
     staleness,
     update_queue,
     window_buffer,
@@ -26,7 +27,10 @@ from cql.executor.kernels.updates import (
 from cql.executor.operators.updates import queue_state
 from tests.support.updates import traces
 
-MODULES = (layout, lists, pages, queue_of_keys, staleness, update_queue, window_buffer, windows)
+MODULES = (
+    *(layout, lists, pages, queue_of_keys, refresh, staleness, update_queue, window_buffer),
+    windows,
+)
 
 
 class Checked:
@@ -112,6 +116,7 @@ def use(patch: pytest.MonkeyPatch) -> None:
     """Queues, and traces of them, run uncompiled."""
     twins = kernels()
     patch.setattr(queue_state, "update_queue", twins[update_queue])
+    patch.setattr(queue_state, "refresh", twins[refresh])
     patch.setattr(queue_state, "staleness", twins[staleness])
     patch.setattr(queue_state, "window_manager", twins[windows])
     patch.setattr(queue_state, "free_places", twins[pages].free_places)

@@ -3,7 +3,7 @@ place is in two hands, and the words that count are what the lists hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cql.executor.kernels.morsel_layout import NEVER
@@ -14,7 +14,8 @@ from cql.executor.operators.updates.queue_state import QueueState, Storage
 @dataclass
 class Walked:
     """``order`` and ``by_age``: the places (windows: the keys) of the queue of keys; ``cutters``:
-    how many of ``order`` cut in. ``held``: of each key, the event times in its window buffer."""
+    how many of ``order`` cut in. ``held``: of each key, the event times in its window buffer.
+    ``resting``: the places of the rows whose keys rest."""
 
     order: list[int]
     by_age: list[int]
@@ -23,6 +24,12 @@ class Walked:
     idle: list[int]
     active: list[int]
     held: dict[int, list[int]]
+    resting: list[int] = field(default_factory=list)
+
+    @property
+    def held_places(self) -> list[int]:
+        """The places of all rows that wait, of a queue without windows."""
+        return [*self.order, *self.resting]
 
 
 def _list(
@@ -55,12 +62,41 @@ def walk(state: QueueState) -> Walked:
     cutters = order.index(q[layout.LAST_CUTTER]) + 1 if q[layout.LAST_CUTTER] >= 0 else 0
     walked = Walked(order, by_age, cutters, [], [], [], {})
     if state.windows is None:
-        _check_cells(state, order)
-        _check_pages(state, _places_in_use(state, order))
+        ends = q[layout.FIRST_RESTING], layout.YOUNGER, layout.OLDER, q[layout.LAST_RESTING]
+        walked.resting = _list(nodes, *ends)
+        assert len(walked.resting) == q[layout.RESTING]
+        floors = [nodes[place][layout.FLOOR] for place in walked.resting]
+        assert floors == sorted(floors)
+        _check_rests(state, walked)
+        _check_cells(state, walked.held_places)
+        _check_pages(state, _places_in_use(state, walked.held_places))
     else:
         _walk_windows(state, walked)
         _check_pages(state, _check_buffers(state, walked))
     return walked
+
+
+def _check_rests(state: QueueState, walked: Walked) -> None:
+    """The keys that rest are lists in the order in which they are due, and no others have rows that
+    wait for that."""
+    q: list[int] = state.words.tolist()
+    rests, items = table(state, "rests"), table(state, "items")
+    assert q[layout.ITEMS] == len(items)
+    dues, resting = list[int](), list[int]()
+    for number, item in enumerate(items):
+        ends = item[layout.FIRST_REST], layout.REST_AFTER, layout.REST_BEFORE
+        mine = _list(rests, *ends, item[layout.LAST_REST])
+        assert all(rests[key][layout.REFRESH] == number for key in mine)
+        times = [rests[key][layout.DUE] for key in mine]
+        assert times == sorted(times)
+        dues, resting = dues + times, resting + mine
+    assert q[layout.NEXT_DUE] == min(dues, default=NEVER)
+    for number, rest in enumerate(rests[: q[layout.KEYS]]):
+        assert (rest[layout.DUE] != NEVER) == (number in resting)
+    places = table(state, "places")
+    waiting = {places[place][layout.OWNER] for place in walked.resting}
+    assert waiting <= set(resting)
+    assert not set(resting) & {places[place][layout.OWNER] for place in walked.order}
 
 
 def _check_cells(state: QueueState, order: list[int]) -> None:
