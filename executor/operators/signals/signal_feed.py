@@ -67,10 +67,14 @@ class SignalFeed(Feed):
         loaded.leaves = partial(store.release, [g for column in handles for g in column.tolist()])
         return loaded
 
+    def _is_carried(self, i: int) -> bool:
+        return False  # samples and times are numbers
+
     @staticmethod
     def _segments(store: SegmentStore, samples: Any, runs: Sequence[Run]) -> Any:
         """The segments of a channel, one for each run."""
-        block = store.share(np.ascontiguousarray(samples))
+        samples = np.ascontiguousarray(samples)
+        block = store.share(samples)
         made = [
             store.segment(
                 store.number_of(run.base),
