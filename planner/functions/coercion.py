@@ -164,7 +164,7 @@ def castable(source: DataType, to: DataType) -> bool:
     a, b = source.kind, to.kind
     if source == to or a is Kind.NULL:
         return True
-    if b is Kind.NULL or Kind.ARRAY in (a, b):
+    if b is Kind.NULL or {Kind.ARRAY, Kind.SIGNAL} & {a, b}:
         return False
     if a is Kind.STRING:
         return b is not Kind.INTERVAL
