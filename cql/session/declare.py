@@ -468,10 +468,12 @@ def _pair(argument: str, given: Any, meant: str) -> tuple[Any, Any]:
 
 def _hertz(rate: float) -> str:
     try:
-        return f"{Decimal(str(rate)):f}"
+        hertz = Decimal(str(rate))
     except ArithmeticError:
-        hint = "a number of hertz: rate=48_000"
-        raise BindError(f"'{rate}' is not a rate", hint=hint) from None
+        hertz = Decimal("NaN")
+    if not hertz.is_finite() or hertz <= 0:
+        raise BindError(f"'{rate}' is not a rate", hint="a number of hertz: rate=48_000")
+    return f"{hertz:f}"
 
 
 def _unit(unit: str) -> str:

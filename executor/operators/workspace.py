@@ -64,6 +64,11 @@ class Workspace:
         if self._signals is not None:
             self._signals.sweep(through)
 
+    def check_signals(self) -> None:
+        """Raises RunError if there was no room for a segment."""
+        if self._signals is not None:
+            self._signals.check_room()
+
     def close(self) -> None:
         """Frees what Python does not own."""
         if self._signals is not None:

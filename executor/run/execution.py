@@ -468,6 +468,7 @@ class Execution:
         assert self._scheduler is not None
         k, loaded = self._scheduler.block_of(feed, int(morsel.words[SERIAL]))
         query, egress = self._egress[sink]
+        self.workspace.check_signals()
         self._results.append((query, egress.batch(morsel, k, loaded)))
         self.rows_out[query] += n
 

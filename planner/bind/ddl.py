@@ -27,7 +27,9 @@ from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
     CHANGE,
+    LEAST_RATE,
     LOG,
+    MOST_RATE,
     REWRITE,
     UPSERT,
     Changelog,
@@ -226,6 +228,8 @@ def _rate(binder: Binder, node: nodes.Rate) -> float:
     hertz = float(node.hertz)
     if hertz <= 0:
         raise binder.error("RATE must be above zero", node)
+    if not LEAST_RATE <= hertz <= MOST_RATE:
+        raise binder.error(f"RATE must be from {LEAST_RATE:f} to {MOST_RATE:,} HZ", node)
     return hertz
 
 

@@ -23,7 +23,7 @@ from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind.late_output import late_output, late_target
 from cql.planner.bind.query import bind_outermost, bind_query
-from cql.planner.bind.relations import watermark
+from cql.planner.bind.relations import signals, watermark
 from cql.planner.bind.relations.from_clause import name_of, unknown_relation
 from cql.planner.nodes.catalog import Relations
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
@@ -85,17 +85,19 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.CreateView():
             return ddl.create_view(binder, node)
         case nodes.CreateMaterializedView():
-            return ddl.create_materialized_view(
-                binder, node, _query(binder, node.args["query"], name_of(node.this))
-            )
+            query = _query(binder, node.args["query"], name_of(node.this))
+            signals.refuse_rows(binder, query.plan, node.this)
+            return ddl.create_materialized_view(binder, node, query)
         case nodes.RefreshView():
             every = watermark.elapsed(binder, node.args.get("every"), "EVERY")
             full = bool(node.args.get("full"))
             return RefreshView(name_of(node.this), full, binder.pos(node.this), every)
         case nodes.CreateTable():
             inner = node.args.get("query")
-            query = _query(binder, inner, name_of(node.this)) if inner else None
-            return ddl.create_table(binder, node, query)
+            filling = _query(binder, inner, name_of(node.this)) if inner else None
+            if filling is not None:
+                signals.refuse_rows(binder, filling.plan, node.this)
+            return ddl.create_table(binder, node, filling)
         case nodes.CreateConstant():
             return ddl.create_constant(binder, node)
         case nodes.DropObject():
@@ -117,9 +119,9 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             place = node.args.get("place")
             where = name_of(place) if place is not None else None
             pattern = like.name if like is not None else None
-            query = node.args.get("query")
-            if query is not None:
-                return Show(str(node.this).lower(), None, binder.pos(query), query=query.name)
+            named = node.args.get("query")
+            if named is not None:
+                return Show(str(node.this).lower(), None, binder.pos(named), query=named.name)
             return Show(str(node.this).lower(), pattern, pos, where)
         case nodes.UseDatabase():
             return Use(name_of(node.this), binder.pos(node.this))
@@ -201,6 +203,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
     ddl.note_defaults(binder, target, fields, query_node)
     query = _query(binder, query_node, name)
     plan = query.plan
+    signals.refuse_rows(binder, plan, node.this)
     if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):
         _check_change(binder, plan, fields, query_node)
         filled = Schema(fields.fields[2:])

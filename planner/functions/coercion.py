@@ -197,7 +197,7 @@ def castable(source: DataType, to: DataType) -> bool:
         return pairs is not None and all(castable(x, y) for x, y in pairs)
     if source.is_nested:
         return b is Kind.STRING and all(castable(x, to) for x in _parts(source))
-    if b is Kind.NULL or to.is_nested:
+    if b is Kind.NULL or to.is_nested or Kind.SIGNAL in (a, b):
         return False
     if a is Kind.STRING:
         return b is not Kind.INTERVAL

@@ -39,10 +39,19 @@ NUMBERED_ROWS = (
     " holds"
 )
 _CLAUSES = {
-    "Aggregate": "GROUP BY or DISTINCT",
+    "Aggregate": "an aggregate, GROUP BY or DISTINCT",
     "Join": "JOIN",
+    "Newest": "a window over them",
+    "Bucket": "a window over them",
+    "Windowed": "a window over them, or EMIT",
+    "Number": "PARTITION BY",
+    "RelationToStream": "ISTREAM, DSTREAM or RSTREAM",
+    "RowNumber": "ROW_NUMBER",
+    "SetOperation": "EXCEPT or INTERSECT",
     "Sort": "ORDER BY",
+    "SubqueryJoin": "a subquery in an expression",
     "Union": "UNION",
+    "Unnest": "UNNEST",
 }
 _LONELY = {
     WindowKind.SLIDING: "a window with SLIDE",

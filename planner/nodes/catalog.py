@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink, Source
 
 
+#: The numerator of a rate, times its denominator: times are computed in 64 bits.
+_MOST_PRODUCT = 9_000_000_000
+#: Of signals, in hertz.
+LEAST_RATE, MOST_RATE = 1e-6, 1_000_000_000
 #: The format of a stream without a source: the program pushes rows into the stream.
 PUSH = "push"
 
@@ -143,10 +148,17 @@ class StreamSpec:
 
     @property
     def rate(self) -> Fraction | None:
-        """The samples per second of a signal; None: the stream is none."""
-        return (
-            None if self.rate_hz is None else Fraction(str(self.rate_hz)).limit_denominator(10**6)
-        )
+        """The samples per second of a signal, as the nearest fraction whose times can be computed
+        in 64 bits: its numerator times its denominator is small. None: the stream is none."""
+        if self.rate_hz is None:
+            return None
+        exact = Fraction(str(self.rate_hz))
+        most = math.isqrt(int(_MOST_PRODUCT / exact))
+        found = exact.limit_denominator(most)
+        while found.numerator * found.denominator > _MOST_PRODUCT:
+            most = found.denominator - 1
+            found = exact.limit_denominator(most)
+        return found
 
     @property
     def is_queued(self) -> bool:

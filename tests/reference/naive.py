@@ -57,8 +57,8 @@ from tests.reference.naive_relations import (
     is_constant,
     is_relation,
 )
+from tests.reference.naive_rewindow import rewindowed, synced
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
-from tests.reference.naive_signals import rewindowed, synced
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from tests.reference.naive_values import BadRowError, group_key
 

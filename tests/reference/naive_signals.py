@@ -1,106 +1,106 @@
-"""Signals in the reference: segments are tuples of samples."""
+"""The slow model of signals: runs of samples, and their windows, from what the documentation says.
+
+A row is its time in microseconds and its samples; None in one of them: the row has no sample.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from cql.planner.nodes.logical import Rewindow, Scan, Sync
-from tests.reference.naive_expr import evaluate as value_of
-from tests.reference.naive_rows import Row
-
-_SECOND = 1_000_000
+Row = tuple[int | None, tuple[Any, ...]]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A sample of all channels; ``number`` counts from ``origin`` (microseconds) at the rate."""
+@dataclass
+class NaiveRun:
+    """Samples without a gap: the number of the first, and the rows."""
 
-    number: int
-    origin: Fraction
+    first: int
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.rows)
+
+
+@dataclass
+class NaiveWindow:
+    start: int
+    end: int
+    rows: list[Row]
+
+
+@dataclass
+class NaiveSignal:
+    """A signal of ``rate`` hertz; ``timed``: its rows have times."""
+
     rate: Fraction
-    values: tuple[Any, ...]
+    timed: bool
+    origin: int = 0
+    samples: int = 0
+    gaps: int = 0
+    overlapping: int = 0
+    missing: int = 0
+    rests: int = 0
+    runs: list[NaiveRun] = field(default_factory=list)
 
-    def time(self, ahead: int = 0) -> int:
-        """The time in microseconds, rounded down; ``ahead`` samples later."""
-        return math.floor(self.origin + (self.number + ahead) * _SECOND / self.rate)
+    def time_of(self, number: int) -> int:
+        """The time of a sample, in nanoseconds."""
+        return self.origin + number * 1_000_000_000 * self.rate.denominator // self.rate.numerator
 
-
-def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
-    """The parts of a signal without a gap."""
-    scan = node.input if isinstance(node, Rewindow) else node.right
-    assert isinstance(scan, Scan)
-    assert scan.relation.stream is not None
-    rate = scan.relation.stream.rate
-    assert rate is not None
-    period, runs = _SECOND / rate, list[list[Sample]]()
-    open_, origin, number, latest = False, None, 0, None
-    for k, row in enumerate(rows):
-        values = tuple(row.values[c] for c in node.channels)
-        if any(v is None for v in values):
-            open_ = False
-            continue
-        if node.time is None:
-            number, origin = k, Fraction(0)
-        else:
-            time = row.values[node.time]
-            if latest is not None and time <= latest:
+    def read(self, rows: Sequence[Row]) -> None:
+        for place, row in enumerate(rows):
+            if (self.timed and row[0] is None) or None in row[1]:
+                self.missing += 1
                 continue
-            if origin is None:
-                origin, number, open_ = Fraction(time), 0, False
-            elif abs(origin + number * period - time) > math.floor(period / 2) + 1:
-                nearest = round((time - origin) / period)
-                agrees = abs(origin + nearest * period - time) <= math.floor(period / 2) + 1
-                open_ = False
-                if nearest > number and agrees:
-                    number = nearest
-                else:
-                    origin, number = Fraction(time), 0
-            latest = time
-        if not open_:
-            runs.append([])
-            open_ = True
-        runs[-1].append(Sample(number, origin, rate, values))
-        number += 1
-    return runs
+            number = self._number(row) if self.timed else place
+            if number is None:
+                self.overlapping += 1
+                continue
+            self.samples += 1
+            if not self.runs or self.runs[-1].last != number:
+                self.gaps += bool(self.runs) and self.timed
+                self.runs.append(NaiveRun(number))
+            self.runs[-1].rows.append(row)
 
+    def _number(self, row: Row) -> int | None:
+        """The number of a sample with a time; None: it is too early."""
+        assert row[0] is not None
+        time, half = 1000 * row[0], Fraction(1_000_000_000, 2) / self.rate
+        if not self.runs:
+            self.origin = time
+            return 0
+        following = self.runs[-1].last
+        early = self.time_of(following) - time
+        if abs(early) <= int(half) + 1000:
+            return following
+        return None if early > 0 else round((time - self.origin) * self.rate / 1_000_000_000)
 
-def rewindowed(node: Rewindow, rows: Sequence[Row]) -> Iterator[Row]:
-    """The windows of the runs, each whole."""
-    for run in _runs(node, rows):
-        if node.by_time:
-            first, last = run[0].time() // node.slide, run[-1].time() // node.slide
-            windows = [(k * node.slide, k * node.slide + node.size) for k in range(first, last + 1)]
-            for start, end in windows:
-                inside = [s for s in run if start <= s.time() < end]
-                if run[0].time() <= start and run[-1].time(1) >= end:
-                    yield _window(inside, node, start, end)
-        else:
-            for k in range(0, len(run) - node.size + 1, node.slide):
-                inside = run[k : k + node.size]
-                yield _window(inside, node, inside[0].time(), inside[-1].time(1))
+    def by_rows(self, size: int, slide: int) -> Iterator[NaiveWindow]:
+        for run in self.runs:
+            first = run.first
+            while first + size <= run.last:
+                start, end = self.time_of(first) // 1000, self.time_of(first + size) // 1000
+                at = first - run.first
+                yield NaiveWindow(start, end, run.rows[at : at + size])
+                first += slide
+            covered = run.first if first == run.first else first - slide + size
+            self.rests += max(0, run.last - max(first, covered))
 
-
-def _window(inside: Sequence[Sample], node: Rewindow, start: int, end: int) -> Row:
-    segments = tuple(zip(*(s.values for s in inside), strict=True))
-    segments = segments or ((),) * len(node.channels)
-    marks = (*(None for _ in segments), start, end, end - 1)
-    return Row((*segments, start, end, end - 1), marks)
-
-
-def synced(node: Sync, left: Sequence[Row], right: Sequence[Row]) -> Iterator[Row]:
-    """Each row with the samples in its range, once for each run."""
-    runs = _runs(node, right)
-    for row in left:
-        begin, end = value_of(node.begin, row.values), value_of(node.end, row.values)
-        if begin is None or end is None:
-            continue
-        begin, end = begin + node.after, end - node.before
-        for run in runs:
-            inside = [s.values for s in run if begin <= s.time() <= end]
-            if inside:
-                segments = tuple(zip(*inside, strict=True))
-                yield Row((*row.values, *segments), (*row.marks, *(None for _ in segments)))
+    def by_time(self, size: int, slide: int) -> Iterator[NaiveWindow]:
+        """``size`` and ``slide`` in microseconds."""
+        for run in self.runs:
+            times = [self.time_of(number) for number in range(run.first, run.last)]
+            start = -(-times[0] // (1000 * slide)) * slide
+            self.rests += sum(t < 1000 * start for t in times)
+            covered = 1000 * start
+            while self.time_of(run.last) >= 1000 * (start + size):
+                of = [1000 * start <= t < 1000 * (start + size) for t in times]
+                yield NaiveWindow(
+                    start, start + size, [r for r, here in zip(run.rows, of, strict=True) if here]
+                )
+                covered = 1000 * (start + size)
+                start += slide
+            self.rests += sum(t >= max(covered, 1000 * start) for t in times)

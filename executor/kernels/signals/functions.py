@@ -1,7 +1,9 @@
 """Functions over the samples of a segment (``layout``): one value for each segment.
 
 Integers of 8 and 16 bits are summed exactly. Others are summed in the order of the samples in
-several sums at once, which depends on the machine and on nothing else.
+several sums at once, which depends on the machine and on nothing else. If the store has no room to
+bring the samples of a segment together, its values are those of no samples, and the query fails
+before any of them leaves it.
 """
 
 from __future__ import annotations
@@ -18,12 +20,21 @@ from cql.executor.kernels.signals.segments import flat
 
 #: Samples whose sum of squares, times their number, is exact in 64 bits.
 _EXACT = 1 << 16
+#: Between the ends of integers whose distances are in 64 bits.
+_MOST_RANGE = 9.0e18
 _FAST = {"reassoc", "contract"}
 
 
 @njit(inline="always")
 def _kind(g: int) -> int:
     return int(words(g, SEGMENT)[BASE] & 15)
+
+
+@njit("UniTuple(int64, 2)(int64)", nogil=True, cache=True)
+def _samples(g: int) -> tuple[int, int]:
+    """How many samples there are, and the address of the first."""
+    at = flat(g)
+    return (words(g, SEGMENT)[LENGTH] if at != 0 else 0), at
 
 
 # -- sums ------------------------------------------------------------------------------------------
@@ -35,6 +46,16 @@ def _sum_of_integers(x: Any) -> int:
     for i in range(x.size):
         total += int64(x[i])
     return total
+
+
+@njit(nogil=True, cache=True)
+def _sum_of_words(x: Any) -> float:
+    """The sum of integers of 64 bits, rounded once for each half of their bits."""
+    high, low = int64(0), int64(0)
+    for i in range(x.size):
+        high += x[i] >> 32
+        low += x[i] & 0xFFFFFFFF
+    return float64(high) * 4294967296.0 + float64(low)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -53,7 +74,7 @@ def segment_count(g: int) -> int:
 @njit("int64(int64)", nogil=True, cache=True)
 def segment_sum(g: int) -> int:
     """The sum of whole numbers; it wraps around beyond 64 bits."""
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+    (n, at), kind = _samples(g), _kind(g)
     if kind == 0:
         return _sum_of_integers(as_i8(at, n))
     if kind == 1:
@@ -65,13 +86,13 @@ def segment_sum(g: int) -> int:
 
 @njit("float64(int64)", nogil=True, cache=True)
 def segment_real_sum(g: int) -> float:
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+    (n, at), kind = _samples(g), _kind(g)
     if kind == 4:
         return _sum_of_reals(as_f32(at, n))
     if kind == 5:
         return _sum_of_reals(as_f64(at, n))
     if kind == 3:
-        return _sum_of_reals(words(at, n))
+        return _sum_of_words(words(at, n))
     return float(segment_sum(g))
 
 
@@ -79,6 +100,15 @@ def segment_real_sum(g: int) -> float:
 def segment_mean(g: int) -> float:
     n = words(g, SEGMENT)[LENGTH]
     return segment_real_sum(g) / n if n > 0 else math.nan
+
+
+@njit(nogil=True, cache=True)
+def _bounds(x: Any) -> tuple[int, int]:
+    """The least and the greatest whole number."""
+    least, greatest = int64(x[0]), int64(x[0])
+    for i in range(1, x.size):
+        least, greatest = min(least, int64(x[i])), max(greatest, int64(x[i]))
+    return least, greatest
 
 
 # -- squares ---------------------------------------------------------------------------------------
@@ -105,29 +135,62 @@ def _squares_of_small(x: Any) -> float:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _squares_about(x: Any, mean: float) -> float:
-    total = 0.0
+def _squares_of_integers(x: Any) -> float:
+    """The sum of the squared distances from the mean, of 32 or 64 bits. Sums the distances from the
+    first one, which are whole numbers, unless they leave 64 bits."""
+    lowest, highest = _bounds(x)
+    pivot = int64(x[0])
+    if float64(highest) - float64(lowest) > _MOST_RANGE:
+        pivot = int64(0)
+    mean = 0.0
+    for i in range(x.size):
+        mean += float64(int64(x[i]) - pivot)
+    mean /= x.size
+    total, rest = 0.0, 0.0
+    for i in range(x.size):
+        distance = float64(int64(x[i]) - pivot) - mean
+        total += distance * distance
+        rest += distance
+    return max(total - rest * rest / x.size, 0.0)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squares_of_reals(x: Any, mean: float) -> float:
+    """The same of fractions; ``mean``: about their mean."""
+    total, rest = 0.0, 0.0
     for i in range(x.size):
         distance = float64(x[i]) - mean
         total += distance * distance
+        rest += distance
+    total -= rest * rest / x.size
+    return 0.0 if total < 0.0 else total
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squares(x: Any) -> float:
+    total = 0.0
+    for i in range(x.size):
+        total += float64(x[i]) * float64(x[i])
     return total
 
 
 @njit("float64(int64)", nogil=True, cache=True)
 def segment_squares(g: int) -> float:
     """The sum of the squared distances from the mean."""
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+    (n, at), kind = _samples(g), _kind(g)
+    if n == 0:
+        return 0.0
     if kind == 0:
         return _squares_of_small(as_i8(at, n))
     if kind == 1:
         return _squares_of_small(as_i16(at, n))
     if kind == 2:
-        return _squares_about(as_i32(at, n), segment_mean(g))
+        return _squares_of_integers(as_i32(at, n))
     if kind == 3:
-        return _squares_about(words(at, n), segment_mean(g))
+        return _squares_of_integers(words(at, n))
     if kind == 4:
-        return _squares_about(as_f32(at, n), segment_mean(g))
-    return _squares_about(as_f64(at, n), segment_mean(g))
+        return _squares_of_reals(as_f32(at, n), segment_mean(g))
+    return _squares_of_reals(as_f64(at, n), segment_mean(g))
 
 
 @njit("float64(int64, int64)", nogil=True, cache=True)
@@ -139,58 +202,49 @@ def segment_variance(g: int, less: int) -> float:
 
 @njit("float64(int64)", nogil=True, cache=True)
 def segment_rms(g: int) -> float:
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+    (n, at), kind = _samples(g), _kind(g)
     if n == 0:
         return math.nan
     if kind == 0:
-        total = _squares_about(as_i8(at, n), 0.0)
+        total = _squares(as_i8(at, n))
     elif kind == 1:
-        total = _squares_about(as_i16(at, n), 0.0)
+        total = _squares(as_i16(at, n))
     elif kind == 2:
-        total = _squares_about(as_i32(at, n), 0.0)
+        total = _squares(as_i32(at, n))
     elif kind == 3:
-        total = _squares_about(words(at, n), 0.0)
+        total = _squares(words(at, n))
     elif kind == 4:
-        total = _squares_about(as_f32(at, n), 0.0)
+        total = _squares(as_f32(at, n))
     else:
-        total = _squares_about(as_f64(at, n), 0.0)
+        total = _squares(as_f64(at, n))
     return math.sqrt(total / n)
 
 
 # -- extremes --------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
-def _least(x: Any, sign: int) -> int:
-    """The least of ``sign`` times each whole number."""
-    least = int64(x[0]) * sign
-    for i in range(1, x.size):
-        least = min(least, int64(x[i]) * sign)
-    return least
-
-
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def _extreme(g: int, sign: int) -> int:
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+@njit("UniTuple(int64, 2)(int64)", nogil=True, cache=True)
+def _extremes(g: int) -> tuple[int, int]:
+    (n, at), kind = _samples(g), _kind(g)
     if n == 0:
-        return 0
+        return 0, 0
     if kind == 0:
-        return _least(as_i8(at, n), sign)
+        return _bounds(as_i8(at, n))
     if kind == 1:
-        return _least(as_i16(at, n), sign)
+        return _bounds(as_i16(at, n))
     if kind == 2:
-        return _least(as_i32(at, n), sign)
-    return _least(words(at, n), sign)
+        return _bounds(as_i32(at, n))
+    return _bounds(words(at, n))
 
 
 @njit("int64(int64)", nogil=True, cache=True)
 def segment_min(g: int) -> int:
-    return _extreme(g, 1)
+    return _extremes(g)[0]
 
 
 @njit("int64(int64)", nogil=True, cache=True)
 def segment_max(g: int) -> int:
-    return -_extreme(g, -1)
+    return _extremes(g)[1]
 
 
 @njit(nogil=True, cache=True)
@@ -217,7 +271,7 @@ def _highest(x: Any) -> float:
 
 @njit("float64(int64)", nogil=True, cache=True)
 def segment_real_min(g: int) -> float:
-    n, at = words(g, SEGMENT)[LENGTH], flat(g)
+    n, at = _samples(g)
     if _kind(g) == 4:
         return _lowest(as_f32(at, n))
     return _lowest(as_f64(at, n))
@@ -225,7 +279,7 @@ def segment_real_min(g: int) -> float:
 
 @njit("float64(int64)", nogil=True, cache=True)
 def segment_real_max(g: int) -> float:
-    n, at = words(g, SEGMENT)[LENGTH], flat(g)
+    n, at = _samples(g)
     if _kind(g) == 4:
         return _highest(as_f32(at, n))
     return _highest(as_f64(at, n))
@@ -245,7 +299,7 @@ def _crossings(x: Any) -> int:
 @njit("int64(int64)", nogil=True, cache=True)
 def segment_crossings(g: int) -> int:
     """How often the sign changes; zero counts as positive."""
-    n, at, kind = words(g, SEGMENT)[LENGTH], flat(g), _kind(g)
+    (n, at), kind = _samples(g), _kind(g)
     if kind == 0:
         return _crossings(as_i8(at, n))
     if kind == 1:

@@ -225,8 +225,13 @@ def _punctuate(d: Any, u: Any, o: Any) -> None:
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 3))
     if d[FIRST + 1] >= 0:
         g, k = _held(d, 0), d[WINDOW]
-        stop = _stops(d, g, k, _end(d, g, k))
-        n = send(leaving, n, d[CHANNELS], _starts(d, g, k))
+        start, stop = _starts(d, g, k), _stops(d, g, k, _end(d, g, k))
+        if d[BY_TIME] == 0:  # a run may begin with the next sample
+            line = words(g, SEGMENT)
+            following = line[START] + line[LENGTH]
+            start = min(start, time_of(_clock(d, g), following) // _MICROSECOND)
+            stop = min(stop, time_of(_clock(d, g), following + d[SIZE]) // _MICROSECOND)
+        n = send(leaving, n, d[CHANNELS], start)
         n = send(leaving, n, d[CHANNELS] + 1, stop)
         n = send(leaving, n, d[CHANNELS] + 2, stop - 1)
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)

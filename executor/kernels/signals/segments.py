@@ -206,6 +206,24 @@ def _drop_parts(q: Any, g: int) -> None:
     line[FLAT] = 0
 
 
+@njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def _cut_back(q: Any, g: int, last: int, samples: int) -> None:
+    """Drops the parts behind part ``last``, which keeps its first ``samples`` samples."""
+    line = words(g, SEGMENT)
+    parts = lines(q[PARTS], q[MOST_PARTS], PART)
+    at = parts[last, NEXT]
+    parts[last, SAMPLES], parts[last, NEXT] = samples, -1
+    line[LAST] = last
+    if line[FIRST] == last:
+        line[FLAT] = parts[last, AT]
+    while at >= 0:
+        following = parts[at, NEXT]
+        _leave_block(q, parts[at, BLOCK])
+        parts[at, NEXT] = q[FREE_PART]
+        q[FREE_PART] = at
+        at = following
+
+
 @njit("void(int64[::1], int64)", nogil=True, cache=True)
 def _free(q: Any, g: int) -> None:
     _drop_parts(q, g)
@@ -469,11 +487,18 @@ def append(g: int, h: int) -> int:
     _lock(s)
     made = g
     if q[MANAGER] == REFCOUNT_LAZY and words(g, SEGMENT)[REFERENCES] == 1:
-        n = words(h, SEGMENT)[LENGTH]
+        line, n = words(g, SEGMENT), words(h, SEGMENT)[LENGTH]
+        last, samples = line[LAST], 0
+        if last >= 0:
+            samples = lines(q[PARTS], q[MOST_PARTS], PART)[last, SAMPLES]
         if _share(q, h, g, 0, n):
-            words(g, SEGMENT)[LENGTH] += n
+            line[LENGTH] += n
         else:
             made = 0
+            if last >= 0:
+                _cut_back(q, g, last, samples)
+            else:
+                _drop_parts(q, g)
     elif q[MANAGER] != REFCOUNT_REALLOC or not _extended(q, g, h):
         made = _joined(q, g, h)
     _unlock(s)
@@ -560,10 +585,12 @@ def note_young(g: int, serial: int) -> None:
     q = words(s, STORE)
     _lock(s)
     if q[NEXT_YOUNG] - q[FIRST_YOUNG] == q[MOST_SEGMENTS]:
-        q[FULL] = 1
-    line = words(q[YOUNG] + 8 * YOUNG_WORDS * (q[NEXT_YOUNG] % q[MOST_SEGMENTS]), YOUNG_WORDS)
-    line[SERIAL], line[MADE_SEGMENT] = serial, g
-    q[NEXT_YOUNG] += 1
+        q[FULL] = 1  # the segment stays until the store is closed
+    else:
+        at = q[YOUNG] + 8 * YOUNG_WORDS * (q[NEXT_YOUNG] % q[MOST_SEGMENTS])
+        line = words(at, YOUNG_WORDS)
+        line[SERIAL], line[MADE_SEGMENT] = serial, g
+        q[NEXT_YOUNG] += 1
     _unlock(s)
 
 

@@ -1,8 +1,8 @@
 """Timebases: the times of the samples of a signal (XStream paper, figure 4, "Timebase Service").
 
 Sample ``i`` of a timebase of RATE / PER hertz has the time ``ORIGIN + i * PER / RATE`` seconds;
-times are in nanoseconds since 1970, and rounded down. RATE times PER is at most MOST, so that no
-product here leaves 64 bits.
+times are in nanoseconds since 1970, and rounded down. RATE times PER is small enough for products
+of 64 bits (``StreamSpec.rate``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ ORIGIN = 2
 TIMEBASE = 3
 
 SECOND = 1_000_000_000
-MOST = 9_000_000_000
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy.typing as npt
 from cql.executor.operators.signals.segment_store import Timebase
 
 _SECOND, _MICROSECOND = 1_000_000_000, 1_000
+#: From the beginning of a timebase to a sample behind a gap, in nanoseconds: 36 years.
+_LONGEST = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,17 @@ class Run:
 @dataclass(slots=True)
 class Runs:
     """Follows a signal of ``rate`` hertz. A sample belongs to the run if its time is within half a
-    period of where the rate says it should be (and a microsecond, as times are rounded). After a
-    gap the numbers of samples go on in the same timebase if its times still agree, else in a new
-    one. A sample that is not later than the one before it is left out."""
+    period of where the rate says it should be (and a microsecond, as times are rounded). An earlier
+    sample overlaps the run, and is left out. A later one is behind a gap: its number is that of the
+    nearest time of the timebase, so that runs come in the order of their times. A gap of many years
+    begins a new timebase, since the numbers of samples have 64 bits."""
 
     rate: Fraction
     base: Timebase | None = None
     following: int = 0  # the number of the next sample
     gaps: int = 0
-    overlapping: int = 0  # samples left out since they are not later than the one before
+    overlapping: int = 0  # samples left out since they are too early
     missing: int = 0  # rows without a sample
-    _latest: int = field(default=-(2**63))  # the time of the last sample, in nanoseconds
 
     @property
     def _tolerance(self) -> int:
@@ -72,7 +74,6 @@ class Runs:
                 found.append(Run(first + at, fits, self.following, self.base))
                 self.following += fits
                 at += fits
-                self._latest = int(times[at - 1]) * _MICROSECOND
             else:
                 at += self._jump(times[at:])
         return found
@@ -89,23 +90,23 @@ class Runs:
         return int(np.argmax(off)) if off.any() else len(times)
 
     def _jump(self, times: npt.NDArray[np.int64]) -> int:
-        """Moves to the time of the first sample, over a gap. Returns how many samples are left
-        out."""
-        if self.base is not None and int(times[0]) * _MICROSECOND <= self._latest:
-            later = np.flatnonzero(times * 1.0 > self._latest / _MICROSECOND)
-            left = int(later[0]) if later.size else len(times)
-            self.overlapping += left
-            return left
+        """Leaves out the samples that are too early, or moves to the time of the first one, over a
+        gap. Returns how many samples are left out."""
         time = int(times[0]) * _MICROSECOND
         if self.base is None:
             self.base = Timebase(self.rate, time)
             return 0
+        due = self._time_of(self.following) - self._tolerance
+        if time < due:
+            in_time = times >= -(-due // _MICROSECOND)
+            left = int(np.argmax(in_time)) if in_time.any() else len(times)
+            self.overlapping += left
+            return left
         self.gaps += 1
-        number = round((time - self.base.origin) * self.rate / _SECOND)
-        if number > self.following and abs(self._time_of(number) - time) <= self._tolerance:
-            self.following = number
-        else:
+        if time - self.base.origin > _LONGEST:
             self.base, self.following = Timebase(self.rate, time), 0
+        else:
+            self.following = round((time - self.base.origin) * self.rate / _SECOND)
         return 0
 
     def _time_of(self, number: int) -> int:

@@ -20,8 +20,7 @@ from cql.executor.state.store import Account
 
 Samples = npt.NDArray[Any]
 
-#: Lines of the tables; memory is taken only where a line was used.
-_MOST_SEGMENTS, _MOST_PARTS, _MOST_BLOCKS, _MOST_TIMEBASES = 1 << 22, 1 << 22, 1 << 18, 1 << 16
+_MOST_TIMEBASES = 1 << 16
 
 
 class Manager(Enum):
@@ -31,6 +30,15 @@ class Manager(Enum):
     REFCOUNT_COPY = layout.REFCOUNT_COPY
     REFCOUNT_REALLOC = layout.REFCOUNT_REALLOC
     REFCOUNT_LAZY = layout.REFCOUNT_LAZY
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Lines of the tables; memory is taken only where a line was used."""
+
+    segments: int = 1 << 22
+    parts: int = 1 << 22
+    blocks: int = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +60,20 @@ def _circle() -> Samples:
 class SegmentStore:
     """``account``: ``max_state`` of the query."""
 
-    def __init__(self, account: Account, manager: Manager = Manager.REFCOUNT_LAZY) -> None:
+    def __init__(
+        self,
+        account: Account,
+        manager: Manager = Manager.REFCOUNT_LAZY,
+        room: Room = Room(),
+    ) -> None:
         self.manager = manager
         self._account = account
         self._counted = 0
         self._tables = [
-            np.empty((_MOST_SEGMENTS, layout.SEGMENT), np.int64),
-            np.empty((_MOST_PARTS, layout.PART), np.int64),
-            np.empty((_MOST_BLOCKS, layout.BLOCK_WORDS), np.int64),
-            np.empty((_MOST_SEGMENTS, layout.YOUNG_WORDS), np.int64),
+            np.empty((room.segments, layout.SEGMENT), np.int64),
+            np.empty((room.parts, layout.PART), np.int64),
+            np.empty((room.blocks, layout.BLOCK_WORDS), np.int64),
+            np.empty((room.segments, layout.YOUNG_WORDS), np.int64),
         ]
         self.timebases = np.empty((_MOST_TIMEBASES, timebase.TIMEBASE), np.int64)
         self._numbers: dict[Timebase, int] = {}
@@ -70,9 +83,9 @@ class SegmentStore:
             t.ctypes.data for t in self._tables
         ]
         q[[layout.MOST_SEGMENTS, layout.MOST_PARTS, layout.MOST_BLOCKS]] = (
-            _MOST_SEGMENTS,
-            _MOST_PARTS,
-            _MOST_BLOCKS,
+            room.segments,
+            room.parts,
+            room.blocks,
         )
         q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
         q[layout.MANAGER] = manager.value
@@ -162,11 +175,15 @@ class SegmentStore:
         found: list[int] = view_address(g, np.dtype(np.int64), layout.SEGMENT).tolist()
         return found
 
+    def check_room(self) -> None:
+        """Raises RunError if a kernel found no room."""
+        self._check(not self.words[layout.FULL])
+
     def check(self) -> None:
         """Raises RunError if a kernel found no room; accounts for what kernels have made.
 
         Also forgets the blocks of Python that nobody shares any more."""
-        self._check(not self.words[layout.FULL])
+        self.check_room()
         made = int(self.words[layout.BYTES])
         self._account.resize(self._counted, made, "the samples of its signals")
         self._counted = made
@@ -194,10 +211,12 @@ class SegmentStore:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Live segments, bytes that the store made, and bytes that it copied so far."""
+        """Live segments, bytes that the store made, bytes that it copied so far, and blocks whose
+        memory Python owns."""
         q = self.words
         return {
             "segments": int(q[layout.LIVE_SEGMENTS]),
             "bytes": int(q[layout.BYTES]),
             "copied": int(q[layout.COPIED]),
+            "hosted": len(self._hosted),
         }

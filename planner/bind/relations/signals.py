@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from sqlglot import exp
 
 from cql.base.types import Kind
+from cql.dialect import to_sql
 from cql.dialect.nodes import StreamWindow
 from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions.expression import ExprBinder
@@ -17,13 +19,18 @@ from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
 from cql.planner.nodes.catalog import StreamSpec
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Logical, Project, Rewindow, Scan, Sync
 
+#: Of a window, in microseconds: times are nanoseconds in 64 bits.
+_LONGEST = 2**50
 _SAMPLES = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE)
 
 
 def is_signal(plan: Logical) -> bool:
-    """Whether ``plan`` reads a stream with RATE."""
+    """Whether ``plan`` reads a stream with RATE, and perhaps its computed columns."""
+    if isinstance(plan, Project) and isinstance(plan.input, Scan):
+        spec = plan.input.relation.stream
+        return spec is not None and bool(spec.computed) and spec.rate_hz is not None
     return isinstance(plan, Scan) and _rate_of(plan) is not None
 
 
@@ -34,6 +41,12 @@ def _rate_of(scan: Scan) -> float | None:
 def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     """The windows of a signal. Raises BindError or NotSupportedError for other windows than those
     of ROWS or RANGE with SLIDE."""
+    if isinstance(plan, Project):
+        assert isinstance(plan.input, Scan)
+        name = ".".join(plan.input.relation.name)
+        raise binder.unsupported(
+            f"a window over the signal {name}, which has computed columns,", node
+        )
     assert isinstance(plan, Scan)
     args, name = node.args, plan.relation.name[-1]
     if node.window_kind not in ("ROWS", "RANGE") or args.get("slide") is None:
@@ -53,17 +66,24 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
             f"more than a size and SLIDE in a window over the signal {name}", node
         )
     size_node = args["range"] if by_time else args["rows"]
-    size, slide = (_length(binder, n, by_time=by_time) for n in (size_node, args["slide"]))
+    rate = _spec_of(plan).rate
+    assert rate is not None
+    size, slide = (_length(binder, n, rate, by_time=by_time) for n in (size_node, args["slide"]))
+    _refuse_short(binder, size_node, size, rate, by_time)
     channels, time = _parts(binder, plan, node)
     return Rewindow(plan, channels, time, size, slide, by_time, binder.pos(node))
+
+
+def _spec_of(scan: Scan) -> StreamSpec:
+    assert scan.relation.stream is not None
+    return scan.relation.stream
 
 
 def _parts(binder: Binder, scan: Scan, node: exp.Expr) -> tuple[tuple[int, ...], int | None]:
     """The columns of a signal with its channels, and the one with its times, if it has one.
 
     Raises NotSupportedError for a column that is neither."""
-    name, spec = scan.relation.name[-1], scan.relation.stream
-    assert spec is not None
+    name, spec = scan.relation.name[-1], _spec_of(scan)
     time = _time(binder, scan, spec, node)
     channels = tuple(k for k in range(len(scan.schema)) if k != time)
     for k in channels:
@@ -72,23 +92,46 @@ def _parts(binder: Binder, scan: Scan, node: exp.Expr) -> tuple[tuple[int, ...],
             raise binder.unsupported(
                 f"segments of the signal {name}, whose column {f.name} is a {f.type},",
                 node,
-                f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers",
+                f"ORDERED BY {f.name} says that it is the time of the samples"
+                if f.type.is_timestamp and time is None
+                else f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers",
             )
     if not channels:
         raise binder.error(f"the signal {name} has no channel", node)
     return channels, time
 
 
-def _length(binder: Binder, node: exp.Expr, *, by_time: bool) -> int:
+def _length(binder: Binder, node: exp.Expr, rate: Fraction, *, by_time: bool) -> int:
     """A number of samples, or of microseconds."""
     found = amount(binder, None, node)
     if found.timed != by_time:
         what = "a length of time" if by_time else "a number of samples"
         raise binder.error(f"{found.text} is not {what}", node)
-    if found.value.denominator != 1 or not 0 < found.value < 2**40:
+    if found.value.denominator != 1 or found.value <= 0:
         what = "whole number of microseconds" if by_time else "whole number"
         raise binder.error(f"{found.text} is not a {what} above zero", node)
-    return int(Fraction(found.value))
+    time = found.value if by_time else 1_000_000 * found.value / rate
+    if time > _LONGEST:
+        raise binder.error(f"{found.text} is longer than 35 years", node)
+    return int(found.value)
+
+
+def _refuse_short(binder: Binder, node: exp.Expr, size: int, rate: Fraction, by_time: bool) -> None:
+    """Refuses windows that may hold no sample, or that end in the microsecond in which they
+    begin."""
+    if by_time and size * rate < 1_000_000:
+        period = f"{float(1_000_000 / rate):,.9g}"
+        raise binder.error(
+            f"a window of {to_sql(node)} may hold no sample",
+            node,
+            f"RANGE is at least the time from a sample to the next: {period} microseconds",
+        )
+    if not by_time and size * 1_000_000 < rate:
+        raise binder.error(
+            f"a window of {size:,} samples is shorter than a microsecond",
+            node,
+            f"ROWS {math.ceil(rate / 1_000_000):,} or more",
+        )
 
 
 def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int | None:
@@ -154,7 +197,8 @@ def synced(
 
     Raises BindError if they give none."""
     scan = item.plan
-    assert isinstance(scan, Scan)
+    if not isinstance(scan, Scan):
+        raise binder.unsupported("ranges of a signal that has computed columns", node)
     channels, time = _parts(binder, scan, node)
     called = _TIME if time is None else scan.schema[time].name
     found, rest = _Range(), list[exp.Expr]()
@@ -236,3 +280,14 @@ def _takes(condition: exp.Expr, item: Item, called: str, scope: Scope, found: _R
         return False
     setattr(found, side, (right, open_))
     return True
+
+
+def refuse_rows(binder: Binder, plan: Logical, node: exp.Expr) -> None:
+    """Raises NotSupportedError if rows of ``plan``, which are written to a table, hold segments."""
+    for f in plan.schema:
+        if f.type.kind is Kind.SIGNAL:
+            raise binder.unsupported(
+                f"writing the segments of a signal ({f.name}) to a table",
+                node,
+                f"write functions of them, such as stddev({f.name})",
+            )
