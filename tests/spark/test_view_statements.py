@@ -298,6 +298,7 @@ def test_hostile_names(spark: Any, session: Session) -> None:
         ("SELECT k FROM passing", "passing, a temporary view of Spark, in materialized view"),
         ("SELECT k FROM {e}", "which has no end, in materialized view"),
         ("SELECT twice(k) AS k FROM {s}", r"a function of yours \(twice\) in materialized view"),
+        ("SELECT k FROM queued", "queued, a query with an update queue, in materialized view"),
         ("SELECT 1 AS x", "a query that reads no table in materialized view"),
         ("SELECT k, count(*) AS n FROM {s} GROUP BY k EMIT CHANGES", "a relation that changes"),
         (
@@ -318,6 +319,7 @@ def test_what_is_refused(
             f"CREATE STREAM {one.stream}_e FROM TABLE {one.table} OPTIONS (follow 'true')"
             " ORDERED BY ts"
         )
+        other.sql(one.text("CREATE STREAM queued UPDATE KEY (k) AS SELECT k FROM {s}"))
         made = one.text(text.replace("{e}", f"{one.stream}_e"))
         with pytest.raises(NotSupportedError, match=why) as caught:
             create(other, made)
