@@ -271,6 +271,13 @@ def _too_long(value: Any, field: Field) -> str:
     return f"column {field.name}: {shown(value)} has more than {MAX_DECIMAL_DIGITS} digits"
 
 
+def _has_limits(kind: DataType) -> bool:
+    """Whether some values of a nested type must be refused: NULL in arrays, decimals."""
+    if kind.element is not None:
+        return not kind.contains_null or kind.element.declared > 0 or _has_limits(kind.element)
+    return any(of.declared > 0 or _has_limits(of) for _, of in kind.fields)
+
+
 def check_parts(array: Column, field: Field, where: Callable[[int], str]) -> None:
     """Raises CatalogError for the first array or struct that has NULL where none is allowed, or a
     decimal of too many digits; ``where`` names a row."""
@@ -354,7 +361,7 @@ class Shaper:
             if at is not None:
                 what = _too_long(array[at], field)
                 raise CatalogError(f"{where}, row {row + at}, {what}", hint=SHORTEN)
-        elif field.type.is_nested:
+        elif _has_limits(field.type):
             check_parts(array, field, lambda at: f"{where}, row {row + at}")
         if not field.nullable and array.null_count:
             at = row + array.is_null().index(True).as_py()

@@ -108,12 +108,52 @@ def _of_structs(column: pa.Array, kind: DataType) -> Texts:
     return joined(parts)
 
 
+def arrays_of(columns: Sequence[tuple[Texts | Array, Mask]]) -> Texts:
+    """The entries of arrays of one value of each column; ``columns`` (at least one, of one type)
+    are entries or values in storage form, each with 0 for NULL."""
+    n, k = len(columns[0][1]), len(columns)
+    there = np.stack([mask for _, mask in columns], axis=1).reshape(-1)
+    elements: Texts | Array
+    first = columns[0][0]
+    if isinstance(first, Texts):
+        texts = [values for values, _ in columns if isinstance(values, Texts)]
+        before = _sums(np.array([t.data.size for t in texts]))[:-1]
+        data = np.concatenate([t.data for t in texts])
+        starts = np.stack([t.starts + b for t, b in zip(texts, before, strict=True)], axis=1)
+        ends = np.stack([t.ends + b for t, b in zip(texts, before, strict=True)], axis=1)
+        starts, ends = starts.reshape(-1), ends.reshape(-1)
+        elements = Texts(data, starts, np.where(there != 0, ends, starts))
+    else:
+        columns_of_values = [v for v, _ in columns if not isinstance(v, Texts)]
+        plain = np.stack(columns_of_values, axis=1).reshape(-1)
+        elements = _canonical(plain, there)
+    places = np.arange(n + 1, dtype=np.int64) * k
+    return _arrays(elements, there, places[:-1], places[1:])
+
+
+def structs_of(columns: Sequence[tuple[Texts | Array, Mask]]) -> Texts:
+    """The entries of structs of these fields, which are given as for ``arrays_of``."""
+    parts = []
+    for values, there in columns:
+        parts.append(_fixed(there))
+        if isinstance(values, Texts):
+            ends = np.where(there != 0, values.ends, values.starts)
+            values = Texts(values.data, values.starts, ends)
+            parts += [_fixed((values.ends - values.starts).astype(_INT32)), values]
+        else:
+            parts.append(_fixed(_canonical(values, there)))
+    return joined(parts)
+
+
 def _plain(column: pa.Array, there: Mask | None, kind: DataType) -> Array:
-    """The values of a type without codes: zeros for NULL, and one value for equal ones."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    values = plain_storage(column, kind)
-    if kind.is_fraction:
+    return _canonical(plain_storage(column, kind), there)
+
+
+def _canonical(values: Array, there: Mask | None) -> Array:
+    """Values in storage form with zeros for NULL, and with one value for equal ones."""
+    if values.dtype.kind == "f":
         values = np.where(values != values, values.dtype.type(np.nan), values + 0)
     if there is not None:
         values = np.where(there != 0, values, values.dtype.type(0))

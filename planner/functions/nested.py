@@ -141,8 +141,9 @@ def item(value: Expr, number: Expr, pos: Position | None) -> Expr:
             position=number.pos or pos,
         )
     nullable = value.type.contains_null
-    numbers = cast(number, BIGINT, pos)
-    return strict("item", (value, numbers), element_of(value.type), pos, nullable=nullable)
+    if number.type == NULL:
+        number = cast(number, INT, pos)
+    return strict("item", (value, number), element_of(value.type), pos, nullable=nullable)
 
 
 def field(value: Expr, name: str, pos: Position | None) -> Expr:

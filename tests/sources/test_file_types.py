@@ -201,7 +201,7 @@ def test_types_that_nothing_holds_are_refused_with_both_files(tmp_path: Path) ->
 
 
 def test_columns_that_no_query_can_use_stay_out(tmp_path: Path) -> None:
-    nested = pa.array([{"x": 1}])
+    nested = pa.array([{"x": 1}], pa.struct([("x", pa.uint64())]))
     source = FileSource(
         {"path": arrow_files(tmp_path / "a", pa.nulls(1), nested, pa.nulls(1))}, what="s"
     )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.strings.nested import array_parts, struct_fields
-from cql.executor.texts.column import FAILED, NULL, VALID, Status, Texts
+from cql.executor.morsel.morsel import stored_dtype
+from cql.executor.strings.nested import array_parts, arrays_of, struct_fields, structs_of
+from cql.executor.texts.column import FAILED, NULL, VALID, Column, Status, Texts
 from cql.executor.texts.functions.arguments import numbers_in, texts_in
 from cql.planner.interpret.nested import NESTED_FUNCTIONS, element_of
 from cql.planner.nodes.expr import Call, Literal
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from cql.executor.texts.functions.table import Argument, BlockFunction, Values
 
 Parts = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None, "Texts | npt.NDArray[Any]"]
+#: Values of a column, and 0 for NULL.
+Given = tuple["Texts | npt.NDArray[Any]", npt.NDArray[np.uint8]]
 #: The number of elements of each array, which elements are not NULL, the row of each element, and
 #: which elements equal the value of their row.
 Hits = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None, npt.NDArray[Any], npt.NDArray[Any]]
@@ -128,6 +131,37 @@ def _field(call: Call, args: Sequence[Argument], status: Status) -> Values | Non
     return values
 
 
+def _given(call: Call, args: Sequence[Argument], status: Status) -> list[Given] | None:
+    """The values of all arguments, each with 0 for NULL; None if one of them has another form."""
+    found: list[Given] = []
+    for arg, kind in zip(args, (a.type for a in call.args), strict=True):
+        rows = status.size
+        if isinstance(arg, Column):
+            there = (arg.status == VALID).view(np.uint8)
+            found.append((arg.values, there))
+            continue
+        there = np.full(rows, arg.value is not None, np.uint8)
+        if kind.is_coded:
+            values = texts_in(Literal(b"", kind) if arg.value is None else arg, rows)
+            if values is None:
+                return None
+            found.append((values, there))
+        else:
+            value = 0 if arg.value is None else arg.value
+            found.append((np.full(rows, value, stored_dtype(kind.storage)), there))
+    return found
+
+
+def _array(call: Call, args: Sequence[Argument], status: Status) -> Values | None:
+    given = _given(call, args, status)
+    return None if given is None else arrays_of(given)
+
+
+def _struct(call: Call, args: Sequence[Argument], status: Status) -> Values | None:
+    given = _given(call, args, status)
+    return None if given is None else structs_of(given)
+
+
 def _by_row(call: Call, args: Sequence[Argument], status: Status) -> Values | None:
     return None
 
@@ -141,6 +175,8 @@ _HERE: dict[str, BlockFunction] = {
     "array_contains": _contains,
     "array_position": _position,
     "field": _field,
+    "array": _array,
+    "named_struct": _struct,
 }
 #: Functions that Python computes row by row.
 IN_PYTHON = NESTED_FUNCTIONS - frozenset(_HERE)
