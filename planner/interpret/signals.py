@@ -6,6 +6,7 @@ import cmath
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from cql.planner.nodes.expr import Call
@@ -17,18 +18,51 @@ def _of(fn: Callable[[Sequence[Any]], Any]) -> Strict:
     return lambda call, args: fn(args[0])
 
 
+def _total(x: Sequence[Any]) -> float:
+    """The sum, rounded once; beyond doubles, and of infinities, as addition gives it."""
+    try:
+        return math.fsum(x)
+    except (OverflowError, ValueError):
+        return math.nan if -math.inf in x and math.inf in x else sum(map(float, x))
+
+
+def _sum(x: Sequence[Any]) -> Any:
+    if x and isinstance(x[0], int):
+        return (sum(x) + 2**63) % 2**64 - 2**63
+    return _total(x)
+
+
 def _mean(x: Sequence[Any]) -> float:
-    return math.fsum(x) / len(x) if len(x) else math.nan
-
-
-def _squares(x: Sequence[Any]) -> float:
-    """The sum of the squared distances from the mean."""
-    mean = _mean(x)
-    return math.fsum((v - mean) ** 2 for v in x)
+    if not x:
+        return math.nan
+    return sum(x) / len(x) if isinstance(x[0], int) else _total(x) / len(x)
 
 
 def _variance(x: Sequence[Any], less: int) -> float:
-    return _squares(x) / (len(x) - less) if len(x) > less else math.nan
+    if len(x) <= less:
+        return math.nan
+    if not all(map(math.isfinite, x)):
+        return math.nan
+    exact = [Fraction(v) for v in x]
+    mean = sum(exact, Fraction()) / len(exact)
+    squares = sum(((v - mean) ** 2 for v in exact), Fraction())
+    try:
+        return float(squares / (len(x) - less))
+    except OverflowError:
+        return math.inf
+
+
+def _rms(x: Sequence[Any]) -> float:
+    return math.sqrt(_total([float(v) * float(v) for v in x]) / len(x)) if x else math.nan
+
+
+def _lowest(x: Sequence[Any]) -> Any:
+    """NaN is above all numbers."""
+    return min((v for v in x if v == v), default=math.nan)
+
+
+def _highest(x: Sequence[Any]) -> Any:
+    return max(x) if all(v == v for v in x) else math.nan
 
 
 def _crossings(x: Sequence[Any]) -> int:
@@ -55,15 +89,15 @@ def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
 #: Functions of segments; none fails.
 NEVER_FAIL: dict[str, Strict] = {
     "count": _of(len),
-    "sum": _of(lambda x: sum(x) if isinstance(x[0], int) else math.fsum(x)),
+    "sum": _of(_sum),
     "avg": _of(_mean),
-    "min": _of(min),
-    "max": _of(max),
+    "min": _of(_lowest),
+    "max": _of(_highest),
     "stddev_samp": _of(lambda x: math.sqrt(_variance(x, 1))),
     "stddev_pop": _of(lambda x: math.sqrt(_variance(x, 0))),
     "var_samp": _of(lambda x: _variance(x, 1)),
     "var_pop": _of(lambda x: _variance(x, 0)),
-    "rms": _of(lambda x: math.sqrt(math.fsum(v * v for v in x) / len(x)) if len(x) else math.nan),
+    "rms": _of(_rms),
     "zero_crossings": _of(_crossings),
     "hann": _of(_hann),
     "power_spectrum": _of(_power),

@@ -69,7 +69,7 @@ class SegmentStore:
         self.manager = manager
         self._account = account
         self._counted = 0
-        self._tables = [
+        self.tables = [
             np.empty((room.segments, layout.SEGMENT), np.int64),
             np.empty((room.parts, layout.PART), np.int64),
             np.empty((room.blocks, layout.BLOCK_WORDS), np.int64),
@@ -80,7 +80,7 @@ class SegmentStore:
         self._hosted: dict[int, Samples] = {}  # blocks whose memory Python owns
         q = self.words = np.zeros(layout.STORE, np.int64)
         q[[layout.SEGMENTS, layout.PARTS, layout.BLOCKS, layout.YOUNG]] = [
-            t.ctypes.data for t in self._tables
+            t.ctypes.data for t in self.tables
         ]
         q[[layout.MOST_SEGMENTS, layout.MOST_PARTS, layout.MOST_BLOCKS]] = (
             room.segments,
