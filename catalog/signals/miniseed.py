@@ -174,6 +174,8 @@ def _traces(path: str, *, headers: bool) -> Sequence[Any]:
         told = [str(w.message) for w in raised if w.category.__name__ == "InternalMSEEDWarning"]
         if error is not None or told:
             text = told[0] if told else str(error).strip().rsplit("\n", 1)[-1]
+            if text.startswith("Cannot open file"):  # obspy found nothing in it
+                text = "it has no whole record of samples"
             raise ValueError(text) from error
     length = min((trace.stats.mseed.record_length for trace in found), default=1)
     more = os.stat(path).st_size % length

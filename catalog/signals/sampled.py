@@ -91,7 +91,9 @@ class SampledFormat(ABC):
             )
         ordered = spec.progress or spec.computed_progress is not None
         if self.times is not None and not ordered and schema.find(self.times) is not None:
-            spec = replace(spec, progress=(Progress(self.times),))
+            spec = replace(
+                spec, progress=(Progress(self.times, declared=f"ORDERED BY {self.times}"),)
+            )
         return spec
 
 
