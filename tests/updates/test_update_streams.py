@@ -276,6 +276,7 @@ def test_show_staleness(session: Session) -> None:
             "superseded": 4,
             "shed": 0,
             "held": 0,
+            "resting": 0,
             "goal": 3600.0,
         }
     plain: Any = session.sql("SELECT 1")
