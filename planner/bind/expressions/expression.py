@@ -16,10 +16,10 @@ from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import BindError, did_you_mean
 from cql.planner.bind.context import Binder
-from cql.planner.bind.expressions import literals
+from cql.planner.bind.expressions import literals, parts
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
-from cql.planner.functions import aggregates, nested, registry, signals
+from cql.planner.functions import aggregates, registry, signals
 from cql.planner.functions.holistic import WITH_LISTS
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
@@ -190,9 +190,9 @@ class ExprBinder:
             case exp.Dot():
                 return self._dot(node)
             case exp.Bracket():
-                return self._item(node)
+                return parts.item(self.binder, node, self.bind)
             case exp.Struct():
-                return self._struct(node)
+                return parts.struct(self.binder, node, self.bind)
             case exp.Star():
                 raise self.binder.error("* stands only in a select list and in count(*)", node)
             case exp.Alias():
@@ -241,36 +241,10 @@ class ExprBinder:
         return found
 
     def _dot(self, node: exp.Dot) -> Expr:
-        """``window(ts, '1 minute').start``; only windows have parts."""
+        """``window(ts, '1 minute').start``, or a field of a struct."""
         if isinstance(node.this, GroupWindow) and node.expression.name.lower() in WINDOW_PARTS:
             return self._window_part(node, WINDOW_PARTS.index(node.expression.name.lower()))
-        if not isinstance(node.expression, exp.Identifier):
-            raise self.binder.unsupported(f"{_shown(node.expression)} behind a dot", node)
-        value = self.bind(node.this)
-        return nested.field(value, node.expression.name, self.binder.pos(node))
-
-    def _item(self, node: exp.Bracket) -> Expr:
-        """``array[0]``, or ``struct['field']``."""
-        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-            raise self.binder.unsupported(
-                "several elements in […]", node, "slice(array, start, length) is"
-            )
-        value, number = self.bind(node.this), self.bind(node.expressions[0])
-        return nested.item(value, number, self.binder.pos(node))
-
-    def _struct(self, node: exp.Struct) -> Expr:
-        """``struct(a, b AS c)``: a field is called as its column, or col1, col2, … by its place."""
-        names, values = [], []
-        for place, part in enumerate(node.expressions, 1):
-            name, value = f"col{place}", part
-            if isinstance(part, exp.PropertyEQ | exp.Alias):
-                name = part.this.name if isinstance(part, exp.PropertyEQ) else part.alias
-                value = part.expression if isinstance(part, exp.PropertyEQ) else part.this
-            elif isinstance(part, exp.Column):
-                name = part.name
-            names.append(name)
-            values.append(self.bind(value))
-        return nested.make_struct(names, values, self.binder.pos(node))
+        return parts.field(self.binder, node, self.bind)
 
     def _window_part(self, node: Node, at: int) -> Expr:
         if self.scope.window is None:
