@@ -210,5 +210,3 @@ def test_without_a_window_its_rows_are_samples(session: Session) -> None:
     assert _column(session, "SELECT avg(x) FROM audio") == [14.5]
     text = "SELECT count(*) FROM audio GROUP BY TUMBLE(ts, INTERVAL '1' SECOND)"
     assert _column(session, text) == [10, 10, 10]
-
-

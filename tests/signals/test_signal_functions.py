@@ -75,8 +75,6 @@ def _check(store: SegmentStore, samples: Any, near: float = 1e-9) -> None:
     store.release([g])
 
 
-
-
 def _largest(values: Sequence[float]) -> float:
     return max((abs(v) for v in values if math.isfinite(v)), default=0.0)
 
@@ -92,7 +90,9 @@ def test_random_samples(kind: str, store: SegmentStore, full: bool, seed: int) -
 def _random(kind: str, n: int, choice: np.random.Generator) -> Any:
     if kind.startswith("float"):
         scale = float(choice.choice([1.0, 1e-3, 1e6]))
-        found = (choice.normal(0, scale, n) + float(choice.choice([0, 0, 100 * scale]))).astype(kind)
+        found = (choice.normal(0, scale, n) + float(choice.choice([0, 0, 100 * scale]))).astype(
+            kind
+        )
         if choice.random() < 0.3:
             ends = [math.nan, math.inf, -math.inf, -0.0, 0.0]
             found[choice.integers(0, n, 2)] = choice.choice(ends, 2)
