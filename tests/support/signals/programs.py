@@ -134,6 +134,7 @@ class Program:
     def _flat(self) -> None:
         known = self.choice.choice(self.known)
         at = self.segments.flat(known.address)
+        self.store.check_room()
         assert (at != 0) == (len(known.samples) > 0)
         assert self.segments.flat(known.address) == at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -40,6 +40,7 @@ class Checked:
     def __init__(self, array: Any) -> None:
         self.array = array
         self.size = array.size
+        self.ctypes = array.ctypes
 
     def _place(self, at: Any) -> tuple[int, ...]:
         place = at if isinstance(at, tuple) else (at,)
@@ -61,13 +62,13 @@ class Checked:
         self.array[place] = value
 
 
-def _words(address: int, n: int) -> Checked:
+def checked_words(address: int, n: int) -> Checked:
     kind = ctypes.c_int64 * n
     return Checked(np.ctypeslib.as_array(kind.from_address(address) if n else kind()))
 
 
-def _lines(address: int, n: int, width: int) -> Checked:
-    return Checked(_words(address, n * width).array.reshape(n, width))
+def checked_lines(address: int, n: int, width: int) -> Checked:
+    return Checked(checked_words(address, n * width).array.reshape(n, width))
 
 
 def _bits_of_f64(value: float) -> int:
@@ -80,17 +81,26 @@ def _f64_of_bits(bits: int) -> float:
 
 def kernels() -> dict[ModuleType, SimpleNamespace]:
     """The twins of the kernels of each module."""
-    twins: dict[int, Any] = {
-        id(memory.words): _words,
-        id(memory.lines): _lines,
-        id(memory.bits_of_f64): _bits_of_f64,
-        id(memory.f64_of_bits): _f64_of_bits,
-        id(memory.prefetch): lambda address: None,
-        # Random numbers are meant to overflow.
-        id(queue_of_keys.is_shed): lambda q: queue_of_keys.is_shed(q.array),
-    }
+    return twins_of(
+        MODULES,
+        {
+            id(memory.bits_of_f64): _bits_of_f64,
+            id(memory.f64_of_bits): _f64_of_bits,
+            id(memory.prefetch): lambda address: None,
+            # Random numbers are meant to overflow.
+            id(queue_of_keys.is_shed): lambda q: queue_of_keys.is_shed(q.array),
+        },
+    )
+
+
+def twins_of(
+    modules: Sequence[ModuleType], others: Mapping[int, Any]
+) -> dict[ModuleType, SimpleNamespace]:
+    """The twins of the kernels of ``modules``. ``others``: what stands for intrinsics, by the id of
+    each."""
+    twins = {id(memory.words): checked_words, id(memory.lines): checked_lines, **others}
     scopes: list[dict[str, Any]] = []
-    for module in MODULES:
+    for module in modules:
         scope: dict[str, Any] = {}
         scopes.append(scope)
         for value in vars(module).values():
@@ -98,7 +108,7 @@ def kernels() -> dict[ModuleType, SimpleNamespace]:
             if own is not None and own.__module__ == module.__name__ and id(value) not in twins:
                 twins[id(value)] = FunctionType(own.__code__, scope, own.__name__)
     found = {}
-    for module, scope in zip(MODULES, scopes, strict=True):
+    for module, scope in zip(modules, scopes, strict=True):
         scope.update({name: twins.get(id(v), v) for name, v in vars(module).items()})
         calls = {name: _wrapped(v) for name, v in scope.items() if isinstance(v, FunctionType)}
         found[module] = SimpleNamespace(**{**vars(module), **calls})
