@@ -85,19 +85,19 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.CreateView():
             return ddl.create_view(binder, node)
         case nodes.CreateMaterializedView():
-            query = _query(binder, node.args["query"], name_of(node.this))
-            signals.refuse_rows(binder, query.plan, node.this)
-            return ddl.create_materialized_view(binder, node, query)
+            kept = _query(binder, node.args["query"], name_of(node.this))
+            signals.refuse_rows(binder, kept.plan, node.this)
+            return ddl.create_materialized_view(binder, node, kept)
         case nodes.RefreshView():
             every = watermark.elapsed(binder, node.args.get("every"), "EVERY")
             full = bool(node.args.get("full"))
             return RefreshView(name_of(node.this), full, binder.pos(node.this), every)
         case nodes.CreateTable():
             inner = node.args.get("query")
-            query = _query(binder, inner, name_of(node.this)) if inner else None
-            if query is not None:
-                signals.refuse_rows(binder, query.plan, node.this)
-            return ddl.create_table(binder, node, query)
+            filled = _query(binder, inner, name_of(node.this)) if inner else None
+            if filled is not None:
+                signals.refuse_rows(binder, filled.plan, node.this)
+            return ddl.create_table(binder, node, filled)
         case nodes.CreateConstant():
             return ddl.create_constant(binder, node)
         case nodes.DropObject():
