@@ -36,15 +36,10 @@ def _column(session: Session, text: str, *names: str) -> list[Any]:
     return found.column(0).to_pylist() if not names else found.select(names).to_pylist()
 
 
-def _run(session: Session, text: str) -> None:
-    made: Any = session.sql(text)
-    made.to_arrow()
-
-
 def _refused(session: Session, text: str) -> tuple[str, str]:
     """The message of the error, and the text at its position."""
     with pytest.raises(CqlError) as caught:
-        _run(session, text)
+        _column(session, text)
     place = caught.value.position
     assert place is not None, caught.value
     line = text.splitlines()[place.line - 1]

@@ -90,9 +90,8 @@ def test_random_samples(kind: str, store: SegmentStore, full: bool, seed: int) -
 def _random(kind: str, n: int, choice: np.random.Generator) -> Any:
     if kind.startswith("float"):
         scale = float(choice.choice([1.0, 1e-3, 1e6]))
-        found = (choice.normal(0, scale, n) + float(choice.choice([0, 0, 100 * scale]))).astype(
-            kind
-        )
+        middle = float(choice.choice([0, 0, 100 * scale]))
+        found = choice.normal(middle, scale, n).astype(kind)
         if choice.random() < 0.3:
             ends = [math.nan, math.inf, -math.inf, -0.0, 0.0]
             found[choice.integers(0, n, 2)] = choice.choice(ends, 2)
@@ -101,9 +100,10 @@ def _random(kind: str, n: int, choice: np.random.Generator) -> Any:
     if choice.random() < 0.3:
         return choice.choice(np.array([ends.min, ends.max, 0, -1, 1], kind), n)
     spread = int(choice.choice([1, 3, 100, int(ends.max)]))
-    middle = int(choice.choice([0, int(ends.min) + spread, int(ends.max) - spread]))
-    low = max(middle - spread, int(ends.min))
-    return choice.integers(low, min(middle + spread, int(ends.max)), n, kind, endpoint=True)
+    near = random.Random(int(choice.integers(2**60)))
+    at = near.choice([0, int(ends.min) + spread, int(ends.max) - spread])
+    low, high = max(at - spread, int(ends.min)), min(at + spread, int(ends.max))
+    return choice.integers(low, high, n, kind, endpoint=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
