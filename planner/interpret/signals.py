@@ -42,8 +42,8 @@ def _variance(x: Sequence[Any], less: int) -> float:
         return math.nan
     if isinstance(x[0], int):
         n = len(x)
-        squares: int = n * sum(v * v for v in x) - sum(x) ** 2
-        return squares / (n * (n - less))
+        distances: int = n * sum(v * v for v in x) - sum(x) ** 2
+        return distances / (n * (n - less))
     if not all(map(math.isfinite, x)):
         return math.nan
     exact = [Fraction(v) for v in x]
