@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cql.base.model import Field, Schema
 from cql.base.types import DataType, Kind
+from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import CAPACITY, ROWS, data_word, mask_word
 from cql.executor.morsel.arrow_columns import plain_arrow
 from cql.executor.morsel.buffers import POOL
@@ -130,6 +131,11 @@ def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataT
     mask = np.ones(len(addresses), np.uint8) if valid is None else valid
     lengths = np.empty(len(addresses) + 1, np.int64)
     size = copy_lists(addresses, mask, lengths, 0)
+    if size >= 2**31:
+        raise RunError(
+            f"{len(addresses):,} rows of a result have segments with {size:,} samples",
+            hint="SET morsel_rows lower: a batch has at most 2,147,483,647 samples of a column",
+        )
     samples = np.empty(size, stored_dtype(kind.element.storage))
     copy_lists(addresses, mask, lengths, samples.ctypes.data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))

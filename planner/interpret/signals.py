@@ -41,6 +41,10 @@ def _mean(x: Sequence[Any]) -> float:
 def _variance(x: Sequence[Any], less: int) -> float:
     if len(x) <= less:
         return math.nan
+    if isinstance(x[0], int):
+        n = len(x)
+        distances: int = n * sum(v * v for v in x) - sum(x) ** 2
+        return distances / (n * (n - less))
     if not all(map(math.isfinite, x)):
         return math.nan
     exact = [Fraction(v) for v in x]

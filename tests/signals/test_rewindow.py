@@ -71,3 +71,34 @@ def _pieces(table: pa.Table, choice: random.Random) -> list[pa.Table]:
         found.append(table.slice(at, n))
         at += n
     return found or [table]
+
+
+@pytest.mark.parametrize("window", ["ROWS 1 SLIDE 100", "ROWS 1 SLIDE 1", "ROWS 3 SLIDE 2"])
+@pytest.mark.parametrize("times", ["window_time", "window_start AS window_time"])
+def test_no_window_is_late(window: str, times: str, session: Session) -> None:
+    """A run may begin before the next window of the run before it would have."""
+    found: list[int] = []
+    for first in (0, 11, 30, 31.4, 200):
+        found += [round((first + k) * 100_000) for k in range(10)]
+    samples = {"ts": pa.array(found, pa.timestamp("us", "UTC")), "x": [1] * len(found)}
+    session.create_stream("s", pa.table(samples), rate=10, ordered_by="ts")
+    session.sql("SET morsel_rows = 1")
+    inner = f"SELECT {times}, sum(x) AS n FROM s [{window}]"
+    windows: Any = session.sql(inner)
+    query: Any = session.sql(
+        f"SELECT count(*) AS c FROM ({inner}) [RANGE 1 SECOND SLIDE 1 SECOND, WA window_time]"
+        " GROUP BY window_start"
+    )
+    count = sum(query.to_arrow()["c"].to_pylist())
+    assert count == len(windows.to_arrow())
+    assert all(row["count"] == 0 for row in query.late().to_pylist())
+
+
+def test_the_cases_meet_everything() -> None:
+    counts = dict.fromkeys(("windows", "gaps", "overlapping", "missing", "rests"), 0)
+    for k in range(100):
+        windows, signal = random_case(random.Random(f"rewindow eight {k}")).expected()
+        counts["windows"] += len(windows) > 1
+        for name in ("gaps", "overlapping", "missing", "rests"):
+            counts[name] += getattr(signal, name) > 0
+    assert min(counts.values()) >= 10, counts

@@ -79,6 +79,7 @@ class Case:
         metrics = {row["operator"]: row for row in query.metrics()}
         bounds = [found.column(f"window_{w}").cast(pa.int64()).to_pylist() for w in _BOUNDS]
         assert list(zip(*bounds, strict=True)) == [(w.start, w.end, w.end - 1) for w in windows]
+        assert all(b == sorted(b) for b in bounds), "windows are not in order"
         for k, name in enumerate(self.names):
             own = pa.table({"x": pa.array([r[1][k] for r in self.rows], self.table[name].type)})
             assert found.column(name).type == pa.list_(
