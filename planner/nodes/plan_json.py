@@ -52,6 +52,7 @@ from cql.planner.nodes.physical import (
     Physical,
     PhysicalNode,
     SharedPanesExec,
+    SignalInput,
     UpdateQueue,
     UpdateWindows,
 )
@@ -68,7 +69,7 @@ FORMAT = 1
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
 _PARTS = (
     *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window),
-    *(RefreshItem, UpdateQueue, UpdateWindows),
+    *(RefreshItem, SignalInput, UpdateQueue, UpdateWindows),
 )
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
