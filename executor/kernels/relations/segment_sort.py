@@ -178,14 +178,19 @@ def _pack(values: Any, size: int, at: int) -> int:
     return int(4 + abs(size) * n)
 
 
+@njit("int64(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _code_of(w: Any, entry: Any, n: int) -> int:
+    """The code of the ``n`` bytes in ``entry`` behind the first four: the values of an array lie at
+    a multiple of 8 then. (``entry`` is an argument, so that it lives until it is copied.)"""
+    return int(add_text(w[DICTIONARY], entry.ctypes.data + 4, n, w[LIST_DEPTH]))
+
+
 @njit("int64(int64, int64, boolean)", nogil=True, cache=True)
 def _encoded(log: int, head: int, distinct: bool) -> int:
     w = words(log, len(LOG))
     values = _listed(_keys_of(w[CHAIN], w[WIDTH], head), distinct, w[BY_TIME] != 0)
     entry = np.empty(values.size + 1, np.int64)
-    begin = entry.ctypes.data + 4  # the values lie at a multiple of 8 then
-    n = _pack(values, w[ELEMENT], begin)
-    return int(add_text(w[DICTIONARY], begin, n, w[LIST_DEPTH]))
+    return _code_of(w, entry, _pack(values, w[ELEMENT], entry.ctypes.data + 4))
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)

@@ -241,7 +241,7 @@ class SessionLogs:
         log = self.logs[number]
         heads = self.operator.column(f"head{log.suffix}")[session : session + 1].copy()
         size = chains.count_chains(self._nodes(log), heads, np.empty(1, np.int64))
-        self.operator.workspace.dictionary.make_room(8 * size)
+        self.operator.workspace.dictionary.make_room(4 + 8 * size)  # with their number
 
     def finish(self, records: Array) -> None:
         """Computes the results of the sessions that are about to leave, but for those that the
