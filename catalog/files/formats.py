@@ -257,5 +257,6 @@ def make_format(
         case "mseed":
             return MiniSeedFormat(options)
     raise CatalogError(
-        f"unknown format {name}", hint=did_you_mean(name, NAMES, what="formats of files are")
+        f"unknown format {name}",
+        hint=did_you_mean(name, NAMES, what="formats of files are", few=len(NAMES)),
     )
