@@ -411,7 +411,9 @@ class LocalCatalog:
                 return self._files(known, options, schema, what)
         raise CatalogError(
             f"{what}: unknown format {format}",
-            hint=did_you_mean(format, [*NAMES, PUSH, "rate", "replay"], what="formats are"),
+            hint=did_you_mean(
+                format, [*NAMES, PUSH, "rate", "replay"], what="formats are", few=len(NAMES) + 3
+            ),
         )
 
     def _envelopes(
