@@ -43,7 +43,7 @@ def table_format(name: str | None, what: str) -> str:
     if kind is None:
         raise CatalogError(
             f"{what}: unknown format {name}",
-            hint=did_you_mean(str(name), NAMES, what="formats of tables are"),
+            hint=did_you_mean(str(name), NAMES, what="formats of tables are", few=len(NAMES)),
         )
     return kind
 
