@@ -26,7 +26,7 @@ def rewindow(node: Rewindow) -> Physical:
     else:
         size, slide = f"{node.size:,} samples", f"{node.slide:,}"
     why = f"segments of {size} every {slide}, which share the samples (XStream paper §III)"
-    return RewindowExec(source, node.size, node.slide, node.by_time, False, why)
+    return RewindowExec(source, node.size, node.slide, node.by_time, why)
 
 
 def sync(node: Sync, left: Physical) -> Physical:

@@ -24,7 +24,10 @@ ROWS: list[dict[str, Any]] = [
     {"id": 3, "items": [3, None], "user": {"name": "bob", "age": None}, "tags": []},
     {"id": 4, "items": None, "user": {"name": None, "age": 7}, "tags": None},
 ]
-DDL = "id BIGINT, items ARRAY<BIGINT>, user STRUCT<name: STRING, age: BIGINT>, tags ARRAY<STRUCT<t: ARRAY<STRING>>>"  # fmt: skip  # noqa: E501
+DDL = (
+    "id BIGINT, items ARRAY<BIGINT>, user STRUCT<name: STRING, age: BIGINT>,"
+    " tags ARRAY<STRUCT<t: ARRAY<STRING>>>"
+)
 TYPES = {
     "items": "array<bigint>",
     "user": "struct<name:string,age:bigint>",

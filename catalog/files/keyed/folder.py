@@ -7,6 +7,7 @@ before it gives the first row, and begins again with the newest files.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 
 
-class KeyedFolder:
+class KeyedFolder(ABC):
     """A table with columns ``schema`` and a ``key``, whose files have the columns ``stored``.
     ``source`` reads one file; ``style`` has the options of CSV files."""
 
@@ -54,9 +55,9 @@ class KeyedFolder:
         table = self._rows(names or self._key[:1])
         return TableSource(table, what=self._what).open(names, offset)
 
+    @abstractmethod
     def _rows(self, names: Sequence[str]) -> pa.Table:
         """The rows of the table, with at least these columns."""
-        raise NotImplementedError
 
     def _read(self, path: str, names: Sequence[str]) -> pa.Table:
         """The rows of one file."""

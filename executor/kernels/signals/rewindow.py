@@ -31,7 +31,8 @@ from cql.executor.kernels.morsel_layout import (
     SEQUENCE,
     SERIAL,
 )
-from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT, SEGMENTS, START, STORE
+from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
+from cql.executor.kernels.signals.layout import LENGTH, SEGMENT, START
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -40,9 +41,9 @@ from cql.executor.kernels.signals.segments import (
     release,
     subseg,
 )
-from cql.executor.kernels.signals.timebase import TIMEBASE, sample_at, time_of
+from cql.executor.kernels.signals.timebase import sample_at, time_of
 
-# Descriptor: the words below, then for each channel its column of the input and the number of the
+# Descriptor: the words below, then for each channel, a column of the input, the number of the
 # segment with the samples that windows still need (-1: none).
 CHANNELS = 0
 STORE_AT = 1  # the address of the segment store
@@ -54,15 +55,13 @@ WINDOW = 6  # the number of the next window of the run
 RUN = 7  # the number of the run's first sample
 COVERED = 8  # the number of the sample behind the last one that is in a window
 LEAD = 9  # samples of the run before its first window
-SHORT = 10  # 1: what is left of a run beside whole windows leaves as shorter windows
 # Counters.
-ROWS_IN = 11
-ROWS_OUT = 12
-SAMPLES_IN = 13
-RUNS = 14
-RESTS = 15  # samples at the beginnings and ends of runs that are in no window
-FIRST = 16
-CHANNEL = 2
+ROWS_IN = 10
+ROWS_OUT = 11
+SAMPLES_IN = 12
+RUNS = 13
+RESTS = 14  # samples at the beginnings and ends of runs that are in no window
+FIRST = 15
 
 _MICROSECOND = 1000
 
@@ -70,20 +69,17 @@ _MICROSECOND = 1000
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
 def _held(d: Any, channel: int) -> int:
     """The address of the segment that is kept of a channel."""
-    number = d[FIRST + CHANNEL * channel + 1]
-    return int(words(d[STORE_AT], STORE)[SEGMENTS] + 8 * SEGMENT * number)
+    return address_of(d[STORE_AT], d[FIRST + channel])
 
 
 @njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
 def _hold(d: Any, channel: int, g: int) -> None:
-    number = (g - words(d[STORE_AT], STORE)[SEGMENTS]) // (8 * SEGMENT)
-    d[FIRST + CHANNEL * channel + 1] = number
+    d[FIRST + channel] = number_of(d[STORE_AT], g)
 
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
 def _clock(d: Any, g: int) -> int:
-    """The address of the timebase of a segment."""
-    return int(d[TIMEBASES] + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))
+    return clock_of(d[TIMEBASES], g)
 
 
 @njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
@@ -121,9 +117,9 @@ def _stops(d: Any, g: int, k: int, end: int) -> int:
 @njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _take(d: Any, u: Any, r: int) -> bool:
     """Appends the segments of row ``r`` to the run, or begins one. False: the store is full."""
-    goes_on = d[FIRST + 1] >= 0
+    goes_on = d[FIRST] >= 0
     for c in range(d[CHANNELS]):
-        g = words(u[HEADER + 2 * d[FIRST + CHANNEL * c]], r + 1)[r]
+        g = words(u[HEADER + 2 * c], r + 1)[r]
         made = append(_held(d, c), g) if goes_on else pass_on(g)
         if made == 0:
             return False
@@ -136,8 +132,7 @@ def _take(d: Any, u: Any, r: int) -> bool:
         d[WINDOW] = 0
         if d[BY_TIME] != 0:
             began = time_of(_clock(d, g), d[RUN])
-            slide = d[SLIDE] * _MICROSECOND
-            d[WINDOW] = began // slide if d[SHORT] != 0 else -(-began // slide)
+            d[WINDOW] = -(-began // (d[SLIDE] * _MICROSECOND))
         d[LEAD] = _begin(d, g, d[WINDOW]) - d[RUN]
     return True
 
@@ -166,19 +161,16 @@ def _emit(d: Any, u: Any, o: Any, begin: int, end: int) -> int:
     return 1
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1], boolean)", nogil=True, cache=True)
-def _windows(d: Any, u: Any, o: Any, whole: bool) -> int:
-    """Emits the windows that the run has; ``whole``: it has ended, so that its rest may leave as a
-    shorter window."""
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _windows(d: Any, u: Any, o: Any) -> int:
+    """Emits the windows that the run has whole."""
     g = _held(d, 0)
     line = words(g, SEGMENT)
     last = line[START] + line[LENGTH]
     while True:
         begin, end = _begin(d, g, d[WINDOW]), _end(d, g, d[WINDOW])
         if end > last:
-            if not whole or d[SHORT] == 0 or max(begin, d[COVERED]) >= last:
-                return DONE
-            end = last
+            return DONE
         if o[ROWS] == o[CAPACITY]:
             return OUTPUT_FULL
         if _emit(d, u, o, begin, end) == 0:
@@ -215,7 +207,7 @@ def _end_run(d: Any) -> None:
     d[RESTS] += min(d[LEAD], last - d[RUN]) + max(rest, 0)
     for c in range(d[CHANNELS]):
         release(_held(d, c))
-        d[FIRST + CHANNEL * c + 1] = -1
+        d[FIRST + c] = -1
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -223,7 +215,7 @@ def _punctuate(d: Any, u: Any, o: Any) -> None:
     """Says from which times on windows follow, and passes the end of the input on."""
     count, n = u[PUNCTUATIONS], 0
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 3))
-    if d[FIRST + 1] >= 0:
+    if d[FIRST] >= 0:
         g, k = _held(d, 0), d[WINDOW]
         start, stop = _starts(d, g, k), _stops(d, g, k, _end(d, g, k))
         if d[BY_TIME] == 0:  # a run may begin with the next sample
@@ -254,41 +246,31 @@ def _has_ended(u: Any) -> bool:
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def rewindow(desc: Any, morsel: Any) -> Any:
     channels = words(desc, 1)[0]
-    d = words(desc, FIRST + CHANNEL * channels)
-    u = words(morsel, HEADER)
-    width = HEADER
-    for c in range(channels):
-        width = max(width, HEADER + 2 * d[FIRST + CHANNEL * c] + 2)
-    u = words(morsel, width)
+    d = words(desc, FIRST + channels)
+    u = words(morsel, HEADER + 2 * channels)
     o = words(u[OUT], HEADER + 2 * (channels + 3))
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
     if o[ROWS] == 0:
         o[SEQUENCE] = d[ROWS_OUT]
     while u[CURSOR] < u[ROWS]:
         r = u[CURSOR]
-        g = words(u[HEADER + 2 * d[FIRST]], r + 1)[r]
         if u[PHASE] == 0:
-            if d[FIRST + 1] >= 0 and not are_adjacent(_held(d, 0), g):
-                status = _windows(d, u, o, True)
-                if status != DONE:
-                    return status
+            g = words(u[HEADER], r + 1)[r]
+            if d[FIRST] >= 0 and not are_adjacent(_held(d, 0), g):
                 _end_run(d)
             if not _take(d, u, r):
                 return NEED
             d[ROWS_IN] += 1
             d[SAMPLES_IN] += words(g, SEGMENT)[LENGTH]
             u[PHASE] = 1
-        status = _windows(d, u, o, False)
+        status = _windows(d, u, o)
         if status != DONE:
             return status
         if not _trim(d):
             return NEED
         u[PHASE] = 0
         u[CURSOR] = r + 1
-    if d[FIRST + 1] >= 0 and _has_ended(u):
-        status = _windows(d, u, o, True)
-        if status != DONE:
-            return status
+    if d[FIRST] >= 0 and _has_ended(u):
         _end_run(d)
     _punctuate(d, u, o)
     return DONE

@@ -2,8 +2,9 @@
 
 Port 0 brings rows with a range each, port 1 the signal. A row leaves when the signal has passed the
 end of its range, with a segment of each channel, which shares the samples. A range over a gap gives
-a row for each run in it; a range without samples gives none. The samples that are kept are those
-that a waiting range needs, and those behind the watermark of the beginnings of ranges.
+a row for each run in it; a range without samples gives none. A late row is left out. The samples
+that are kept are those that a waiting range needs, and those behind the watermark of the beginnings
+of ranges.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from cql.executor.kernels.morsel_layout import (
     EPOCH,
     HEADER,
     INFINITY,
+    LATE_ROW_ADDRESS,
+    LATE_ROW_WORDS,
+    LATE_ROWS,
     NEED,
     NEVER,
     OUT,
@@ -55,7 +59,8 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT, SEGMENTS, START, STORE
+from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
+from cql.executor.kernels.signals.layout import LENGTH, SEGMENT, START
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -64,7 +69,7 @@ from cql.executor.kernels.signals.segments import (
     release,
     subseg,
 )
-from cql.executor.kernels.signals.timebase import TIMEBASE, sample_at, time_of
+from cql.executor.kernels.signals.timebase import sample_at, time_of
 
 # Requests (DETAIL of NEED).
 NEED_SLOTS = 0  # room for DETAIL_ROW more rows
@@ -94,14 +99,14 @@ ROW = OWN + 15  # the slot of the row, -1: at the first
 PREVIOUS = OWN + 16  # the slot before it in the list
 RUN = OWN + 17  # the run
 SHARE = OWN + 18  # rows of the output that the row has given
-PROGRESSING = OWN + 19  # columns of the rows that progress; their numbers and watermarks follow
+END_SENT = OWN + 19  # 1: the end of the output was sent
+PROGRESSING = OWN + 20  # columns of the rows that progress; their numbers and watermarks follow
 # Counters.
-ROWS_IN = OWN + 20
-ROWS_OUT = OWN + 21
-LATE = OWN + 22  # rows whose range begins before the watermark
-EMPTY = OWN + 23  # ranges without samples
-OVER_GAPS = OWN + 24  # ranges with samples of several runs
-SIGNAL_ROWS = OWN + 25
+ROWS_IN = OWN + 21
+ROWS_OUT = OWN + 22
+LATE = OWN + 23  # rows below a watermark of their input
+EMPTY = OWN + 24  # ranges without samples
+OVER_GAPS = OWN + 25  # ranges with samples of several runs
 PROGRESS = OWN + 26  # of each progressing column, its number and its watermark
 ATTRIBUTE = 2
 
@@ -119,19 +124,18 @@ def _nanoseconds(time: int) -> int:
 def _held(d: Any, run: int, channel: int) -> int:
     """The address of the segment of a channel in a run."""
     runs = words(d[RUNS], d[RUN_ROOM] * d[CHANNELS])
-    number = runs[run * d[CHANNELS] + channel]
-    return int(words(d[STORE_AT], STORE)[SEGMENTS] + 8 * SEGMENT * number)
+    return address_of(d[STORE_AT], runs[run * d[CHANNELS] + channel])
 
 
 @njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
 def _hold(d: Any, run: int, channel: int, g: int) -> None:
-    number = (g - words(d[STORE_AT], STORE)[SEGMENTS]) // (8 * SEGMENT)
-    words(d[RUNS], d[RUN_ROOM] * d[CHANNELS])[run * d[CHANNELS] + channel] = number
+    runs = words(d[RUNS], d[RUN_ROOM] * d[CHANNELS])
+    runs[run * d[CHANNELS] + channel] = number_of(d[STORE_AT], g)
 
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
 def _clock(d: Any, g: int) -> int:
-    return int(d[TIMEBASES] + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))
+    return clock_of(d[TIMEBASES], g)
 
 
 # -- the signal comes in ---------------------------------------------------------------------------
@@ -232,18 +236,27 @@ def _is_there(d: Any, u: Any, column: int, r: int) -> bool:
     return as_u8(u[HEADER + 2 * column + 1], r + 1)[r] != 0
 
 
+@njit("boolean(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _has_range(d: Any, u: Any, r: int) -> bool:
+    """Whether neither bound is NULL."""
+    return _is_there(d, u, d[BEGIN], r) and _is_there(d, u, d[END], r)
+
+
 @njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
 def _store(d: Any, u: Any) -> None:
     """Stores the rows of a morsel whose range can have samples, behind those that wait."""
     n, kept = u[ROWS], 0
     chosen = as_i32(d[CHOSEN], n)
     begins, ends = words(u[HEADER + 2 * d[BEGIN]], n), words(u[HEADER + 2 * d[END]], n)
+    late, e = words(u[LATE_ROW_ADDRESS], LATE_ROW_WORDS * u[LATE_ROWS]), 0
     for r in range(n):
-        if not (_is_there(d, u, d[BEGIN], r) and _is_there(d, u, d[END], r)):
-            d[EMPTY] += 1
-        elif begins[r] < d[WATERMARK]:
+        is_late = False
+        while e < u[LATE_ROWS] and late[LATE_ROW_WORDS * e] == r:
+            is_late = True
+            e += 1
+        if is_late:
             d[LATE] += 1
-        elif ends[r] < begins[r]:
+        elif not (_has_range(d, u, r) and begins[r] <= ends[r]):
             d[EMPTY] += 1
         else:
             chosen[kept] = r
@@ -389,9 +402,9 @@ def _punctuate(d: Any, o: Any) -> None:
         known = _least(d, d[at], INFINITY if d[ENDED] != 0 else d[at + 1])
         if NEVER < known < INFINITY:
             n = send(leaving, n, d[at], known)
-    # No row follows, if there are no more rows, or no samples for them.
-    if (d[ENDED] != 0 and d[HELD] == 0) or (d[SIGNAL_ENDED] != 0 and d[ENDED] != 0):
+    if d[ENDED] != 0 and d[HELD] == 0 and d[END_SENT] == 0:
         n = send(leaving, n, END_OF_INPUT, INFINITY)
+        d[END_SENT] = 1
     o[PUNCTUATIONS] = n
 
 
@@ -417,7 +430,6 @@ def sync(desc: Any, morsel: Any) -> Any:
                 if _take(d, u, u[CURSOR]) != DONE:
                     return NEED
                 u[CURSOR] += 1
-                d[SIGNAL_ROWS] += 1
         _note_progress(d, u)
         d[ROW] = -1
         u[PHASE] = 1

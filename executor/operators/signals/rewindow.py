@@ -21,24 +21,19 @@ class RewindowOperator(Operator):
     def __init__(self, name: str, node: RewindowExec, workspace: Workspace) -> None:
         self.name, self._store = name, workspace.signals
         channels = len(node.input.schema)
-        d: Words = np.zeros(kernel.FIRST + kernel.CHANNEL * channels, np.int64)
+        d: Words = np.zeros(kernel.FIRST + channels, np.int64)
         d[kernel.CHANNELS] = channels
         d[kernel.STORE_AT] = self._store.address
         d[kernel.TIMEBASES] = self._store.timebases.ctypes.data
         d[[kernel.SIZE, kernel.SLIDE]] = node.size, node.slide
-        d[[kernel.BY_TIME, kernel.SHORT]] = node.by_time, node.short
-        d[kernel.FIRST :: kernel.CHANNEL] = range(channels)
-        d[kernel.FIRST + 1 :: kernel.CHANNEL] = -1
+        d[kernel.BY_TIME] = node.by_time
+        d[kernel.FIRST :] = -1
         self.descriptor = d
         self.address = int(kernel.rewindow.address)
 
     @property
     def fills(self) -> bool:
         return True
-
-    @property
-    def numbers_rows(self) -> bool:
-        return False
 
     def provide(self, morsel: Morsel) -> None:
         """The store is full: raises RunError."""

@@ -91,7 +91,11 @@ class SegmentStore:
         q[layout.MANAGER] = manager.value
         self._circle = _circle()
         q[layout.TWIDDLES] = self._circle.ctypes.data
-        q[layout.EMPTY] = segments.make(self.address, layout.KINDS.index("float64"), 0, 0)
+        self._empty = np.zeros(layout.SEGMENT, np.int64)  # no line of the table: it always stays
+        self._empty[[layout.REFERENCES, layout.OWNER]] = 1, self.address
+        self._empty[layout.BASE] = layout.KINDS.index("float64")
+        self._empty[[layout.FIRST, layout.LAST]] = -1
+        q[layout.EMPTY] = self._empty.ctypes.data
 
     @property
     def address(self) -> int:

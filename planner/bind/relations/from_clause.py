@@ -136,7 +136,9 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     if join_window is not None:
         items[1:] = [_under_join_window(binder, right, join_window) for right in items[1:]]
     if any(each.window is None and signals.is_signal(each.plan) for each in items):
-        return _with_signals(binder, select, items, env)
+        synced = _with_signals(binder, select, items, env)
+        if synced is not None:
+            return synced
     streams = [k for k, each in enumerate(items) if not each.plan.is_table]
     window = None
     if len(streams) == 1:
@@ -153,15 +155,22 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     return From(chain.plan, chain.scope(), window)
 
 
-def _with_signals(binder: Binder, select: exp.Select, items: list[Item], env: Env) -> From:
-    """An item and signals, of which each row of the item gets the samples in a range."""
-    written = [select.args["from_"].this, *(join.this for join in select.args["joins"])]
-    wanted = [c for j in select.args["joins"] for c in signals.conditions(binder, j)]
-    where = select.args.get("where")
-    if where is not None:
-        wanted += signals.parts_of(where.this)
+def _with_signals(binder: Binder, select: exp.Select, items: list[Item], env: Env) -> From | None:
+    """An item and signals, of which each row of the item gets the samples in a range; None if no
+    condition is such a range: the samples are rows then, as those of any stream."""
+    joins = select.args["joins"]
+    written = [select.args["from_"].this, *(join.this for join in joins)]
+    conditions = [join.args.get("on") for join in joins]
+    conditions += [where.this] if (where := select.args.get("where")) is not None else []
+    wanted = [part for each in conditions if each is not None for part in signals.parts_of(each)]
     pairs = list(zip(items, written, strict=False))
     others = [pair for pair in pairs if not signals.is_signal(pair[0].plan) or pair[0].window]
+    beside = [item for item, _ in others]
+    given = [item for item in items if item not in beside]
+    if not any(signals.has_range(item, beside, wanted) for item in given):
+        signals.refuse_without_time(binder, given, written)
+        return None
+    signals.check_joins(binder, joins)
     if len(others) != 1 or len(pairs) != len(written):
         at = written[0] if not others else others[-1][1]
         raise binder.unsupported(

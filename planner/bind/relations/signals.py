@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from sqlglot import exp
 from cql.base.types import Kind
 from cql.dialect import to_sql
 from cql.dialect.nodes import StreamWindow
+from cql.errors import BindError
 from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.join import Item
@@ -203,32 +205,63 @@ def synced(
     called = _TIME if time is None else scan.schema[time].name
     found, rest = _Range(), list[exp.Expr]()
     for condition in wanted:
-        if not _takes(condition, item, called, scope, found):
+        if not _takes(condition, item, called, scope.has, found):
             rest.append(condition)
     if found.begin is None or found.end is None:
-        raise binder.error(
-            f"the signal {item.source or scan.relation.name[-1]} beside other items of FROM needs a"
-            f" range of its {called}",
-            node,
-            hint=_HINT,
-        )
+        raise _no_range(binder, item, called, node)
     wanted[:] = rest
     (low, after), (high, before) = found.begin, found.end
     begin, end = _moment(binder, scope, low), _moment(binder, scope, high)
     return Sync(control, scan, channels, time, begin, end, after, before, binder.pos(node))
 
 
-def conditions(binder: Binder, join: exp.Join) -> list[exp.Expr]:
-    """The conditions of a join with a signal. Raises NotSupportedError for an outer one."""
-    kind = join.text("side") or join.text("kind")
-    if kind.upper() not in ("", "INNER", "CROSS") or join.args.get("using"):
-        raise binder.unsupported(
-            f"{'USING' if join.args.get('using') else kind.upper() + ' JOIN'} with a signal",
-            join,
-            _HINT,
-        )
-    on = join.args.get("on")
-    return [] if on is None else parts_of(on)
+def has_range(item: Item, beside: Sequence[Item], wanted: Sequence[exp.Expr]) -> bool:
+    """Whether one of the conditions ``wanted`` bounds the time of the signal ``item``, whose name
+    without a source may also be that of a column of the items ``beside`` it."""
+    known = {name.lower() for other in beside for name in other.plan.schema.names}
+    called = _called(item)
+    if called is None:
+        return False
+    return any(_takes(each, item, called, known.__contains__, _Range()) for each in wanted)
+
+
+def _called(item: Item) -> str | None:
+    """The name of the times of a signal; None: the signal has computed columns."""
+    if not isinstance(item.plan, Scan):
+        return None
+    spec = item.plan.relation.stream
+    assert spec is not None
+    return spec.progress[0].column if spec.progress else _TIME
+
+
+def refuse_without_time(binder: Binder, given: Sequence[Item], written: Sequence[exp.Expr]) -> None:
+    """Raises BindError for a signal beside other items of FROM, without a range, whose samples have
+    no column with their times: nothing relates them to the rows of a stream."""
+    for item in given:
+        if _called(item) == _TIME:
+            raise _no_range(binder, item, _TIME, written[-1])
+
+
+def _no_range(binder: Binder, item: Item, called: str, node: exp.Expr) -> BindError:
+    assert isinstance(item.plan, Scan)
+    name = item.source or item.plan.relation.name[-1]
+    return binder.error(
+        f"the signal {name} beside other items of FROM needs a range of its {called}",
+        node,
+        hint=_HINT,
+    )
+
+
+def check_joins(binder: Binder, joins: Sequence[exp.Join]) -> None:
+    """Raises NotSupportedError for an outer join with a range of a signal."""
+    for join in joins:
+        kind = join.text("side") or join.text("kind")
+        if kind.upper() not in ("", "INNER", "CROSS") or join.args.get("using"):
+            raise binder.unsupported(
+                f"{'USING' if join.args.get('using') else kind.upper() + ' JOIN'} with a signal",
+                join,
+                _HINT,
+            )
 
 
 def parts_of(condition: exp.Expr) -> list[exp.Expr]:
@@ -249,8 +282,11 @@ def _moment(binder: Binder, scope: Scope, node: exp.Expr) -> Expr:
     return bound
 
 
-def _takes(condition: exp.Expr, item: Item, called: str, scope: Scope, found: _Range) -> bool:
-    """Whether a condition bounds the time of the signal ``item``; notes the bound."""
+def _takes(
+    condition: exp.Expr, item: Item, called: str, is_known: Callable[[str], bool], found: _Range
+) -> bool:
+    """Whether a condition bounds the time of the signal ``item``, which is ``called`` so; notes the
+    bound. ``is_known``: whether a column of another item has a name."""
     while isinstance(condition, exp.Paren):
         condition = condition.this
 
@@ -258,7 +294,7 @@ def _takes(condition: exp.Expr, item: Item, called: str, scope: Scope, found: _R
         if not isinstance(node, exp.Column) or node.name.lower() != called.lower():
             return False
         if len(node.parts) == 1:
-            return not scope.has(node.name)
+            return not is_known(node.name.lower())
         return str(item.source).lower() == ".".join(p.name for p in node.parts[:-1]).lower()
 
     if isinstance(condition, exp.Between) and is_time(condition.this):

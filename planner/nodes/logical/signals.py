@@ -28,9 +28,7 @@ class Rewindow(OneInput):
 
     @property
     def schema(self) -> Schema:
-        given = self.input.schema
-        segments = (Field(given[c].name, signal(given[c].type), False) for c in self.channels)
-        return Schema((*segments, *window_fields()))
+        return Schema((*_segments(self.input.schema, self.channels), *window_fields()))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -52,6 +50,10 @@ class Rewindow(OneInput):
     @property
     def is_stream(self) -> bool:
         return True
+
+
+def _segments(given: Schema, channels: tuple[int, ...]) -> tuple[Field, ...]:
+    return tuple(Field(given[c].name, signal(given[c].type), False) for c in channels)
 
 
 def window_fields() -> tuple[Field, ...]:
@@ -77,9 +79,7 @@ class Sync(TwoInputs):
 
     @property
     def schema(self) -> Schema:
-        given = self.right.schema
-        segments = (Field(given[c].name, signal(given[c].type), False) for c in self.channels)
-        return Schema((*self.left.schema, *segments))
+        return Schema((*self.left.schema, *_segments(self.right.schema, self.channels)))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

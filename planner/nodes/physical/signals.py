@@ -17,12 +17,11 @@ from cql.planner.nodes.watermarks import Wanted
 @dataclass(frozen=True, slots=True)
 class RewindowExec(OneInput):
     """Cuts a signal into windows of ``size`` samples every ``slide`` samples; ``by_time``: both in
-    microseconds. ``short``: the rest of a run that is no whole window leaves, too."""
+    microseconds."""
 
     size: int
     slide: int
     by_time: bool
-    short: bool = False
     why: str = ""
 
     @property
@@ -93,6 +92,14 @@ class SyncExec(TwoInputs):
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [dict.fromkeys(self.left.progressing), {}]
+
+    @property
+    def leaves_out_late_rows(self) -> bool:
+        return True
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
 
     def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
         width = len(self.left.schema)

@@ -1,0 +1,27 @@
+"""Segments that an operator keeps: its state has their numbers, which are lines of the table of the
+store, and kernels work with their addresses."""
+
+from __future__ import annotations
+
+from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.signals.layout import BASE, SEGMENT, SEGMENTS, STORE
+from cql.executor.kernels.signals.timebase import TIMEBASE
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def address_of(s: int, number: int) -> int:
+    """The address of the segment with a number in the store at ``s``."""
+    return int(words(s, STORE)[SEGMENTS] + 8 * SEGMENT * number)
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def number_of(s: int, g: int) -> int:
+    """The number of the segment at ``g``."""
+    return int((g - words(s, STORE)[SEGMENTS]) // (8 * SEGMENT))
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def clock_of(timebases: int, g: int) -> int:
+    """The address of the timebase of a segment, in the table at ``timebases``."""
+    return int(timebases + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))

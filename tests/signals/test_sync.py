@@ -1,0 +1,180 @@
+"""Ranges of signals against the slow model: in every runtime, however the rows and samples come."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import cql
+from cql.session.session import Session
+from tests.support.catalog_tools import blocks_of_eight
+from tests.support.runtimes import RUNTIMES, apply, named
+from tests.support.signals.cases import Case, random_case
+
+QUICK, FULL = 40, 3000
+_MORSELS = (1, 2, 3, 7, 100, 4096)
+_OPERATORS = (
+    ("s.{t} BETWEEN d.start AND d.stop", 0, 0),
+    ("s.{t} >= d.start AND d.stop > s.{t}", 0, 1),
+    ("d.start < s.{t} AND s.{t} <= d.stop", 1, 0),
+)
+_FAR = 9_000_000_000_000_000
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with cql.connect(spark=False) as made:
+        yield made
+
+
+@dataclass
+class Ranges:
+    """Rows ``d`` of a number, and the beginning and the end of a range in microseconds."""
+
+    rows: list[tuple[int, int, int | None]]
+    slack: int
+
+    @property
+    def table(self) -> pa.Table:
+        numbers, starts, stops = ([row[k] for row in self.rows] for k in range(3))
+        kind = pa.timestamp("us", "UTC")
+        columns = {"k": pa.array(numbers, pa.int64()), "start": pa.array(starts, kind)}
+        return pa.table({**columns, "stop": pa.array(stops, kind)})
+
+    def in_time(self) -> list[tuple[int, int, int | None]]:
+        """The rows that are not late."""
+        found, highest = [], None
+        for row in self.rows:
+            if highest is None or row[1] >= highest - self.slack:
+                found.append(row)
+            highest = row[1] if highest is None else max(highest, row[1])
+        return found
+
+
+def _random_ranges(choice: random.Random, case: Case) -> Ranges:
+    """Ranges about the samples: before, behind, across gaps, empty, backward, without an end."""
+    _, signal = case.expected()
+    times = [signal.time_of(n) // 1000 for run in signal.runs for n in (run.first, run.last)] or [0]
+    length = max(times) - min(times) + 10
+    rows, at = [], min(times) - length // 3
+    for number in range(choice.choice((0, 1, 5, 30))):
+        at += choice.randint(0, max(1, length // 10))
+        start = at - choice.choice((0, 0, 0, choice.randint(0, length // 5)))
+        stop: int | None = start + choice.choice((0, 1, -1, length, choice.randint(0, length)))
+        if choice.random() < 0.1:
+            stop = choice.choice((None, _FAR * 25, choice.choice(times)))
+        rows.append((number, start, stop))
+    return Ranges(rows, choice.choice((0, 0, length // 5, 10 * length)))
+
+
+def _expected(case: Case, ranges: Ranges, after: int, before: int) -> Counter[Any]:
+    _, signal = case.expected()
+    found: Counter[Any] = Counter()
+    for number, start, stop in ranges.in_time():
+        for run in signal.runs if stop is not None else ():
+            assert stop is not None
+            inside = [
+                row[1]
+                for n, row in enumerate(run.rows, run.first)
+                if start + after <= signal.time_of(n) // 1000 <= stop - before
+            ]
+            if inside:
+                found[number, tuple(zip(*inside, strict=True))] += 1
+    return found
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "eight"])
+def test_random_ranges(small: bool, session: Session, full: bool, seed: int) -> None:
+    for i in range(FULL if full else QUICK):
+        choice = random.Random(f"sync {small} {seed + i}")
+        case = random_case(choice)
+        ranges = _random_ranges(choice, case)
+        session.sql("RESET")
+        runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
+        apply(session, runtime, {"morsel_rows": rows})
+        case.declare(session, pushed=False)
+        slack = f"{ranges.slack} microseconds" if ranges.slack else None
+        session.create_stream("d", ranges.table, ordered_by="start", slack=slack, replace=True)
+        condition, after, before = choice.choice(_OPERATORS)
+        condition = condition.format(t="ts" if case.timed else "time")
+        channels = ", ".join(f"s.{name}" for name in case.names)
+        items = choice.choice(("d, s", "s, d"))
+        with blocks_of_eight() if small else nullcontext():
+            query: Any = session.sql(f"SELECT d.k, {channels} FROM {items} WHERE {condition}")
+            table = query.to_arrow()
+        columns = [[tuple(v) for v in table[name].to_pylist()] for name in case.names]
+        told = list(zip(table["k"].to_pylist(), zip(*columns, strict=True), strict=True))
+        where = f"{seed + i}: {named(runtime)}, {rows} rows, {condition}, {case.rate} Hz"
+        assert Counter(told) == _expected(case, ranges, after, before), where
+        counts = next(m for m in query.metrics() if m["operator"].startswith("sync"))
+        assert counts["late"] == len(ranges.rows) - len(ranges.in_time()), where
+        assert (counts["rows_in"], counts["held"]) == (len(ranges.rows), 0), where
+        assert counts["rows_out"] == len(told), where
+
+
+def test_a_range_waits_for_the_signal(session: Session) -> None:
+    """A row leaves when the signal has passed the end of its range."""
+    session.sql("CREATE STREAM s (ts TIMESTAMP, x INT) ORDERED BY ts RATE 1 HZ")
+    session.sql("CREATE STREAM d (start TIMESTAMP, stop TIMESTAMP) ORDERED BY start")
+    query: Any = session.sql("SELECT s.x FROM d, s WHERE s.ts BETWEEN d.start AND d.stop")
+    second = 1_000_000
+    kind = pa.timestamp("us", "UTC")
+
+    def push(name: str, **columns: list[int]) -> None:
+        arrays = {
+            n: pa.array([v * second for v in c], kind) for n, c in columns.items() if n != "x"
+        }
+        more = {"x": pa.array(columns["x"], pa.int32())} if "x" in columns else {}
+        session.push(name, pa.table({**arrays, **more}))
+
+    push("d", start=[2], stop=[4])
+    push("s", ts=[0, 1, 2, 3], x=[0, 1, 2, 3])
+    push("s", ts=[4, 5], x=[4, 5])
+    push("d", start=[3], stop=[100])
+    answers = iter(query)
+    assert next(answers).to_pylist() == [{"x": [2, 3, 4]}]
+    session.end("s")
+    session.end("d")
+    assert [row for batch in answers for row in batch.to_pylist()] == [{"x": [3, 4, 5]}]
+
+
+def test_without_a_range_samples_are_rows(session: Session) -> None:
+    kind = pa.timestamp("us", "UTC")
+    times = pa.array([0, 1_000_000, 2_000_000], kind)
+    session.create_stream("s", pa.table({"ts": times, "x": [5, 6, 7]}), ordered_by="ts", rate=1)
+    session.create_stream("t", pa.table({"at": times[1:], "k": [1, 2]}), ordered_by="at")
+    query: Any = session.sql("SELECT k, x FROM t, s WHERE s.ts = t.at")
+    assert sorted(map(tuple, (r.values() for r in query.to_arrow().to_pylist()))) == [
+        (1, 6),
+        (2, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT n.x FROM d, n", "needs a range of its time"),
+        ("SELECT s.x FROM d, s WHERE s.ts >= d.start AND d.k = 1", "needs a range of its ts"),
+        ("SELECT s.x FROM d, s WHERE s.ts BETWEEN d.stop AND d.start", "has no watermark"),
+        ("SELECT s.x FROM d, s WHERE s.ts BETWEEN 1 AND d.stop", "between two timestamps"),
+        ("SELECT s.x FROM d LEFT JOIN s ON s.ts BETWEEN d.start AND d.stop", "LEFT JOIN"),
+        ("SELECT s.x FROM d, d AS e, s WHERE s.ts BETWEEN d.start AND d.stop", "another number"),
+    ],
+)
+def test_refused(text: str, message: str, session: Session) -> None:
+    kind = pa.timestamp("us", "UTC")
+    times = pa.array([0, 1_000_000], kind)
+    session.create_stream("n", pa.table({"x": [5, 6]}), rate=1)
+    session.create_stream("s", pa.table({"ts": times, "x": [5, 6]}), ordered_by="ts", rate=1)
+    rows = pa.table({"k": [1, 2], "start": times, "stop": times})
+    session.create_stream("d", rows, ordered_by="start")
+    with pytest.raises(cql.errors.CqlError, match=message) as caught:
+        session.sql(text)
+    assert caught.value.position is not None
