@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlglot import exp
 
 from cql.base.call_timeout import Limit
+from cql.base.model import Field, Schema
 from cql.base.settings import Settings
 from cql.base.slack import parse_slack
 from cql.dialect import position_of
-from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
+from cql.errors import (
+    BindError,
+    CqlError,
+    NotSupportedError,
+    PlanError,
+    Position,
+    did_you_mean,
+)
 from cql.planner.functions.signature import Signature
 from cql.planner.functions.user_aggregates import UserAggregate
 from cql.planner.functions.user_functions import UserFunction
@@ -276,3 +284,17 @@ class Binder:
     def _of_view(self, query: exp.Expr) -> Bound:
         self.views.add(id(query))
         return self.query(query, Env())
+
+
+def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
+    """The column that a clause names; None if the statement lists no columns."""
+    if schema is None:
+        return None
+    at = schema.find(node.name)
+    if at is None:
+        raise binder.error(
+            f"there is no column {node.name}",
+            node,
+            hint=did_you_mean(node.name, schema.names, what="columns"),
+        )
+    return schema[at]

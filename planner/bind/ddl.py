@@ -9,22 +9,17 @@ from typing import Any
 from sqlglot import exp
 
 from cql.base.model import Field, Schema
-from cql.base.types import DataType
 from cql.dialect import nodes, to_sql
-from cql.errors import BindError, did_you_mean
 from cql.planner.bind import computed as bind_computed
-from cql.planner.bind import refresh
-from cql.planner.bind.context import Binder, Bound, Env
-from cql.planner.bind.expressions.expression import ExprBinder, is_default
+from cql.planner.bind.context import Binder, Bound, Env, find_column
+from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.expressions.literals import data_type
-from cql.planner.bind.relations import watermark
+from cql.planner.bind.inserted import stored
+from cql.planner.bind.relations import refresh, watermark
 from cql.planner.bind.relations.derived_stream import refuse_relation
 from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
 from cql.planner.bind.scope import Scope
 from cql.planner.functions import registry
-from cql.planner.functions.coercion import parts_of
-from cql.planner.interpret.error import EvaluationError
-from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
     CHANGE,
     LEAST_RATE,
@@ -35,15 +30,13 @@ from cql.planner.nodes.catalog import (
     Changelog,
     Progress,
     Queue,
-    Relation,
     StreamDefinition,
     StreamSpec,
     TableFiles,
     TableLayout,
     refuse_computed,
 )
-from cql.planner.nodes.expr import Column, Expr, Literal
-from cql.planner.nodes.logical import Logical, Project
+from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.statements import (
     CreateConstant,
     CreateMaterializedView,
@@ -239,20 +232,6 @@ def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
         for key, clause in _DEFERRED.items()
         if node.args.get(key) is not None
     ]
-
-
-def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
-    """The column that a clause names; None if the statement lists no columns."""
-    if schema is None:
-        return None
-    at = schema.find(node.name)
-    if at is None:
-        raise binder.error(
-            f"there is no column {node.name}",
-            node,
-            hint=did_you_mean(node.name, schema.names, what="columns"),
-        )
-    return schema[at]
 
 
 def _update_key(
@@ -588,141 +567,3 @@ def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstan
     if not isinstance(bound, Literal):
         raise binder.error("a constant needs a constant value", value)
     return CreateConstant(node.name, bound, bool(node.args.get("replace")), binder.pos(node))
-
-
-# ------------------------------------------------------------------ storing rows
-
-
-def stored(
-    binder: Binder, plan: Logical, fields: Schema, at: exp.Expr, kind: str = "table"
-) -> Logical:
-    """``plan`` with the names and types of ``fields``, matched by position: the columns of a table
-    or stream (``kind``) that the plan's rows fill. ANSI store assignment applies: numbers may
-    narrow, and a value that does not fit fails at run time."""
-    if len(plan.schema) != len(fields):
-        width = len(plan.schema)
-        raise binder.error(
-            f"the query has {width} column{'' if width == 1 else 's'}, and the {kind} takes"
-            f" {len(fields)}",
-            at,
-            hint="the columns to fill: " + ", ".join(fields.names),
-        )
-    exprs = tuple(_assigned(binder, plan, k, f, at) for k, f in enumerate(fields))
-    if exprs == tuple(_plain(plan, k) for k in range(len(fields))) and (
-        fields.names == plan.schema.names
-    ):
-        return plan
-    return Project(plan, exprs, fields.names, binder.pos(at))
-
-
-def _plain(plan: Logical, at: int) -> Column:
-    f = plan.schema[at]
-    return Column(at, f.name, f.type, f.nullable)
-
-
-def _narrows(source: DataType, to: DataType) -> bool:
-    """Whether both are numbers, or arrays or structs of numbers and equal types."""
-    if source.is_nested:
-        pairs = parts_of(source, to)
-        return pairs is not None and all(x == y or _narrows(x, y) for x, y in pairs)
-    return source.is_numeric and to.is_numeric
-
-
-def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Expr) -> Expr:
-    column = _plain(plan, at)
-    narrows = _narrows(column.type, field.type)
-    try:
-        place = binder.pos(_item(node, at))
-        return registry.cast(column, field.type, place, implicit=not narrows)
-    except BindError as error:
-        raise binder.error(
-            f"column {field.name} has type {field.type}, and the query gives {column.type}"
-            f" ({column.name})",
-            _item(node, at),
-            hint=f"CAST({column.name} AS {field.type})" if error.hint else None,
-        ) from None
-
-
-def _item(query: exp.Expr, at: int) -> exp.Expr:
-    """The select list's element of column ``at``, or ``query`` if the element is unknown."""
-    items = query.expressions if isinstance(query, exp.Select) else []
-    starred = any(item.is_star for item in items)
-    return query if starred or at >= len(items) else items[at]
-
-
-def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: exp.Expr) -> Schema:
-    """The columns of ``relation`` that an INSERT fills."""
-    target: Schema = getattr(relation, "stored", relation.schema)
-    spec = relation.stream
-    if spec is not None and spec.changelog is not None and spec.changelog.column is None:
-        raise binder.error(
-            f"{'.'.join(relation.name)} takes Debezium envelopes, and INSERT has none",
-            at,
-            hint="session.push takes envelopes; CHANGELOG BY op a column of operation codes",
-        )
-    for column, why in relation.unsupported.items() if not named else ():
-        raise binder.error(
-            f"column {column} of {'.'.join(relation.name)} cannot be written: {why}",
-            at,
-            hint=f"name the columns to fill: INSERT INTO t ({', '.join(target.names)})",
-        )
-    if not named:
-        return target
-    fields: list[Field] = []
-    for node in named:
-        field = find_column(binder, node, target)
-        assert field is not None
-        if field in fields:
-            raise binder.error(f"column {field.name} is filled twice", node)
-        fields.append(field)
-    missing = [
-        f.name
-        for f in target
-        if not f.nullable and f not in fields and not relation.has_default(f.name)
-    ]
-    if missing:
-        raise binder.error(f"column {missing[0]} takes no NULL and is not filled", named[0])
-    return Schema(tuple(fields))
-
-
-def note_defaults(binder: Binder, relation: Relation, fields: Schema, query: exp.Expr) -> None:
-    """Stores the value of each DEFAULT in an INSERT in ``binder.defaults``. DEFAULT may stand in a
-    row of VALUES or, as in Spark, in the select list."""
-    rows: list[list[exp.Expr]] = []
-    if isinstance(query, exp.Values):
-        rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in query.expressions]
-    elif isinstance(query, exp.Select):
-        rows = [list(query.expressions)]
-    known: dict[str, Literal] = {}
-    for row in rows:
-        for item, field in zip(row, fields, strict=False):
-            word = item.unnest()
-            if not is_default(word):
-                continue
-            if field.name not in known:
-                known[field.name] = _default(binder, relation, field, word)
-            binder.defaults[id(word)] = known[field.name]
-
-
-def _default(binder: Binder, relation: Relation, field: Field, node: exp.Expr) -> Literal:
-    try:
-        value = from_python(relation.default(field.name), field.type, f"DEFAULT of {field.name} is")
-    except EvaluationError as error:
-        raise binder.error(
-            error.message, node, hint="leave the column out of the INSERT: that stores its DEFAULT"
-        ) from error
-    return Literal(value, field.type, binder.pos(node))
-
-
-__all__ = [
-    "Bound",
-    "constant_value",
-    "create_constant",
-    "create_stream",
-    "create_table",
-    "create_view",
-    "filled",
-    "find_column",
-    "note_defaults",
-    "stored",
-]

@@ -21,6 +21,7 @@ from cql.dialect.nodes import GroupWindow
 from cql.planner.bind import partition_by
 from cql.planner.bind.assemble import OrderItem, Parts, SelectItem, place
 from cql.planner.bind.context import Binder, Bound, Env
+from cql.planner.bind.expressions.calls import printed as column_name
 from cql.planner.bind.expressions.expression import (
     AUXILIARY,
     ExprBinder,
@@ -28,7 +29,6 @@ from cql.planner.bind.expressions.expression import (
     direction,
     parameter,
 )
-from cql.planner.bind.expressions.expression import printed as column_name
 from cql.planner.bind.expressions.literals import as_int
 from cql.planner.bind.relations import changelog
 from cql.planner.bind.relations import window as bind_window

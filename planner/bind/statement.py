@@ -18,7 +18,7 @@ from cql.base.recursion import deep_stack
 from cql.base.types import BIGINT
 from cql.dialect import nodes
 from cql.errors import PlanError, Position
-from cql.planner.bind import ddl
+from cql.planner.bind import ddl, inserted
 from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind.late_output import late_output, late_target
@@ -199,8 +199,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         meant = f"{error.hint} " if (error.hint or "").startswith("did you mean") else ""
         error.hint = f"{meant}CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
         raise error
-    fields = ddl.filled(binder, target, node.expressions, node.this)
-    ddl.note_defaults(binder, target, fields, query_node)
+    fields = inserted.filled(binder, target, node.expressions, node.this)
+    inserted.note_defaults(binder, target, fields, query_node)
     query = _query(binder, query_node, name)
     plan = query.plan
     signals.refuse_rows(binder, plan, node.this)
@@ -209,7 +209,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         filled = Schema(fields.fields[2:])
     else:
         filled = fields
-    plan = ddl.stored(binder, plan, filled, query_node, target.kind)
+    plan = inserted.stored(binder, plan, filled, query_node, target.kind)
     return Insert(name, fields.names, replace(query, plan=plan), binder.pos(node.this))
 
 

@@ -23,8 +23,8 @@ from cql.planner.lower.relation import (
     stream_of,
 )
 from cql.planner.lower.signals import rewindow, sync
-from cql.planner.lower.update_streams import newest, update_queue, why_queue
-from cql.planner.lower.update_windows import over_windows
+from cql.planner.lower.updates.queue import newest, update_queue, why_queue
+from cql.planner.lower.updates.windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (

@@ -12,19 +12,19 @@ from typing import Any
 from cql.base.recursion import deep_stack
 from cql.errors import Position
 from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
-from cql.planner.lower.derived_streams import with_queries, without_late_rows
 from cql.planner.lower.lower import lower
 from cql.planner.lower.net_changes import for_reading
 from cql.planner.lower.refuse import refuse
 from cql.planner.lower.relation import (
     changes,
 )
-from cql.planner.lower.update_refresh import refuse_refresh
-from cql.planner.lower.update_streams import (
+from cql.planner.lower.updates.derived import with_queries, without_late_rows
+from cql.planner.lower.updates.queue import (
     refuse_over_updates,
     unions_on_time,
     without_idle_queues,
 )
+from cql.planner.lower.updates.refresh import refuse_refresh
 from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Cluster
 from cql.planner.nodes.logical import (
@@ -134,7 +134,7 @@ def plan(
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
     ``emit_changes`` the position of EMIT CHANGES, ``cores`` the number of cores to use,
     ``cluster`` the executors of Spark that the runtime auto may choose; ``follows`` as in
-    ``Question``, and ``on_time`` as in ``lower.derived_streams.PlansQuery``.
+    ``Question``, and ``on_time`` as in ``lower.updates.derived.PlansQuery``.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)

@@ -199,11 +199,12 @@ def test_folder_tables(kind: str, tmp_path: Path) -> None:
 
 def test_unsupported_columns_stay_visible() -> None:
     catalog = LocalCatalog()
-    catalog.register(("s",), pa.table({"a": [1], "l": [[1]]}))
+    table = pa.table({"a": [1], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})
+    catalog.register(("s",), table)
     relation = found(catalog, "s")
     assert isinstance(relation, StoredRelation)
     assert relation.schema.names == ("a",)
-    assert "list" in relation.unsupported["l"]
+    assert "map" in relation.unsupported["m"]
 
 
 def test_names_are_never_paths(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from sqlglot import exp
 
 from cql.base import types as t
 from cql.base.types import DataType
-from cql.dialect import Cql
-from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import BindError, did_you_mean
 from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions import literals, parts
 from cql.planner.bind.expressions import subquery as subqueries
+from cql.planner.bind.expressions.calls import function_arguments, function_name, printed
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
 from cql.planner.functions import aggregates, registry, signals
 from cql.planner.functions.holistic import WITH_LISTS
@@ -55,15 +54,6 @@ _BINARY: dict[type[exp.Expr], str] = {
 }
 _UNARY: dict[type[exp.Expr], str] = {exp.Not: "not", exp.BitwiseNot: "bit_not"}
 #: sqlglot's function nodes whose first SQL name is not the name in the registry.
-_NAMES: dict[type[exp.Expr], str] = {
-    exp.Pow: "power",
-    exp.DayOfMonth: "dayofmonth",
-    exp.DayOfWeek: "dayofweek",
-    exp.DayOfYear: "dayofyear",
-    exp.Variance: "variance",
-    exp.VariancePop: "var_pop",
-    exp.StrPosition: "position",
-}
 #: Arguments of sqlglot's nodes that change the meaning of an operator; they are refused.
 _REFUSED_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Between: ("symmetric",),
@@ -658,22 +648,6 @@ def parameter(binder: Binder, node: exp.Expr) -> Literal:
     return literals.from_python(parameters[node.name], f"parameter :{node.name}", binder.pos(node))
 
 
-def function_name(node: exp.Expr) -> str:
-    """The registry name of a call, in lower case."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower()
-    if type(node) in _NAMES:
-        return _NAMES[type(node)]
-    if isinstance(node, exp.Trim):
-        return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(
-            str(node.args.get("position") or "").upper(), "trim"
-        )
-    if isinstance(node, exp.Pad):
-        return "lpad" if node.args.get("is_left") else "rpad"
-    assert isinstance(node, exp.Func)
-    return str(node.sql_names()[0]).lower()
-
-
 #: Clauses that are computed before functions with OVER.
 _BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate", OVER)
 
@@ -683,32 +657,6 @@ def is_reserved(name: str) -> bool:
     folded = name.lower()
     windows = folded in AUXILIARY or folded in ("window", "window_time")
     return windows or folded in _OVER_ONLY
-
-
-def function_arguments(node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of a call, in the order of the text."""
-    if isinstance(node, exp.Anonymous):
-        return list(node.expressions)
-    if isinstance(node, exp.Extract):
-        return [node.expression]
-    if isinstance(node, exp.StrPosition):
-        keys = ("substr", "this", "position")
-        return [node.args[k] for k in keys if isinstance(node.args.get(k), exp.Expr)]
-    found: list[exp.Expr] = []
-    for key in node.arg_types:
-        value = node.args.get(key)
-        if isinstance(value, list):
-            found += value
-        elif isinstance(value, exp.Expr):
-            found.append(value)
-    return found
-
-
-def printed(node: exp.Expr) -> str:
-    """The text of an expression, which names its output column; function names are in lower case,
-    as in Spark."""
-    generator = CqlGenerator(dialect=Cql(), comments=False, normalize_functions="lower")
-    return generator.generate(node, copy=False)
 
 
 def _shown(node: exp.Expr) -> str:

@@ -16,11 +16,11 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
-from cql.planner.bind.refresh import with_refresh
 from cql.planner.bind.relations import changelog, signals
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.derived_stream import read, refuse_relation
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
+from cql.planner.bind.relations.refresh import with_refresh
 from cql.planner.bind.relations.row_numbers import numbered
 from cql.planner.bind.scope import (
     QueryWindow,

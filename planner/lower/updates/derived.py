@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from cql.errors import PlanError
-from cql.planner.lower.update_streams import ANY_ROWS
+from cql.planner.lower.updates.queue import ANY_ROWS
 from cql.planner.nodes.logical import DerivedStream, Logical
 from cql.planner.nodes.physical import (
     FilterExec,

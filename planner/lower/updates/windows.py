@@ -21,7 +21,7 @@ from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions.operators import arithmetic
 from cql.planner.lower.choose import duration, why_source
 from cql.planner.lower.ordering import MICROSECONDS
-from cql.planner.lower.update_streams import (
+from cql.planner.lower.updates.queue import (
     of_windows,
     update_queue,
     updates_below,
