@@ -52,7 +52,7 @@ class Queued(Alone):
         self.handler = handler
         self._policy = POLICIES[policy]
         self._slice_ns = 1000 * slice_us
-        self._widest = [_widest(schemas) for schemas in inputs]
+        self._widest, self._pool_of = _layouts(inputs)
         self._morsel_rows = morsel_rows
         self._resize = resize
         self._wiring = Wiring(graph)
@@ -62,9 +62,10 @@ class Queued(Alone):
         self._column_from, self._sizes = _columns(inputs, _ports(graph))
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)
-        self._spare = np.zeros(2 * n, np.int64)  # of each pool: those of small morsels first
+        self._spare = np.zeros(2 * len(self._widest), np.int64)
         self._slots = _SLOTS
         self._ring = np.zeros(n * _SLOTS, np.int64)
+        self._pool_from = self._pools(_SLOTS)
         self._pool = np.zeros(2 * n * _SLOTS, np.int64)
         self._ready = np.zeros(n + 1, np.int64)
         self._control = np.zeros(16, np.int64)
@@ -117,7 +118,7 @@ class Queued(Alone):
         if len(self._morsels) <= ADMITTED * len(self._spare):
             return
         for k in range(len(self._spare)):
-            first = k * self._slots
+            first = int(self._pool_from[k])
             for place in range(first + ADMITTED, first + int(self._spare[k])):
                 morsel = self._morsels.pop(int(self._pool[place]))
                 self._resize(morsel.nbytes, 0, BUFFERS)
@@ -137,6 +138,8 @@ class Queued(Alone):
                 self._slots,
                 self._head,
                 self._tail,
+                self._pool_of,
+                self._pool_from,
                 self._pool,
                 self._spare,
                 self._column_from,
@@ -163,6 +166,8 @@ class Queued(Alone):
                 self._slots,
                 self._head,
                 self._tail,
+                self._pool_of,
+                self._pool_from,
                 self._pool,
                 self._spare,
                 self._column_from,
@@ -198,26 +203,50 @@ class Queued(Alone):
             case _:
                 raise AssertionError(f"unknown event {event}")
 
+    def _pools(self, slots: int) -> Words:
+        """``pool_from`` of the driver: each pool has the morsels of full queues of its
+        operators."""
+        operators = np.bincount(self._pool_of // 2, minlength=len(self._widest))
+        ends = np.cumsum(np.repeat(operators, 2) * slots)
+        return np.concatenate([[0], ends[:-1]]).astype(np.int64)
+
     def _new_morsel(self, pool: int) -> None:
-        n = len(self.graph.operators)
-        rows = self._morsel_rows if pool >= n else min(queued.SMALL, self._morsel_rows)
-        morsel = Morsel.allocate(self._widest[pool % n], rows, ones=0, late_rows=True, masks=True)
+        rows = self._morsel_rows if pool % 2 else min(queued.SMALL, self._morsel_rows)
+        morsel = Morsel.allocate(self._widest[pool // 2], rows, ones=0, late_rows=True, masks=True)
         self._resize(0, morsel.nbytes, BUFFERS)
         self._morsels[morsel.address] = morsel
-        self._pool[pool * self._slots + int(self._spare[pool])] = morsel.address
+        self._pool[int(self._pool_from[pool]) + int(self._spare[pool])] = morsel.address
         self._spare[pool] += 1
 
     def _more_room(self) -> None:
-        """Doubles every queue and moves the waiting entries to their new places."""
+        """Doubles every queue and pool, and moves their entries to the new places."""
         n, old = len(self.graph.operators), self._slots
         ring, pool = np.zeros(2 * n * old, np.int64), np.zeros(2 * 2 * n * old, np.int64)
         for k in range(n):
             waiting = np.arange(self._head[k], self._tail[k])
             places = k * old + waiting % old
             ring[k * 2 * old + waiting % (2 * old)] = self._ring[places]
-        for k, spare in enumerate(self._spare.tolist()):
-            pool[k * 2 * old : k * 2 * old + spare] = self._pool[k * old : k * old + spare]
-        self._ring, self._pool, self._slots = ring, pool, 2 * old
+        firsts = self._pools(2 * old)
+        for before, first, spare in zip(
+            self._pool_from.tolist(), firsts.tolist(), self._spare.tolist(), strict=True
+        ):
+            pool[first : first + spare] = self._pool[before : before + spare]
+        self._ring, self._pool, self._pool_from, self._slots = ring, pool, firsts, 2 * old
+
+
+def _layouts(inputs: list[tuple[Schema, ...]]) -> tuple[list[Schema], Words]:
+    """The schemas whose morsels wait, one for each layout; and ``pool_of`` of the driver."""
+    found: dict[tuple[tuple[int, bool], ...], int] = {}
+    schemas: list[Schema] = []
+    pools: list[int] = []
+    for ports in inputs:
+        widest = _widest(ports)
+        layout = tuple((value_bytes(f.type), f.type.can_progress) for f in widest)
+        if layout not in found:
+            found[layout] = len(schemas)
+            schemas.append(widest)
+        pools.append(2 * found[layout])
+    return schemas, np.array(pools, np.int64)
 
 
 def _ports(graph: Graph) -> list[int]:

@@ -6,9 +6,11 @@ saves that copy.
 
 ``ready`` is a ring of the operators with waiting morsels, the least recently dequeued first. The
 tables are those of ``depth_first.drive`` and, per operator: ``ring`` (its queue of ``slots``
-places), ``head`` and ``tail`` (positions that only grow), ``pool`` and ``spare`` (its free morsels
-and their number: those of SMALL rows in the pool with its number, the others as many pools behind
-it as there are operators), and the item sizes of its input columns.
+places), ``head`` and ``tail`` (positions that only grow), ``pool_of`` (the pool that its morsels
+come from: that of SMALL rows, the larger ones are in the next pool) and the item sizes of its input
+columns. ``pool`` has the free morsels of all pools, those of pool ``i`` from ``pool_from[i]`` on;
+``spare[i]`` is their number. Operators whose morsels have one layout share their pools, so that a
+morsel is filled again while the caches still have it, wherever it goes.
 ``column_from[operator] + port`` is an index of ``column_from`` itself; the entry there is the start
 of that port's item sizes in ``sizes``, the next entry their end.
 
@@ -106,14 +108,14 @@ def copy_morsel(source: int, target: int, columns: int, sizes: Any) -> None:
 
 
 @njit(inline="always")
-def _pool_of(operator: int, rows: int, head: Any) -> int:
+def _pool(pool_of: Any, operator: int, rows: int) -> int:
     """The pool of an operator with the morsels that have room for ``rows``."""
-    return operator if rows <= SMALL else operator + head.size
+    return pool_of[operator] if rows <= SMALL else pool_of[operator] + 1
 
 
 @njit(
     "int64(int64, int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
 )
@@ -126,6 +128,8 @@ def enqueue(
     slots: int,
     head: Any,
     tail: Any,
+    pool_of: Any,
+    pool_from: Any,
     pool: Any,
     spare: Any,
     column_from: Any,
@@ -135,14 +139,14 @@ def enqueue(
 ) -> int:
     """Copies a morsel that comes on ``path`` to the queue of an operator. Returns 0, NEED_MORSEL or
     NEED_ROOM."""
-    own = _pool_of(operator, words(source, HEADER)[ROWS], head)
+    own = _pool(pool_of, operator, words(source, HEADER)[ROWS])
     if spare[own] == 0:
         control[WANTS] = own
         return NEED_MORSEL
     if tail[operator] - head[operator] >= slots:
         return NEED_ROOM
     spare[own] -= 1
-    morsel = pool[own * slots + spare[own]]
+    morsel = pool[pool_from[own] + spare[own]]
     at = column_from[operator] + port
     first = column_from[at]
     columns = column_from[at + 1] - first
@@ -205,7 +209,7 @@ def _first_path_forward(ring: Any, first: int, slots: int, head: int, tail: int)
 @njit(
     "int64(int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
     nogil=True,
     cache=True,
 )
@@ -225,6 +229,8 @@ def run(
     slots: int,
     head: Any,
     tail: Any,
+    pool_of: Any,
+    pool_from: Any,
     pool: Any,
     spare: Any,
     column_from: Any,
@@ -300,6 +306,8 @@ def run(
                     slots,
                     head,
                     tail,
+                    pool_of,
+                    pool_from,
                     pool,
                     spare,
                     column_from,
@@ -316,8 +324,8 @@ def run(
         if control[CODE] == OUTPUT_FULL:
             control[STATE] = 0
             continue
-        own = _pool_of(operator, words(control[MORSEL], HEADER)[CAPACITY], head)
-        pool[own * slots + spare[own]] = control[MORSEL]
+        own = _pool(pool_of, operator, words(control[MORSEL], HEADER)[CAPACITY])
+        pool[pool_from[own] + spare[own]] = control[MORSEL]
         spare[own] += 1
         control[MORSEL] = 0
         more = tail[operator] > head[operator]
