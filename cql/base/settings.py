@@ -511,6 +511,17 @@ class Settings(Mapping[str, Any]):
         high=10_000_000,
         experiment=True,
     )
+    tuple_burst: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Rows that come from one input before the operators run until nothing waits inside, under "
+        "fifo, fifo_slice and run_to_completion (tupleBurst of the XStream paper). 0: the "
+        "operators run whenever more than 8 morsels wait. At most one block of the input; where "
+        "several paths of an input meet again, one morsel.",
+        low=0,
+        high=10_000_000,
+        experiment=True,
+    )
     scheduler: str = _choice(
         "ct",
         "The operator that a worker of the ordered runtime takes next: ct, the one with the "

@@ -30,7 +30,7 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.optimize.join_order import joins_several
-from cql.planner.placement.choose_runtime import splits
+from cql.planner.placement.choose_runtime import QUEUED, splits
 
 
 @dataclass(frozen=True)
@@ -292,6 +292,11 @@ def _workers(planned: Planned, value: Any) -> str | None:
     return None if alone else _ordered(planned, value)
 
 
+def _tuple_burst(planned: Planned, value: Any) -> str | None:
+    name = planned.runtime.name
+    return None if name in QUEUED else f"the runtime is {name}, and not {', '.join(QUEUED)}"
+
+
 def _slice_us(planned: Planned, value: Any) -> str | None:
     if planned.runtime.name in ("fifo_slice", "ordered"):
         return None
@@ -379,6 +384,7 @@ RULES: Mapping[str, Rule] = {
     "join_flush": _join_flush,
     "queue": _always,
     "slice_us": _slice_us,
+    "tuple_burst": _tuple_burst,
     "scheduler": _ordered,
     "lp_threshold": partial(_of_scheduler, ("lp",)),
     "qst_capacity": partial(_of_scheduler, ("qst",)),
@@ -391,7 +397,7 @@ RULES: Mapping[str, Rule] = {
 OF_RUN = frozenset(
     (
         *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
-        "tasks_by",
+        *("tasks_by", "tuple_burst"),
         *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
         *("reorder", "reorder_buffer", "max_state", "kernel_cache"),
     )

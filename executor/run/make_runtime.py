@@ -49,6 +49,7 @@ def make_runtime(
             ones=ones,
             morsel_rows=morsel_rows,
             slice_us=int(settings["slice_us"]),
+            burst=int(settings["tuple_burst"]),
             resize=workspace.resize,
             timed=timed,
         )

@@ -23,7 +23,7 @@ POLICIES = {
     "fifo_slice": queued.FIFO_SLICE,
     "run_to_completion": queued.RUN_TO_COMPLETION,
 }
-#: Admission control: after each admission ``admit`` runs operators until at most this many morsels
+#: Back-pressure: without bursts, after each admission operators run until at most this many morsels
 #: wait inside; none where several paths of an input meet.
 ADMITTED = 8
 _SLOTS = 64
@@ -31,7 +31,8 @@ _SLOTS = 64
 
 class Queued(Alone):
     """``inputs[k]`` are the schemas of the morsels that operator k reads, by port (see ``Graph``).
-    ``policy`` is a key of POLICIES, ``slice_us`` the slice of FIFO-slice in microseconds.
+    ``policy`` is a key of POLICIES, ``slice_us`` the slice of FIFO-slice in microseconds, ``burst``
+    the setting ``tuple_burst``.
     ``resize`` is called with the bytes before and after whenever morsels are allocated or freed.
     ``timed``: the time of the operators is measured."""
 
@@ -45,6 +46,7 @@ class Queued(Alone):
         ones: int,
         morsel_rows: int,
         slice_us: int,
+        burst: int = 0,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
         timed: bool = False,
     ) -> None:
@@ -59,6 +61,8 @@ class Queued(Alone):
         n = len(graph.operators)
         self._meets, self._adds = _meetings(graph)
         self._most = 0 if self._meets.any() else ADMITTED
+        self._burst = 0 if self._meets.any() else burst
+        self._came = 0  # rows of the burst so far
         self._column_from, self._sizes = _columns(inputs, _ports(graph))
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)
@@ -89,7 +93,11 @@ class Queued(Alone):
     def admit(self, morsel: Morsel, edge: Edge) -> None:
         while event := self._enqueue(morsel, edge):
             self._answer(event)
-        self._run(self._most)
+        self._came += int(morsel.words[ROWS])
+        if self._came < self._burst:
+            return
+        self._came = 0
+        self._run(0 if self._burst else self._most)
 
     def go_on(self, serial: int = INFINITY) -> bool:
         return False
@@ -110,6 +118,7 @@ class Queued(Alone):
         return self._control[queued.OPERATOR] < 0 and bool((self._head == self._tail).all())
 
     def quiesce(self) -> None:
+        self._came = 0
         self._run(0)
         self._shrink()
 

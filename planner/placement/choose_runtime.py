@@ -16,6 +16,8 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.placement.cost import Cost, cost
 
+#: The runtimes in which morsels wait between operators (XStream paper, section III.C).
+QUEUED = ("fifo", "fifo_slice", "run_to_completion")
 #: Nanoseconds per row under which plans stay on one core; the second figure holds for endless
 #: input, where the amount of work is unknown.
 LIGHT, HEAVY = 50, 500
@@ -46,8 +48,10 @@ def choose_runtime(
     ``cores`` is the number of cores that the process may use."""
     wanted = str(settings["runtime"])
     if wanted not in ("auto", "ordered"):
-        how = f"slices of {_time(settings['slice_us'])}" if wanted == "fifo_slice" else ""
-        return RuntimeChoice(wanted, f"SET runtime = '{wanted}'", how=how)
+        told = [f"slices of {_time(settings['slice_us'])}"] if wanted == "fifo_slice" else []
+        if settings["tuple_burst"] and wanted in QUEUED:
+            told.append(f"bursts of {settings['tuple_burst']:,} rows")
+        return RuntimeChoice(wanted, f"SET runtime = '{wanted}'", how=", ".join(told))
     found, requested = cost(plans, read_statistics=False), int(settings["workers"])
     if wanted == "auto" and found.row >= LIGHT:
         found = cost(plans, read_statistics=True)

@@ -116,6 +116,7 @@ def _without_told(lines: list[str]) -> list[str]:
         ("table", {"table_refresh": "1 hour"}, "no stream without an end is joined"),
         ("sliding", {"scheduler": "lp", "runtime": "fifo"}, "the runtime is fifo"),
         ("sliding", {"slice_us": 5}, "and not fifo_slice or ordered"),
+        ("sliding", {"tuple_burst": 5}, "and not fifo, fifo_slice, run_to_completion"),
         ("rows", {"worklist": "shared", "runtime": "ordered"}, "no operator is split"),
         ("rows", {"partitions": 2, "runtime": "ordered"}, "no operator can be split by keys"),
         ("rows", {"tasks_by": "key", "runtime": "fifo"}, "the runtime is fifo, and not spark"),

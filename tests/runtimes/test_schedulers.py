@@ -288,6 +288,24 @@ def test_admission_is_limited(name: str, workspace: Workspace) -> None:
     assert len(runtime._morsels) <= 5 * (ADMITTED + 2)
 
 
+@pytest.mark.parametrize("name", ONE_THREAD[1:])
+@pytest.mark.parametrize("burst", [1, 7, 32])
+def test_bursts_run_to_the_end(name: str, burst: int, workspace: Workspace) -> None:
+    steps = [Step(letter, []) for letter in "abc"]
+    edges = {0: [(1, 0)], 1: [(2, 0)], 2: [(SINK, 0)]}
+    sink = Sink()
+    runtime = runtime_of(name, graph_by_hand(steps, edges), sink, workspace, burst=burst)
+    inside = _inside(runtime)
+    for k in range(40):
+        runtime.admit(morsel_of(2 * k, 2 * k + 1, serial=k), Edge(0, 0))
+        morsels = k + 1
+        through = morsels - morsels % -(-burst // 2)
+        assert sink.rows == list(range(2 * through))
+        assert inside() == morsels - through
+    runtime.drain()
+    assert sink.rows == list(range(80))
+
+
 def _inside(runtime: Runtime) -> Any:
     assert isinstance(runtime, Queued)
     return lambda: int(runtime._control[queued.QUEUED])
@@ -366,19 +384,28 @@ MEETING = {
     "subquery": "SELECT ISTREAM(k, v) FROM n [RANGE 5] WHERE v > (SELECT avg(v) FROM n [RANGE 9])",
     "changes": "SELECT k, v FROM n [RANGE 5] EXCEPT SELECT k, v FROM n [RANGE 2]",
 }
+#: Queries without such paths.
+CHAINS = {
+    "windows": "SELECT k, sum(v) AS v FROM n [RANGE 8 SLIDE 2] GROUP BY k",
+    "windows of windows": "SELECT k, sum(v) AS w FROM (SELECT window_start AS t, k, sum(v) AS v"
+    " FROM n [RANGE 4 SLIDE 2] GROUP BY k) [RANGE 4 SLIDE 1] GROUP BY k",
+}
+BURSTS = tuple(
+    {"runtime": name, "tuple_burst": burst} for name in ONE_THREAD[1:] for burst in (1, 20, 10_000)
+)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
-@pytest.mark.parametrize("query", MEETING)
-def test_paths_that_meet_keep_the_order_of_depth_first(query: str, rows: int) -> None:
+@pytest.mark.parametrize("query", MEETING | CHAINS)
+def test_runtimes_keep_the_order_of_depth_first(query: str, rows: int) -> None:
     n = np.arange(120)
     table = pa.table({"t": n // 3, "k": n * 5 % 4, "v": n * 7 % 11})
     found: dict[str, Any] = {}
-    for settings in RUNTIMES:
+    for settings in (*RUNTIMES, *BURSTS):
         with cql.connect(spark=False) as session:
             session.create_stream("n", table, ordered_by="t")
             apply(session, settings, {"fuse": rows == 64, "morsel_rows": rows})
-            asked: Any = session.sql(MEETING[query])
+            asked: Any = session.sql((MEETING | CHAINS)[query])
             found[named(settings)] = [row for b in asked.batches() for row in b.to_pylist()]
     first, *others = found
     assert all(found[other] == found[first] for other in others)

@@ -240,14 +240,27 @@ class Recorder:
 
 
 def runtime_of(
-    name: str, graph: Graph, handler: Recorder, workspace: Workspace, *, slice_us: int = 20
+    name: str,
+    graph: Graph,
+    handler: Recorder,
+    workspace: Workspace,
+    *,
+    slice_us: int = 20,
+    burst: int = 0,
 ) -> Runtime:
     ones = int(workspace.ones.ctypes.data)
     if name == "depth_first":
         return DepthFirst(graph, handler, ones=ones)
     rows = workspace.morsel_rows
     return Queued(
-        graph, handler, graph.inputs, name, ones=ones, morsel_rows=rows, slice_us=slice_us
+        graph,
+        handler,
+        graph.inputs,
+        name,
+        ones=ones,
+        morsel_rows=rows,
+        slice_us=slice_us,
+        burst=burst,
     )
 
 

@@ -62,6 +62,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "workers": (1, 2),
     "morsel_rows": (7,),
     "slice_us": (20,),
+    "tuple_burst": (100,),
     "fuse": (False,),
     "shared_windows": (False,),
     "adaptive_windows": (True,),
