@@ -42,6 +42,11 @@ class Case:
         return f"[{kind} {self.size}{unit} SLIDE {self.slide}{unit}]"
 
     @property
+    def time(self) -> str:
+        """The name of the times."""
+        return "ts" if self.timed else "time"
+
+    @property
     def names(self) -> list[str]:
         return ["abcdefgh"[k] for k in range(len(self.types))]
 
