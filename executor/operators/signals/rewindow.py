@@ -26,7 +26,7 @@ class RewindowOperator(Operator):
         d[kernel.STORE_AT] = self._store.address
         d[kernel.TIMEBASES] = self._store.timebases.ctypes.data
         d[[kernel.SIZE, kernel.SLIDE]] = node.size, node.slide
-        d[kernel.BY_TIME] = node.by_time
+        d[[kernel.BY_TIME, kernel.WITH_RESTS]] = node.by_time, node.rests
         d[kernel.FIRST :] = -1
         self.descriptor = d
         self.address = int(kernel.rewindow.address)
@@ -60,7 +60,7 @@ class RewindowOperator(Operator):
         """Does nothing: samples are numbers."""
 
     def counters(self) -> dict[str, int]:
-        """``rests``: samples of each channel at the ends of runs that are in no window."""
+        """``rests``: samples of each channel at the ends of runs that no whole window covers."""
         d = self.descriptor
         return {
             "rows_in": int(d[kernel.ROWS_IN]),
