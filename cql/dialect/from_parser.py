@@ -131,6 +131,8 @@ class FromParser(BaseParser):
             put("offset", self.parse_duration("OFFSET", signed=True))
         elif self.accept("TIME", "ZONE"):
             put("zone", self._zone())
+        elif self.accept("WITH", "RESTS"):
+            put("rests", self.placed(exp.Var(this="RESTS"), token))
         elif self.accept("WA"):
             put("wa", self._attribute("WA"))
         elif self.accept("SESSION"):

@@ -249,6 +249,8 @@ class CqlGenerator(generator.Generator):
         ]
         if args.get("zone"):
             parts.append(f"TIME ZONE {self.sql(args['zone'])}")
+        if args.get("rests"):
+            parts.append("WITH RESTS")
         return f"[{', '.join(parts)}]"
 
     def window_table(self, table: nodes.WindowTable) -> str:

@@ -88,7 +88,7 @@ class StreamWindow(exp.Expression):
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
     constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step by
     which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``); ``zone`` is the text after
-    TIME ZONE. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a
+    TIME ZONE; ``rests`` is ``exp.Var("RESTS")`` for WITH RESTS. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a
     list of Identifiers or Columns.
     """
 
@@ -100,6 +100,7 @@ class StreamWindow(exp.Expression):
         "slide": False,
         "cumulate": False,
         "zone": False,
+        "rests": False,
         "wa": False,
         "offset": False,
         "partition": False,

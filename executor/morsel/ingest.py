@@ -78,6 +78,7 @@ class Loaded:
     width: int = 0  # columns that the block has itself
     leaves: Callable[[], None] | None = None  # called when nothing reads the block any more
     texts: dict[int, pa.Array] = field(default_factory=dict)
+    source_rows: int | None = None  # of the block in its source; None: those of ``block``
 
     @property
     def rows(self) -> int:
@@ -415,8 +416,9 @@ class Feed:
         """Takes over the columns with NULLs, before the operators are built."""
         self.nulls = set(saved.arrays["nulls"].tolist())
 
-    def reload(self) -> None:
-        """Reads a block of the checkpoint again; it is pending then, even if it has no rows."""
+    def reload(self, *, begun: bool) -> None:
+        """Reads a block of the checkpoint again; it is pending then, even if it has no rows.
+        ``begun``: it was partly processed."""
         if self.values is not None:
             self.values.forgets = False
         self._load(None, again=True)

@@ -46,6 +46,15 @@ class ResumedReader:
         if inside and offset is not None:
             self._take(int(offset[_ROWS]))
 
+    @property
+    def block_rows(self) -> int:
+        """Of the source's reader, if it has it."""
+        return int(self._reader.block_rows)  # type: ignore[attr-defined]
+
+    @block_rows.setter
+    def block_rows(self, rows: int) -> None:
+        self._reader.block_rows = rows  # type: ignore[attr-defined]
+
     def next(self, timeout: float | None = None) -> Block | None:
         if self._sizes:
             return self._take(self._sizes.popleft())

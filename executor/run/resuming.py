@@ -114,7 +114,7 @@ class Members:
         opened = self.scheduler.last_block(k) if begun else None
         blocks = [block for block in (opened, feed.pending) if block is not None]
         offset = blocks[0].begins if blocks else feed.offset
-        return InputPlace(name, offset, tuple(rows_of(b.block) for b in blocks), begun)
+        return InputPlace(name, offset, tuple(_rows_read(b) for b in blocks), begun)
 
     def resume(self, saved: Checkpoint) -> None:
         """Continues with a checkpoint, before the first morsel."""
@@ -129,9 +129,10 @@ class Members:
             for holder in feed.holders:
                 holder.map_codes(translate)
             for number in range(len(place.blocks)):
+                begun = place.begun and number == 0
                 with errors_at(feed.source):
-                    feed.reload()
-                if place.begun and number == 0:
+                    feed.reload(begun=begun)
+                if begun:
                     self._begin_again(k, own)
         members = {**saved.members, "runtime": self._renumbered(saved)}
         for name, one in self._saving().items():
@@ -193,6 +194,11 @@ class Members:
 
 def input_name(k: int) -> str:
     return f"input {k}"
+
+
+def _rows_read(loaded: Loaded) -> int:
+    """The rows that the source gave for a block, unreadable ones included."""
+    return rows_of(loaded.block) if loaded.source_rows is None else loaded.source_rows
 
 
 def _check(source: Source, name: str) -> None:

@@ -25,8 +25,9 @@ def rewindow(node: Rewindow) -> Physical:
         size, slide = (duration(n, node.schema.fields[-1].type) for n in (node.size, node.slide))
     else:
         size, slide = f"{node.size:,} samples", f"{node.slide:,}"
-    why = f"segments of {size} every {slide}, which share the samples (XStream paper §III)"
-    return RewindowExec(source, node.size, node.slide, node.by_time, why)
+    rests = " and the rests of runs," if node.rests else ","
+    why = f"segments of {size} every {slide}{rests} which share the samples (XStream paper §III)"
+    return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
 
 
 def sync(node: Sync, left: Physical) -> Physical:

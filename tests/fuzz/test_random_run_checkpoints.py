@@ -1,7 +1,7 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 25,500 cases.
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 28,500 cases.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -34,6 +34,7 @@ from tests.support.fuzz.random_table_joins import table_case
 from tests.support.fuzz.random_unnest import unnest_case
 from tests.support.relation_cases import subquery_case
 from tests.support.run_checkpoints import plan_of, stop_and_continue
+from tests.support.signals.random_queries import SignalCase, signal_case, signal_session
 from tests.support.updates.arrivals import UpdateCase, update_case, update_session
 
 #: By kind of query: the cases and the shapes of ``--full``; a shape costs up to a second to
@@ -47,10 +48,12 @@ FULL = {
     "subqueries": (1_500, 28),
     "lists": (1_000, 25),
     "update streams": (3_000, 75),
+    "signals": (3_000, 75),
 }
 TURNS = 25
 MOST_FAILURES = 5
-MAKE: dict[str, Callable[[int, int], Case | UpdateCase]] = {
+AnyCase = Case | UpdateCase | SignalCase
+MAKE: dict[str, Callable[[int, int], AnyCase]] = {
     "of one stream": make_case,
     "joins": join_case,
     "asof joins": asof_case,
@@ -59,10 +62,11 @@ MAKE: dict[str, Callable[[int, int], Case | UpdateCase]] = {
     "subqueries": subquery_case,
     "lists": unnest_case,
     "update streams": update_case,
+    "signals": signal_case,
 }
 
 
-def outcome(case: Case | UpdateCase, elsewhere: bool) -> str:
+def outcome(case: AnyCase, elsewhere: bool) -> str:
     """``same``, or why there was nothing to compare. ``elsewhere``: the run continues with other
     partitions."""
     choice = random.Random(f"run checkpoint {case.seed}")
@@ -70,7 +74,7 @@ def outcome(case: Case | UpdateCase, elsewhere: bool) -> str:
     with (
         blocks_of_eight() if small else nullcontext(),
         patch.object(compaction, "LEAST", 0) if choice.random() < 0.3 else nullcontext(),
-        update_session(case) if isinstance(case, UpdateCase) else open_session(case) as session,
+        _session(case) as session,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", CqlWarning)
@@ -97,14 +101,18 @@ def outcome(case: Case | UpdateCase, elsewhere: bool) -> str:
     return "same" if made else "never stopped"
 
 
+def _session(case: AnyCase) -> AbstractContextManager[Session]:
+    if isinstance(case, UpdateCase):
+        return update_session(case)
+    return signal_session(case) if isinstance(case, SignalCase) else open_session(case)
+
+
 def keeps_partitions(node: Physical) -> bool:
     """Whether the counts depend on partitions: top-n pushdown drops results in each of them."""
     return isinstance(node, SortExec) and node.limit is not None
 
 
-def divided(
-    session: Session, case: Case | UpdateCase
-) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
+def divided(session: Session, case: AnyCase) -> Iterator[tuple[PhysicalPlan, dict[str, Any]]]:
     """Plans of a case with several numbers of partitions, and their settings."""
     for partitions in (0, 1, 2, 3, 7, 64):
         session.set("runtime", "ordered" if partitions else "depth_first")

@@ -69,19 +69,33 @@ def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
 
 
 def rewindowed(node: Rewindow, rows: Sequence[Row]) -> Iterator[Row]:
-    """The windows of the runs, each whole."""
+    """The windows of the runs, each whole, and the rests of the runs if the node wants them."""
     for run in _runs(node, rows):
+        covered = set[int]()
         if node.by_time:
             first, last = run[0].time() // node.slide, run[-1].time() // node.slide
             windows = [(k * node.slide, k * node.slide + node.size) for k in range(first, last + 1)]
-            for start, end in windows:
-                inside = [s for s in run if start <= s.time() < end]
-                if run[0].time() <= start and run[-1].time(1) >= end:
-                    yield _window(inside, node, start, end)
+            spans = [([s for s in run if start <= s.time() < end], start, end)
+                     for start, end in windows]  # fmt: skip
         else:
-            for k in range(0, len(run) - node.size + 1, node.slide):
-                inside = run[k : k + node.size]
-                yield _window(inside, node, inside[0].time(), inside[-1].time(1))
+            firsts = range(0, len(run), node.slide)
+            spans = [_counted(run[k : k + node.size], node.size) for k in firsts]
+        for inside, start, end in spans:
+            if run[0].time() <= start and run[-1].time(1) >= end:
+                covered |= {s.number for s in inside}
+                yield _window(inside, node, start, end)
+            elif node.rests:
+                lead = start < run[0].time()
+                rest = [s for s in inside if s.number not in covered]
+                if lead:  # but what the next window has
+                    rest = [s for s in rest if s.time() < start + node.slide]
+                covered |= {s.number for s in rest}
+                if rest:
+                    yield _window(rest, node, rest[0].time(), end)
+
+
+def _counted(inside: Sequence[Sample], size: int) -> tuple[Sequence[Sample], int, int]:
+    return inside, inside[0].time(), inside[0].time(size)
 
 
 def _window(inside: Sequence[Sample], node: Rewindow, start: int, end: int) -> Row:

@@ -6,7 +6,7 @@ A row is its time in microseconds and its samples; None in one of them: the row 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -78,29 +78,51 @@ class NaiveSignal:
             return following
         return None if early > 0 else round((time - self.origin) * self.rate / 1_000_000_000)
 
-    def by_rows(self, size: int, slide: int) -> Iterator[NaiveWindow]:
+    def by_rows(self, size: int, slide: int, *, rests: bool = False) -> Iterator[NaiveWindow]:
         for run in self.runs:
-            first = run.first
+            first, covered = run.first, run.first
             while first + size <= run.last:
-                start, end = self.time_of(first) // 1000, self.time_of(first + size) // 1000
-                at = first - run.first
-                yield NaiveWindow(start, end, run.rows[at : at + size])
+                yield self._window(run, first, first + size, first + size)
+                covered = first + size
                 first += slide
-            covered = run.first if first == run.first else first - slide + size
-            self.rests += max(0, run.last - max(first, covered))
+            yield from self._rest(run, max(first, covered), run.last, first + size, rests)
 
-    def by_time(self, size: int, slide: int) -> Iterator[NaiveWindow]:
+    def by_time(self, size: int, slide: int, *, rests: bool = False) -> Iterator[NaiveWindow]:
         """``size`` and ``slide`` in microseconds."""
         for run in self.runs:
-            times = [self.time_of(number) for number in range(run.first, run.last)]
-            start = -(-times[0] // (1000 * slide)) * slide
-            self.rests += sum(t < 1000 * start for t in times)
-            covered = 1000 * start
+            start = -(-self.time_of(run.first) // (1000 * slide)) * slide
+            lead = min(start, start - slide + size)
+            behind = self._first_at(run, 1000 * lead)
+            yield from self._in_time(
+                self._rest(run, run.first, behind, 0, rests), start - slide + size
+            )
+            covered = self._first_at(run, 1000 * start)
             while self.time_of(run.last) >= 1000 * (start + size):
-                of = [1000 * start <= t < 1000 * (start + size) for t in times]
-                yield NaiveWindow(
-                    start, start + size, [r for r, here in zip(run.rows, of, strict=True) if here]
-                )
-                covered = 1000 * (start + size)
+                first, end = (self._first_at(run, 1000 * t) for t in (start, start + size))
+                rows = run.rows[first - run.first : end - run.first]
+                yield NaiveWindow(start, start + size, rows)
+                covered = end
                 start += slide
-            self.rests += sum(t >= max(covered, 1000 * start) for t in times)
+            rest = max(covered, self._first_at(run, 1000 * start))
+            yield from self._in_time(self._rest(run, rest, run.last, 0, rests), start + size)
+
+    @staticmethod
+    def _in_time(windows: Iterator[NaiveWindow], end: int) -> Iterator[NaiveWindow]:
+        return (replace(window, end=end) for window in windows)
+
+    def _first_at(self, run: NaiveRun, time: int) -> int:
+        """The number of the first sample of a run at a time (nanoseconds) or later."""
+        found = (n for n in range(run.first, run.last) if self.time_of(n) >= time)
+        return next(found, run.last)
+
+    def _rest(
+        self, run: NaiveRun, first: int, last: int, end: int, rests: bool
+    ) -> Iterator[NaiveWindow]:
+        """The samples from ``first`` to ``last`` as a rest of a window that ends at ``end``."""
+        self.rests += max(0, last - first)
+        if rests and first < last:
+            yield self._window(run, first, last, end)
+
+    def _window(self, run: NaiveRun, first: int, last: int, end: int) -> NaiveWindow:
+        start, stop = self.time_of(first) // 1000, self.time_of(end) // 1000
+        return NaiveWindow(start, stop, run.rows[first - run.first : last - run.first])

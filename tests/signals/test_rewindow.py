@@ -15,6 +15,7 @@ from tests.support.runtimes import RUNTIMES, apply, named
 from tests.support.signals.cases import Case, random_case
 
 QUICK, FULL = 40, 3000  # cases of each way in which samples come
+_RANGE = "RANGE 700 MILLISECONDS SLIDE 300 MILLISECONDS WITH RESTS"
 _MORSELS = (1, 2, 3, 7, 100, 4096)
 
 
@@ -73,7 +74,10 @@ def _pieces(table: pa.Table, choice: random.Random) -> list[pa.Table]:
     return found or [table]
 
 
-@pytest.mark.parametrize("window", ["ROWS 1 SLIDE 100", "ROWS 1 SLIDE 1", "ROWS 3 SLIDE 2"])
+@pytest.mark.parametrize(
+    "window",
+    ["ROWS 1 SLIDE 100", "ROWS 1 SLIDE 1", "ROWS 3 SLIDE 2", "ROWS 3 SLIDE 2 WITH RESTS", _RANGE],
+)
 @pytest.mark.parametrize("times", ["window_time", "window_start AS window_time"])
 def test_no_window_is_late(window: str, times: str, session: Session) -> None:
     """A run may begin before the next window of the run before it would have."""
@@ -92,6 +96,39 @@ def test_no_window_is_late(window: str, times: str, session: Session) -> None:
     count = sum(query.to_arrow()["c"].to_pylist())
     assert count == len(windows.to_arrow())
     assert all(row["count"] == 0 for row in query.late().to_pylist())
+
+
+def test_rests(session: Session) -> None:
+    """Runs of 7 and of 2 samples, of which the second begins in the middle of a second."""
+    times = [10, 11, 12, 13, 14, 15, 16, 25, 26]
+    samples = {"ts": pa.array([100_000 * t for t in times], pa.timestamp("us")), "x": times}
+    session.create_stream("s", pa.table(samples), rate=10, ordered_by="ts")
+    query = "SELECT x, unix_millis(window_start) AS a, unix_millis(window_end) AS b FROM s [{}]"
+
+    def told(window: str) -> list[tuple[Any, ...]]:
+        found: Any = session.sql(query.format(window))
+        return [tuple(row.values()) for row in found.to_arrow().to_pylist()]
+
+    assert told("ROWS 4 SLIDE 2 WITH RESTS") == [
+        ([10, 11, 12, 13], 1000, 1400),
+        ([12, 13, 14, 15], 1200, 1600),
+        ([16], 1600, 1800),
+        ([25, 26], 2500, 2900),
+    ]
+    assert told("RANGE 500 MILLISECONDS SLIDE 500 MILLISECONDS WITH RESTS") == [
+        ([10, 11, 12, 13, 14], 1000, 1500),
+        ([15, 16], 1500, 2000),
+        ([25, 26], 2500, 3000),
+    ]
+    assert told("RANGE 100 MILLISECONDS SLIDE 400 MILLISECONDS WITH RESTS") == [
+        ([12], 1200, 1300),
+        ([16], 1600, 1700),
+    ]
+    assert told("RANGE 700 MILLISECONDS SLIDE 700 MILLISECONDS WITH RESTS") == [
+        ([10, 11, 12, 13], 1000, 1400),
+        ([14, 15, 16], 1400, 2100),
+        ([25, 26], 2500, 2800),
+    ]
 
 
 def test_the_cases_meet_everything() -> None:

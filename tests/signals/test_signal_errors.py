@@ -27,6 +27,7 @@ _TABLE = pa.table(
 def session() -> Iterator[Session]:
     with cql.connect(spark=False) as made:
         made.create_stream("audio", _TABLE, rate=10, ordered_by="ts")
+        made.create_stream("rows_of", _TABLE, ordered_by="ts")
         yield made
 
 
@@ -99,6 +100,18 @@ def _refused(session: Session, text: str) -> tuple[str, str]:
             "may hold no sample",
             "99",
         ),
+        (
+            "SELECT count(*) FROM rows_of [ROWS 3 SLIDE 3 WITH RESTS]",
+            "WITH RESTS in a window over rows",
+            "WITH",
+        ),
+        (
+            "SELECT count(*) [RANGE 1 SECOND SLIDE 1 SECOND WITH RESTS] FROM audio",
+            "WITH RESTS in a window over rows",
+            "WITH",
+        ),
+        ("SELECT * FROM audio [ROWS 3 SLIDE 3 WITH]", "'WITH' starts no part of a window", "WITH"),
+        ("SELECT * FROM audio [NOW WITH RESTS]", "[NOW] takes nothing else but WA", "["),
         ("CREATE STREAM s (x INT) RATE 0 HZ", "RATE must be above zero", "RATE"),
         ("CREATE STREAM s (x INT) RATE -1 HZ", "expected a number after RATE", "-"),
         ("CREATE STREAM s (x INT) RATE 1000001 KHZ", "RATE must be from 0.000001 to", "RATE"),

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,61 +16,16 @@ from cql.session.session import Session
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.runtimes import RUNTIMES, apply, named
 from tests.support.signals.cases import Case, random_case
+from tests.support.signals.ranges import OPERATORS, Ranges, random_ranges
 
 QUICK, FULL = 40, 3000
 _MORSELS = (1, 2, 3, 7, 100, 4096)
-_OPERATORS = (
-    ("s.{t} BETWEEN d.start AND d.stop", 0, 0),
-    ("s.{t} >= d.start AND d.stop > s.{t}", 0, 1),
-    ("d.start < s.{t} AND s.{t} <= d.stop", 1, 0),
-)
-_FAR = 9_000_000_000_000_000
 
 
 @pytest.fixture
 def session() -> Iterator[Session]:
     with cql.connect(spark=False) as made:
         yield made
-
-
-@dataclass
-class Ranges:
-    """Rows ``d`` of a number, and the beginning and the end of a range in microseconds."""
-
-    rows: list[tuple[int, int, int | None]]
-    slack: int
-
-    @property
-    def table(self) -> pa.Table:
-        numbers, starts, stops = ([row[k] for row in self.rows] for k in range(3))
-        kind = pa.timestamp("us", "UTC")
-        columns = {"k": pa.array(numbers, pa.int64()), "start": pa.array(starts, kind)}
-        return pa.table({**columns, "stop": pa.array(stops, kind)})
-
-    def in_time(self) -> list[tuple[int, int, int | None]]:
-        """The rows that are not late."""
-        found, highest = [], None
-        for row in self.rows:
-            if highest is None or row[1] >= highest - self.slack:
-                found.append(row)
-            highest = row[1] if highest is None else max(highest, row[1])
-        return found
-
-
-def _random_ranges(choice: random.Random, case: Case) -> Ranges:
-    """Ranges about the samples: before, behind, across gaps, empty, backward, without an end."""
-    _, signal = case.expected()
-    times = [signal.time_of(n) // 1000 for run in signal.runs for n in (run.first, run.last)] or [0]
-    length = max(times) - min(times) + 10
-    rows, at = [], min(times) - length // 3
-    for number in range(choice.choice((0, 1, 5, 30))):
-        at += choice.randint(0, max(1, length // 10))
-        start = at - choice.choice((0, 0, 0, choice.randint(0, length // 5)))
-        stop: int | None = start + choice.choice((0, 1, -1, length, choice.randint(0, length)))
-        if choice.random() < 0.1:
-            stop = choice.choice((None, _FAR * 25, choice.choice(times)))
-        rows.append((number, start, stop))
-    return Ranges(rows, choice.choice((0, 0, length // 5, 10 * length)))
 
 
 def _expected(case: Case, ranges: Ranges, after: int, before: int) -> Counter[Any]:
@@ -95,14 +49,13 @@ def test_random_ranges(small: bool, session: Session, full: bool, seed: int) -> 
     for i in range(FULL if full else QUICK):
         choice = random.Random(f"sync {small} {seed + i}")
         case = random_case(choice)
-        ranges = _random_ranges(choice, case)
+        ranges = random_ranges(choice, case)
         session.sql("RESET")
         runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
         apply(session, runtime, {"morsel_rows": rows})
         case.declare(session, pushed=False)
-        slack = f"{ranges.slack} microseconds" if ranges.slack else None
-        session.create_stream("d", ranges.table, ordered_by="start", slack=slack, replace=True)
-        condition, after, before = choice.choice(_OPERATORS)
+        ranges.declare(session)
+        condition, after, before = choice.choice(OPERATORS)
         condition = condition.format(t="ts" if case.timed else "time")
         channels = ", ".join(f"s.{name}" for name in case.names)
         items = choice.choice(("d, s", "s, d"))

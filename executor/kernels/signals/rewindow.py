@@ -2,7 +2,9 @@
 section III.A). No sample is copied.
 
 A *run* is a part of the signal without a gap. A window lies within one run: windows of ROWS begin
-with its first sample, those of RANGE at multiples of SLIDE in time.
+with its first sample, those of RANGE at multiples of SLIDE in time. The *rests* of a run are the
+samples that no whole window covers: its *lead*, which is in the window of RANGE that began before
+it, and its end, which is in a window that the run does not fill.
 """
 
 from __future__ import annotations
@@ -54,14 +56,16 @@ BY_TIME = 5  # 1: in microseconds
 WINDOW = 6  # the number of the next window of the run
 RUN = 7  # the number of the run's first sample
 COVERED = 8  # the number of the sample behind the last one that is in a window
-LEAD = 9  # samples of the run before its first window
+LEAD = 9  # samples of the run's lead
+LEAD_WAITS = 10  # 1: the lead has not left
+WITH_RESTS = 11  # 1: rests leave, too
 # Counters.
-ROWS_IN = 10
-ROWS_OUT = 11
-SAMPLES_IN = 12
-RUNS = 13
-RESTS = 14  # samples at the beginnings and ends of runs that are in no window
-FIRST = 15
+ROWS_IN = 12
+ROWS_OUT = 13
+SAMPLES_IN = 14
+RUNS = 15
+RESTS = 16  # samples of rests
+FIRST = 17
 
 _MICROSECOND = 1000
 
@@ -133,54 +137,76 @@ def _take(d: Any, u: Any, r: int) -> bool:
         if d[BY_TIME] != 0:
             began = time_of(_clock(d, g), d[RUN])
             d[WINDOW] = -(-began // (d[SLIDE] * _MICROSECOND))
-        d[LEAD] = _begin(d, g, d[WINDOW]) - d[RUN]
+        behind = min(_begin(d, g, d[WINDOW]), _end(d, g, d[WINDOW] - 1))
+        d[LEAD] = max(behind - d[RUN], 0)
+        d[LEAD_WAITS] = d[WITH_RESTS] != 0 and d[LEAD] > 0
     return True
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
-def _emit(d: Any, u: Any, o: Any, begin: int, end: int) -> int:
-    """Writes the window of the samples from ``begin`` to ``end`` as a row of the output; 0: the
-    store is full."""
+@njit(
+    "int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)", nogil=True, cache=True
+)
+def _emit(d: Any, u: Any, o: Any, begin: int, end: int, start: int, stop: int) -> int:
+    """Writes the samples from ``begin`` to ``end`` as a row of the output, as the window from
+    ``start`` to ``stop`` in time. Returns DONE, OUTPUT_FULL, or NEED if the store is full."""
     j, channels = o[ROWS], d[CHANNELS]
-    held = _held(d, 0)
+    if j == o[CAPACITY]:
+        return OUTPUT_FULL
     for c in range(channels):
         kept = _held(d, c)
         h = subseg(kept, begin - words(kept, SEGMENT)[START], end - begin)
         if h == 0:
-            return 0
+            return NEED
         note_young(h, u[SERIAL])
         words(o[HEADER + 2 * c], j + 1)[j] = h
-    k = d[WINDOW]
-    start, stop = _starts(d, held, k), _stops(d, held, k, end)
     words(o[HEADER + 2 * channels], j + 1)[j] = start
     words(o[HEADER + 2 * (channels + 1)], j + 1)[j] = stop
     words(o[HEADER + 2 * (channels + 2)], j + 1)[j] = stop - 1
     o[ROWS] = j + 1
     d[ROWS_OUT] += 1
-    d[COVERED] = end
-    return 1
+    return DONE
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _emit_lead(d: Any, u: Any, o: Any, end: int) -> int:
+    """Writes the lead of the run, up to sample ``end``."""
+    g, k = _held(d, 0), d[WINDOW] - 1
+    start = time_of(_clock(d, g), d[RUN]) // _MICROSECOND
+    status = _emit(d, u, o, d[RUN], end, start, _stops(d, g, k, end))
+    if status == DONE:
+        d[LEAD_WAITS] = 0
+    return status
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _windows(d: Any, u: Any, o: Any) -> int:
-    """Emits the windows that the run has whole."""
+    """Emits the windows that the run has whole, and the lead before them."""
     g = _held(d, 0)
     line = words(g, SEGMENT)
     last = line[START] + line[LENGTH]
+    if d[LEAD_WAITS] != 0:
+        if d[RUN] + d[LEAD] > last:
+            return DONE
+        status = _emit_lead(d, u, o, d[RUN] + d[LEAD])
+        if status != DONE:
+            return status
     while True:
-        begin, end = _begin(d, g, d[WINDOW]), _end(d, g, d[WINDOW])
+        k = d[WINDOW]
+        begin, end = _begin(d, g, k), _end(d, g, k)
         if end > last:
             return DONE
-        if o[ROWS] == o[CAPACITY]:
-            return OUTPUT_FULL
-        if _emit(d, u, o, begin, end) == 0:
-            return NEED
+        status = _emit(d, u, o, begin, end, _starts(d, g, k), _stops(d, g, k, end))
+        if status != DONE:
+            return status
+        d[COVERED] = end
         d[WINDOW] += 1
 
 
 @njit("boolean(int64[::1])", nogil=True, cache=True)
 def _trim(d: Any) -> bool:
     """Lets the samples before the next window go. False: the store is full."""
+    if d[LEAD_WAITS] != 0:
+        return True
     g = _held(d, 0)
     line = words(g, SEGMENT)
     gone = min(_begin(d, g, d[WINDOW]) - line[START], line[LENGTH])
@@ -197,17 +223,28 @@ def _trim(d: Any) -> bool:
     return True
 
 
-@njit("void(int64[::1])", nogil=True, cache=True)
-def _end_run(d: Any) -> None:
-    """Lets the run go, and counts what is in no window."""
-    g = _held(d, 0)
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _end_run(d: Any, u: Any, o: Any) -> int:
+    """Lets the run go, and emits or counts its rests. Returns DONE, OUTPUT_FULL, or NEED if the
+    store is full."""
+    g, k = _held(d, 0), d[WINDOW]
     line = words(g, SEGMENT)
     last = line[START] + line[LENGTH]
-    rest = last - max(_begin(d, g, d[WINDOW]), d[COVERED])
-    d[RESTS] += min(d[LEAD], last - d[RUN]) + max(rest, 0)
+    if d[LEAD_WAITS] != 0:
+        status = _emit_lead(d, u, o, min(d[RUN] + d[LEAD], last))
+        if status != DONE:
+            return status
+    rest = max(_begin(d, g, k), d[COVERED])
+    if d[WITH_RESTS] != 0 and rest < last:
+        start = time_of(_clock(d, g), rest) // _MICROSECOND
+        status = _emit(d, u, o, rest, last, start, _stops(d, g, k, _end(d, g, k)))
+        if status != DONE:
+            return status
+    d[RESTS] += min(d[LEAD], last - d[RUN]) + max(last - rest, 0)
     for c in range(d[CHANNELS]):
         release(_held(d, c))
         d[FIRST + c] = -1
+    return DONE
 
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -218,11 +255,17 @@ def _punctuate(d: Any, u: Any, o: Any) -> None:
     if d[FIRST] >= 0:
         g, k = _held(d, 0), d[WINDOW]
         start, stop = _starts(d, g, k), _stops(d, g, k, _end(d, g, k))
-        if d[BY_TIME] == 0:  # a run may begin with the next sample
-            line = words(g, SEGMENT)
-            following = line[START] + line[LENGTH]
+        line = words(g, SEGMENT)
+        following = line[START] + line[LENGTH]  # a run may begin with it
+        if d[BY_TIME] == 0:
             start = min(start, time_of(_clock(d, g), following) // _MICROSECOND)
             stop = min(stop, time_of(_clock(d, g), following + d[SIZE]) // _MICROSECOND)
+        elif d[WITH_RESTS] != 0:  # with a lead
+            first = d[RUN] if d[LEAD_WAITS] != 0 else following
+            time = time_of(_clock(d, g), first)
+            start = min(start, time // _MICROSECOND)
+            before = -(-time // (d[SLIDE] * _MICROSECOND)) - 1
+            stop = min(stop, before * d[SLIDE] + d[SIZE])
         n = send(leaving, n, d[CHANNELS], start)
         n = send(leaving, n, d[CHANNELS] + 1, stop)
         n = send(leaving, n, d[CHANNELS] + 2, stop - 1)
@@ -257,7 +300,9 @@ def rewindow(desc: Any, morsel: Any) -> Any:
         if u[PHASE] == 0:
             g = words(u[HEADER], r + 1)[r]
             if d[FIRST] >= 0 and not are_adjacent(_held(d, 0), g):
-                _end_run(d)
+                status = _end_run(d, u, o)
+                if status != DONE:
+                    return status
             if not _take(d, u, r):
                 return NEED
             d[ROWS_IN] += 1
@@ -271,6 +316,8 @@ def rewindow(desc: Any, morsel: Any) -> Any:
         u[PHASE] = 0
         u[CURSOR] = r + 1
     if d[FIRST] >= 0 and _has_ended(u):
-        _end_run(d)
+        status = _end_run(d, u, o)
+        if status != DONE:
+            return status
     _punctuate(d, u, o)
     return DONE

@@ -122,7 +122,9 @@ class SlabOperator(Operator):
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan. The codes are those of the
         snapshot: ``map_codes`` follows."""
-        self.more_slots(int(saved.words[kernel.SLOTS]))  # scratch beside them, too
+        slots = int(saved.words[kernel.SLOTS])
+        if slots:
+            self.more_slots(slots)  # scratch beside them, too
         self.store.restore(saved, self.descriptor)
         self.bind()
 

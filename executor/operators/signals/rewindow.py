@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.errors import NotSupportedError
 from cql.executor.kernels.signals import rewindow as kernel
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.signals import saved_segments
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import Snapshot
+from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import RewindowExec
 
 
@@ -26,7 +26,7 @@ class RewindowOperator(Operator):
         d[kernel.STORE_AT] = self._store.address
         d[kernel.TIMEBASES] = self._store.timebases.ctypes.data
         d[[kernel.SIZE, kernel.SLIDE]] = node.size, node.slide
-        d[kernel.BY_TIME] = node.by_time
+        d[[kernel.BY_TIME, kernel.WITH_RESTS]] = node.by_time, node.rests
         d[kernel.FIRST :] = -1
         self.descriptor = d
         self.address = int(kernel.rewindow.address)
@@ -40,16 +40,27 @@ class RewindowOperator(Operator):
         self._store.check()
 
     def snapshot(self) -> Snapshot:
-        raise NotSupportedError("a checkpoint of segments of signals is not supported")
+        """The words, and the segments that are kept."""
+        d = self.descriptor
+        held = [n for n in d[kernel.FIRST :].tolist() if n >= 0]
+        parts = {"segments": saved_segments.save(self._store, held)}
+        return Snapshot({}, plain_words(d, self._bound()), parts)
 
     def restore(self, saved: Snapshot) -> None:
-        raise NotSupportedError("a checkpoint of segments of signals is not supported")
+        """Continues with the state of an operator of the same plan."""
+        take_plain_words(saved.words, self.descriptor, self._bound(), self.name)
+        held = saved_segments.restore(self._store, saved.parts["segments"])
+        self.descriptor[kernel.FIRST : kernel.FIRST + len(held)] = held
+
+    def _bound(self) -> list[int]:
+        """The words that belong to this process: addresses, and the numbers of segments."""
+        return [kernel.STORE_AT, kernel.TIMEBASES, *range(kernel.FIRST, self.descriptor.size)]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Does nothing: samples are numbers."""
 
     def counters(self) -> dict[str, int]:
-        """``rests``: samples of each channel at the ends of runs that are in no window."""
+        """``rests``: samples of each channel at the ends of runs that no whole window covers."""
         d = self.descriptor
         return {
             "rows_in": int(d[kernel.ROWS_IN]),

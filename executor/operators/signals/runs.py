@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -40,6 +41,23 @@ class Runs:
     gaps: int = 0
     overlapping: int = 0  # samples left out since they are too early
     missing: int = 0  # rows without a sample
+    samples: int = 0
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    @property
+    def words(self) -> list[int]:
+        """The state, of which ``continued`` makes such runs again."""
+        origin = 0 if self.base is None else self.base.origin
+        counts = (self.gaps, self.overlapping, self.missing, self.samples)
+        return [self.base is not None, origin, self.following, *counts]
+
+    def continued(self, words: Sequence[int]) -> Runs:
+        """Runs of this rate that go on with the state ``words``."""
+        base = Timebase(self.rate, words[1]) if words[0] else None
+        return Runs(self.rate, base, *words[2:])
+
+    # -- blocks ----------------------------------------------------------------------------------
 
     @property
     def _tolerance(self) -> int:
@@ -60,6 +78,7 @@ class Runs:
             else:
                 found += self._timed(first, times[first:last])
         self.missing += n - there
+        self.samples += sum(run.samples for run in found)
         if times is None:
             self.following = before + n
         return found

@@ -4,7 +4,7 @@ copy. Their times are in the timebase of the run (``runs``)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.errors import NotSupportedError, RunError
+from cql.errors import RunError
+from cql.executor import protocols
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.source_punctuation import Separated
@@ -23,8 +24,8 @@ from cql.executor.protocols import Block
 from cql.executor.state.store import Snapshot
 from cql.executor.texts.blocks import Computed
 
-#: Samples of a block: so many that its work in Python does not count beside theirs.
-_SAMPLES = 1 << 22
+#: The part of its snapshot that has the state of the runs.
+_RUNS = "runs"
 #: In microseconds, before or after 1970.
 _LATEST = (2**63 - 2**61) // 1000
 
@@ -35,21 +36,25 @@ class SignalFeed(Feed):
 
     store: SegmentStore | None = None
     runs: Runs = field(init=False)
-    _samples: int = 0
+    #: The state of the runs before the block that is pending, or was so last; and before the block
+    #: that was opened last.
+    _before: list[int] = field(init=False)
+    _opened: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         Feed.__post_init__(self)
         given = self.source.signal
         assert given is not None
         self.runs = Runs(Fraction(given.rate, given.per))
+        self._before = self._opened = self.runs.words
         if hasattr(self.reader, "block_rows"):
-            self.reader.block_rows = _SAMPLES
+            self.reader.block_rows = protocols.BLOCK_SAMPLES
 
     def reported(self) -> dict[str, Any]:
         """The samples of each channel, and what interrupts them."""
         runs = self.runs
         return {
-            "samples": self._samples,
+            "samples": runs.samples,
             "gaps": runs.gaps,
             "overlapping": runs.overlapping,
             "missing": runs.missing,
@@ -67,8 +72,8 @@ class SignalFeed(Feed):
         times = None if given.time is None else data[given.time].astype(np.int64, copy=False)
         if times is not None:
             self._check_times(times if valid is None else times[valid])
+        self._before = self.runs.words
         runs = self.runs.of(n, times, valid)
-        self._samples += sum(run.samples for run in runs)
         channels = [column for k, column in enumerate(data) if k != given.time]
         handles = [self._segments(store, column, runs) for column in channels]
         made = Block(
@@ -76,6 +81,7 @@ class SignalFeed(Feed):
         )
         separated = Separated(len(runs), None, np.zeros(0, np.int64), 0)
         loaded = Loaded(made, separated, list(handles), [None] * len(handles), [], [])
+        loaded.source_rows = n + len(block.bad)
         loaded.leaves = partial(store.release, [g for column in handles for g in column.tolist()])
         return loaded
 
@@ -110,10 +116,28 @@ class SignalFeed(Feed):
         store.let_go(block)
         return np.array(made, np.int64)
 
+    def begin(self) -> Loaded:
+        self._opened = self._before
+        return Feed.begin(self)
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
     def snapshot(self) -> Snapshot:
-        """Raises NotSupportedError: segments are not saved yet."""
-        raise NotSupportedError(
-            f"a checkpoint of a query over the signal {self.source.name} is not supported by this"
-            " version",
-            position=self.source.pos,
-        )
+        """The place in the blocks, and the state of the runs before and behind the block that was
+        opened last. The samples are not in it: the source gives the blocks again."""
+        behind = self.runs.words if self.pending is None else self._before
+        runs = Snapshot({}, np.array([self._opened, behind], np.int64).ravel())
+        saved = Feed.snapshot(self)
+        return replace(saved, parts={**saved.parts, _RUNS: runs})
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of a feed of the same plan; the blocks are to be read again."""
+        Feed.restore(self, saved)
+        self._opened, behind = saved.parts[_RUNS].words.reshape(2, -1).tolist()
+        self.runs = self.runs.continued(behind)
+
+    def reload(self, *, begun: bool) -> None:
+        """Reads a block of the checkpoint again. ``begun``: the one that was opened last."""
+        if begun:
+            self.runs = self.runs.continued(self._opened)
+        Feed.reload(self, begun=begun)

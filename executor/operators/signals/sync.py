@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from cql.errors import NotSupportedError
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order.row_slab import HELD, OWN
 from cql.executor.kernels.signals import sync as kernel
 from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import SlabOperator
+from cql.executor.operators.signals import saved_segments
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import Snapshot
+from cql.executor.state.store import Role, Snapshot
 from cql.planner.nodes.physical import SyncExec
 
 _RUNS = 16
@@ -48,8 +49,8 @@ class SyncOperator(SlabOperator):
     def _more_runs(self) -> None:
         d = self.descriptor
         room = max(_RUNS, 2 * int(d[kernel.RUN_ROOM]))
-        self.resize("runs", room * self._channels, np.int64)
-        d[kernel.RUN_ROOM] = room
+        self.store.resize("runs", room * self._channels, np.int64, Role.DERIVED)
+        self.bound(kernel.RUN_ROOM, room)
         self.bind()
 
     @property
@@ -71,7 +72,23 @@ class SyncOperator(SlabOperator):
             self._store.check()
 
     def snapshot(self) -> Snapshot:
-        raise NotSupportedError("a checkpoint of segments of signals is not supported")
+        """The waiting rows, and the segments of the runs."""
+        held = self.state["runs"][: self._held].tolist()
+        parts = {"segments": saved_segments.save(self._store, held)}
+        return replace(super().snapshot(), parts=parts)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Continues with the state of an operator of the same plan. ``map_codes`` follows."""
+        super().restore(saved)
+        while self._held > self.state["runs"].size:
+            self._more_runs()
+        held = saved_segments.restore(self._store, saved.parts["segments"])
+        self.state["runs"][: len(held)] = held
+
+    @property
+    def _held(self) -> int:
+        """The number of segments that the runs have."""
+        return int(self.descriptor[kernel.RUN_COUNT]) * self._channels
 
     def counters(self) -> dict[str, int]:
         """``empty``: ranges without samples; ``over_gaps``: ranges with samples of several runs."""

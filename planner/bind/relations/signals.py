@@ -73,7 +73,8 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     size, slide = (_length(binder, n, rate, by_time=by_time) for n in (size_node, args["slide"]))
     _refuse_short(binder, size_node, size, rate, by_time)
     channels, time = _parts(binder, plan, node)
-    return Rewindow(plan, channels, time, size, slide, by_time, binder.pos(node))
+    rests = args.get("rests") is not None
+    return Rewindow(plan, channels, time, size, slide, by_time, rests, binder.pos(node))
 
 
 def _spec_of(scan: Scan) -> StreamSpec:

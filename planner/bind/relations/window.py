@@ -339,6 +339,10 @@ Lookup = Callable[[exp.Expr], int]
 def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Window:
     """The window of ``[RANGE …]``, ``[ROWS …]``, ``[SESSION …]``, … over ``plan``."""
     kind, args = node.window_kind, node.args
+    if args.get("rests") is not None:
+        raise binder.unsupported(
+            "WITH RESTS in a window over rows", args["rests"], "windows of signals have rests"
+        )
     partition = tuple(find(column) for column in args.get("partition") or ())
     if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
         named = args.get("wa")

@@ -16,7 +16,8 @@ from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
 @dataclass(frozen=True, slots=True)
 class Rewindow(OneInput):
     """The signal ``input`` in windows of ``size`` samples every ``slide`` samples; ``by_time``:
-    both in microseconds. Each window is a row, with a segment of each column in ``channels``.
+    both in microseconds. Each window is a row, with a segment of each column in ``channels``;
+    ``rests``: also the samples at the ends of runs that no whole window covers.
     ``time``: the column with the times of the samples; None: they follow from their number."""
 
     channels: tuple[int, ...]
@@ -24,6 +25,7 @@ class Rewindow(OneInput):
     size: int
     slide: int
     by_time: bool
+    rests: bool = False
     pos: Position | None = field(default=None, compare=False)
 
     @property

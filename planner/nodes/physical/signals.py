@@ -17,11 +17,12 @@ from cql.planner.nodes.watermarks import Wanted
 @dataclass(frozen=True, slots=True)
 class RewindowExec(OneInput):
     """Cuts a signal into windows of ``size`` samples every ``slide`` samples; ``by_time``: both in
-    microseconds."""
+    microseconds. ``rests``: what no whole window covers at the ends of a run are rows, too."""
 
     size: int
     slide: int
     by_time: bool
+    rests: bool
     why: str = ""
 
     @property
@@ -35,15 +36,15 @@ class RewindowExec(OneInput):
 
     @property
     def window_columns(self) -> tuple[int, ...]:
-        return self.progressing
+        return () if self.rests else self.progressing
 
     @property
     def windows_apart(self) -> bool:
-        return self.slide >= self.size
+        return self.slide >= self.size and not self.rests
 
     @property
     def in_windows(self) -> bool:
-        return True
+        return not self.rests
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [{}]

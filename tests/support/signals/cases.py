@@ -34,12 +34,19 @@ class Case:
     by_time: bool
     size: int
     slide: int
+    rests: bool = False
 
     @property
     def window(self) -> str:
         unit = " MICROSECONDS" if self.by_time else ""
         kind = "RANGE" if self.by_time else "ROWS"
-        return f"[{kind} {self.size}{unit} SLIDE {self.slide}{unit}]"
+        rests = " WITH RESTS" if self.rests else ""
+        return f"[{kind} {self.size}{unit} SLIDE {self.slide}{unit}{rests}]"
+
+    @property
+    def time(self) -> str:
+        """The name of the times."""
+        return "ts" if self.timed else "time"
 
     @property
     def names(self) -> list[str]:
@@ -71,7 +78,7 @@ class Case:
         signal = NaiveSignal(Fraction(self.rate), self.timed)
         signal.read(self.rows)
         windows = signal.by_time if self.by_time else signal.by_rows
-        return list(windows(self.size, self.slide)), signal
+        return list(windows(self.size, self.slide, rests=self.rests)), signal
 
     def check(self, query: Query, found: pa.Table) -> None:
         """Checks all rows of ``SELECT *``, and the metrics."""
@@ -117,7 +124,7 @@ def random_case(choice: random.Random) -> Case:
         size, slide = (max(1, int(period * n + choice.random() * period)) for n in (size, slide))
         size = max(size, math.ceil(period))  # a shorter one may hold no sample
     size = max(size, math.ceil(1 / period))  # a shorter one is shorter than a microsecond
-    return Case(rate, timed, types, rows, by_time, size, slide)
+    return Case(rate, timed, types, rows, by_time, size, slide, choice.random() < 0.5)
 
 
 def _times(choice: random.Random, rate: Fraction, n: int, nulls: float) -> Sequence[int | None]:
