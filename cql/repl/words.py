@@ -15,11 +15,12 @@ def keywords() -> frozenset[str]:
 
 @cache
 def functions() -> frozenset[str]:
-    """The names of scalar functions and aggregates, in lower case."""
+    """The names of functions and aggregates, in lower case."""
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
+    from cql.planner.functions.running import RUNNING
 
-    return frozenset(name.lower() for name in (*AGGREGATES, *FUNCTIONS))
+    return frozenset(name.lower() for name in (*AGGREGATES, *FUNCTIONS, *RUNNING))
 
 
 def word_set(text: str) -> frozenset[str]:

@@ -219,9 +219,10 @@ def _state(query: Query) -> Row:
 def _functions(session: Session) -> Iterable[Row]:
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
+    from cql.planner.functions.running import RUNNING
 
     own = [function.signature for function in session._functions.values()]
-    known = (*AGGREGATES.values(), *FUNCTIONS.values(), *own)
+    known = (*AGGREGATES.values(), *FUNCTIONS.values(), *RUNNING.values(), *own)
     for function in sorted(known, key=lambda f: f.name.lower()):
         yield function.name, function.category, function.usage, function.help
 

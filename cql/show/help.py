@@ -325,12 +325,12 @@ def _functions_page() -> Page:
     # The registry needs the planner, which loads only for this page.
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
+    from cql.planner.functions.running import RUNNING
 
     lines = ["SHOW FUNCTIONS LIKE 'name%' gives the usage and a line about each."]
-    kinds = dict.fromkeys(f.category for f in (*AGGREGATES.values(), *FUNCTIONS.values()))
-    for kind in kinds:
-        both = (*AGGREGATES.values(), *FUNCTIONS.values())
-        names = sorted(f.name for f in both if f.category == kind)
+    known = (*AGGREGATES.values(), *FUNCTIONS.values(), *RUNNING.values())
+    for kind in dict.fromkeys(f.category for f in known):
+        names = sorted(f.name for f in known if f.category == kind)
         lines += [
             "",
             f"{kind}:",

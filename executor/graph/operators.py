@@ -45,6 +45,7 @@ from cql.planner.nodes.physical import (
     RelationJoinExec,
     RewindowExec,
     RowNumberExec,
+    RunningExec,
     SetOperationExec,
     SlackExec,
     SortExec,
@@ -58,7 +59,9 @@ from cql.planner.nodes.physical import (
 )
 
 #: Nodes whose operators pass late rows on in morsels of their own, or with own columns.
-PASS_LATE_ROWS = SlackExec | DupelimExec | LimitExec | LookupExec | UnnestExec | TableJoinExec
+PASS_LATE_ROWS = (
+    SlackExec | DupelimExec | LimitExec | LookupExec | RunningExec | UnnestExec | TableJoinExec
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,14 @@ def _(node: NewestExec, site: Site) -> Operator:
     from cql.executor.operators.updates.newest import NewestOperator
 
     return NewestOperator(site.name, node, site.workspace, numbered=site.numbered)
+
+
+@operator_of.register
+def _(node: RunningExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.flow.running")
+    from cql.executor.operators.flow.running import RunningOperator
+
+    return RunningOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

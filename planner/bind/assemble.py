@@ -15,6 +15,7 @@ from cql.errors import BindError, NotSupportedError
 from cql.planner.bind import partition_by
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import columns_around, joined
+from cql.planner.bind.relations.running import with_running
 from cql.planner.bind.scope import (
     AGGREGATES,
     EXTRAS,
@@ -28,6 +29,7 @@ from cql.planner.bind.scope import (
 )
 from cql.planner.bind.text_keys import closed_by_text
 from cql.planner.bind.union import distinct
+from cql.planner.functions.running import refused
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
     FIRST_ROW,
@@ -134,6 +136,9 @@ def place(binder: Binder, parts: Parts, scope: Scope) -> Bound:
     in_bracket = window is not None and window.origin == "bracket"
     if parts.distinct and in_bracket and not parts.grouped:
         _group_by_items(parts)  # DISTINCT over a window is distinct within each window
+    late = next((e for e in parts.row.extras if e.running is not None), None)
+    if parts.grouped and late is not None and late.running is not None:
+        raise refused(late.running.fn, "beside an aggregate, GROUP BY or DISTINCT", late.pos)
     needs_all = parts.grouped or parts.distinct or bool(parts.order)
     if needs_all and window is None and is_of_updates(parts.plan):
         parts.plan = as_relation(parts.plan)
@@ -170,7 +175,8 @@ def _with_extras(
     moves: Moves,
     lifted: Callable[[Expr], Expr] = lambda e: e,
 ) -> Logical:
-    """``plan`` under the nodes that compute the extra columns (subqueries, OVER) in ``exprs``.
+    """``plan`` under the nodes that compute the extra columns (subqueries, OVER,
+    running functions) in ``exprs``.
     ``lifted`` maps an expression over the virtual row to one over ``plan``."""
     base = plan
     indices = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
@@ -179,7 +185,12 @@ def _with_extras(
             continue
         extra = parts.row.extras[index - EXTRAS]
         made: Logical
-        if extra.subquery is None:
+        if extra.running is not None:
+            value = lifted(extra.running.value)
+            plan = _with_extras(binder, plan, parts, [value], moves, lifted)
+            call = replace(extra.running, value=_move(value, moves))
+            made = with_running(plan, call, extra.name, extra.pos)
+        elif extra.subquery is None:
             made = _over(plan, extra, lambda e: _move(lifted(e), moves))
         else:
             keys = [lifted(key) for key in extra.subquery.keys]

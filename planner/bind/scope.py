@@ -20,7 +20,14 @@ from cql.planner.bind.context import Binder, Env, match_name
 from cql.planner.bind.expressions.literals import from_python
 from cql.planner.functions import nested
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
-from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
+from cql.planner.nodes.logical import (
+    WINDOW_COLUMNS,
+    AggregateCall,
+    Logical,
+    Number,
+    RunningCall,
+    SortKey,
+)
 from cql.planner.nodes.rewrite import replace
 
 #: The first column index of each part of the virtual row.
@@ -115,9 +122,10 @@ def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A column that a subquery or a function with OVER inside an expression appends to the row.
-    ``subquery`` describes a subquery, ``ranked`` ROW_NUMBER() OVER; both are over the virtual row.
-    No other function with OVER can run."""
+    """A column that a subquery, a function with OVER or a running function inside an expression
+    appends to the row.
+    ``subquery`` describes a subquery, ``ranked`` ROW_NUMBER() OVER, ``running`` a running function;
+    they are over the virtual row. No other function with OVER can run."""
 
     clause: str
     name: str
@@ -125,6 +133,7 @@ class Extra:
     hint: str | None = None
     subquery: Subquery | None = None
     ranked: Ranked | None = None
+    running: RunningCall | None = None
     pos: Position | None = field(default=None, compare=False)
 
 
@@ -189,10 +198,23 @@ class Row:
         at = EXTRAS + len(self.extras) - 1
         return Column(at, extra.name, extra.type, True, extra.pos)
 
+    def add_running(self, extra: Extra) -> Column:
+        """The column of a running function; equal calls share one."""
+        if extra not in self.extras:
+            return self.add_extra(extra)
+        at = EXTRAS + self.extras.index(extra)
+        return Column(at, extra.name, extra.type, True, extra.pos)
+
+    def _extras_in(self, expr: Expr) -> list[Extra]:
+        return [self.extras[i - EXTRAS] for i in columns_of(expr) if EXTRAS <= i < OUTER]
+
     def holds_over(self, expr: Expr) -> bool:
         """Whether ``expr`` contains a function with OVER."""
-        found = (i - EXTRAS for i in columns_of(expr) if EXTRAS <= i < OUTER)
-        return any(self.extras[at].clause == OVER for at in found)
+        return any(extra.clause == OVER for extra in self._extras_in(expr))
+
+    def running_in(self, expr: Expr) -> RunningCall | None:
+        """A running function in ``expr``, if it contains one."""
+        return next((e.running for e in self._extras_in(expr) if e.running is not None), None)
 
 
 @dataclass(slots=True)

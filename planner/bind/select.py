@@ -44,6 +44,7 @@ from cql.planner.bind.scope import (
     Scope,
     bracket_window,
 )
+from cql.planner.functions.running import refused
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, conjunction
 from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
@@ -329,6 +330,7 @@ def _keys(block: Block, group: exp.Expr) -> None:
         for item in parts.items:
             if parts.row.holds_over(item.expr):
                 raise before_over(block.binder, "GROUP BY ALL", item.node)
+            _refuse_running(block, item.expr, "GROUP BY ALL", item.node)
             if not _holds_aggregate(item.expr):
                 _add_key(block, item.expr, item.name)
         return
@@ -357,12 +359,21 @@ def _group_key(block: Block, node: exp.Expr) -> None:
         expr, name = found[0].expr, found[0].name
         if block.parts.row.holds_over(expr):
             raise before_over(block.binder, "GROUP BY", node)
+        _refuse_running(block, expr, "GROUP BY", node)
     else:
         expr = block.clause("GROUP BY", aliases="last").bind(node)
         name = expr.name if isinstance(expr, Column) else _computed_name(node)
     if _holds_aggregate(expr):
         raise block.binder.error("GROUP BY cannot hold an aggregate", node)
     _add_key(block, expr, name)
+
+
+def _refuse_running(block: Block, expr: Expr, clause: str, node: exp.Expr) -> None:
+    """Raises NotSupportedError if a ``clause`` names an item of the select list by its number, and
+    ``expr``, the item, has a running function."""
+    call = block.parts.row.running_in(expr)
+    if call is not None:
+        raise refused(call.fn, f"in {clause}", block.binder.pos(node))
 
 
 def _add_key(block: Block, expr: Expr, name: str) -> None:
@@ -428,6 +439,8 @@ def _order_by(block: Block) -> None:
             exprs = _of_window(block, ordered.this)
         elif found := _ordinal(block, ordered.this, "ORDER BY"):
             exprs = [item.expr for item in found]
+            for expr in exprs:
+                _refuse_running(block, expr, "ORDER BY", ordered.this)
         else:
             clause = block.clause("ORDER BY", aggregates=True, aliases="first")
             exprs = [clause.bind(ordered.this)]

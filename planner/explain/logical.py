@@ -48,6 +48,8 @@ def logical_line(node: lg.Logical) -> Line:
             return Line("Sort", sort_text(node.keys, node.limit, node.offset))
         case lg.Limit():
             return Line("Limit", sort_text((), node.limit, node.offset).removeprefix("limit "))
+        case lg.Running():
+            return Line("Running", ", ".join(node.names))
         case lg.RowNumber():
             by = ", ".join(node.input.schema[c].name for c in node.partition)
             return Line("RowNumber", f"by {by} {sort_text(node.keys, None, 0)}")

@@ -86,6 +86,8 @@ def physical_line(node: ph.Physical) -> Line:
             )
         case ph.WidAggregateExec():
             return _wid_line(node)
+        case ph.RunningExec():
+            return Line("Running", ", ".join(node.names), (node.why, f"state: {node.state}"))
         case ph.KeyWindowsExec():
             state = f"state: the last {node.windows.rows:,} rows of each key"
             return Line("KeyWindows", node.windows.text(node.input.schema), (node.why, state))

@@ -14,6 +14,7 @@ from cql.planner.functions.coercion import cast, common_type, unify
 from cql.planner.functions.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
 from cql.planner.functions.nested import NESTED
 from cql.planner.functions.operators import OPERATORS, case, raw_comparison
+from cql.planner.functions.running import RUNNING
 from cql.planner.functions.signals import SIGNALS
 from cql.planner.functions.signature import Signature
 from cql.planner.nodes.expr import Expr
@@ -107,7 +108,8 @@ def is_taken(name: str) -> bool:
     """Whether ``name`` is reserved, so that no user function can have it."""
     folded = name.lower()
     reserved = folded in _NOT_REPLAYABLE.split() or folded in _NESTED.split()
-    return reserved or folded in FUNCTIONS or folded in _OPERATORS or folded in KNOWN_BY_NAME
+    known = folded in FUNCTIONS or folded in RUNNING or folded in _OPERATORS
+    return reserved or known or folded in KNOWN_BY_NAME
 
 
 def _unknown(
@@ -128,6 +130,6 @@ def _unknown(
         f"unknown function {name}",
         position=pos,
         hint=_INSTEAD.get(folded)
-        or did_you_mean(folded, (*FUNCTIONS, *AGGREGATES, *own), few=0)
+        or did_you_mean(folded, (*FUNCTIONS, *AGGREGATES, *RUNNING, *own), few=0)
         or "SHOW FUNCTIONS lists them",
     )

@@ -22,6 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
+from cql.planner.lower.running import running
 from cql.planner.lower.signals import rewindow, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
@@ -42,6 +43,7 @@ from cql.planner.nodes.logical import (
     RelationToStream,
     Rewindow,
     RowNumber,
+    Running,
     Scan,
     SetOperation,
     Sort,
@@ -117,6 +119,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return _unnest(node, lower(node.input, settings))
         case Watermark():
             return ordering.declared(lower(node.input, settings), node)
+        case Running():
+            return running(node, lower(node.input, settings))
         case Rewindow():
             return rewindow(node)
         case Sync():

@@ -17,6 +17,7 @@ from cql.planner.nodes.logical import (
     Project,
     Rewindow,
     RowNumber,
+    Running,
     Scan,
     Sync,
     Unnest,
@@ -96,7 +97,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
 
 def _refuse_segments(node: Logical) -> None:
     """Refuses an operator that would keep or compare segments of signals."""
-    if isinstance(node, Filter | Project | Limit | Rewindow | Sync):
+    if isinstance(node, Filter | Project | Limit | Rewindow | Running | Sync):
         return
     for child in node.inputs:
         for f in child.schema:

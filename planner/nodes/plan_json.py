@@ -40,6 +40,7 @@ from cql.planner.nodes.logical import (
     KeyWindows,
     Partitioning,
     RefreshItem,
+    RunningCall,
     SortKey,
 )
 from cql.planner.nodes.physical import (
@@ -69,7 +70,7 @@ FORMAT = 1
 _NUMBERED = (PhysicalNode, Call, Case, Cast, AggregateCall)
 _PARTS = (
     *(Awaited, BandExec, Distance, Flush, KeyWindows, Partitioning, SortKey, Window),
-    *(RefreshItem, SignalInput, UpdateQueue, UpdateWindows),
+    *(RefreshItem, RunningCall, SignalInput, UpdateQueue, UpdateWindows),
 )
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind

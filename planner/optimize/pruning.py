@@ -25,6 +25,7 @@ from cql.planner.nodes.logical import (
     Project,
     Rewindow,
     RowNumber,
+    Running,
     Scan,
     Sort,
     SubqueryJoin,
@@ -85,6 +86,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return replace(node, input=below, column=places[node.column]), places
         case Number():
             return _number(node, wanted)
+        case Running():
+            return _running(node, wanted)
         case Rewindow():
             return _rewindow(node, wanted)
         case Sync():
@@ -244,6 +247,24 @@ def _number(node: Number, wanted: frozenset[int]) -> tuple[Logical, Places]:
         windows = replace(windows, by=tuple(places[c] for c in windows.by))
     moved = {c: len(below.schema) + c - width for c in made}
     return replace(node, input=below, windows=windows), {**places, **moved}
+
+
+def _running(node: Running, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    kept = [
+        k
+        for k, call in enumerate(node.calls)
+        if width + k in wanted or registry.can_fail(call.value)
+    ]
+    read = columns_of(*(node.calls[k].value for k in kept))
+    below, places = _pruned(node.input, frozenset(c for c in wanted if c < width) | read)
+    if not kept:
+        return below, places
+    moved_calls = (replace(c, value=moved(c.value, places)) for c in (node.calls[k] for k in kept))
+    made = replace(
+        node, input=below, calls=tuple(moved_calls), names=tuple(node.names[k] for k in kept)
+    )
+    return made, {**places, **{width + k: len(below.schema) + at for at, k in enumerate(kept)}}
 
 
 def _rewindow(node: Rewindow, wanted: frozenset[int]) -> tuple[Logical, Places]:

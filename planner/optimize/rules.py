@@ -41,6 +41,7 @@ from cql.planner.nodes.logical import (
     Newest,
     Project,
     RowNumber,
+    Running,
     Scan,
     Sort,
     SubqueryJoin,
@@ -96,6 +97,9 @@ def fold_constants(plan: Logical) -> Logical:
             )
         case Unnest():
             return replace(plan, array=registry.fold(plan.array))
+        case Running():
+            calls = (replace(c, value=registry.fold(c.value)) for c in plan.calls)
+            return replace(plan, calls=tuple(calls))
         case Sort() | RowNumber():
             keys = tuple(replace(k, expr=registry.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)

@@ -1,7 +1,7 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 28,500 cases.
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 29,500 cases.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.support.fuzz.random_asof_joins import asof_case
 from tests.support.fuzz.random_cases import Case, make_case, open_session
 from tests.support.fuzz.random_joins import join_case
 from tests.support.fuzz.random_relation_joins import relation_join_case
+from tests.support.fuzz.random_running import running_case
 from tests.support.fuzz.random_table_joins import table_case
 from tests.support.fuzz.random_unnest import unnest_case
 from tests.support.relation_cases import subquery_case
@@ -47,6 +48,7 @@ FULL = {
     "joins of relations": (2_000, 100),
     "subqueries": (1_500, 28),
     "lists": (1_000, 25),
+    "running functions": (1_000, 25),
     "update streams": (3_000, 75),
     "signals": (3_000, 75),
 }
@@ -61,6 +63,7 @@ MAKE: dict[str, Callable[[int, int], AnyCase]] = {
     "joins of relations": relation_join_case,
     "subqueries": subquery_case,
     "lists": unnest_case,
+    "running functions": running_case,
     "update streams": update_case,
     "signals": signal_case,
 }

@@ -31,6 +31,7 @@ from cql.planner.nodes.logical import (
     RelationToStream,
     Rewindow,
     RowNumber,
+    Running,
     Scan,
     SetOperation,
     Sort,
@@ -59,6 +60,7 @@ from tests.reference.naive_relations import (
 )
 from tests.reference.naive_rewindow import rewindowed, synced
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
+from tests.reference.naive_running import running
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from tests.reference.naive_values import BadRowError, group_key
 
@@ -103,6 +105,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
+        case Running():
+            return list(running(node, _rows(node.input, run), run))
         case Rewindow():
             return list(rewindowed(node, _rows(node.input, run)))
         case Sync():

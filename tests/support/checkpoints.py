@@ -109,6 +109,10 @@ QUERIES = growing_streams.QUERIES | {
     " [PARTITION BY k ROWS 5 SLIDE 2] GROUP BY k",
     "dupelim": "SELECT DISTINCT ts, k, name FROM a",
     "limit": "SELECT ts, name FROM a LIMIT 300",
+    "running functions": """
+        SELECT ts, name, iir(v, array(0.5, 0.1), array(1, -0.5)) AS f, fir(x, 1, 0.5, 0.2) AS g,
+               sta_lta(v, 3, 20) AS r, recursive_sta_lta(v, 3, 20) AS rr, cfar(v, 2) AS c,
+               trigger(fir(v, 0.5, 0.5), 60, 40) AS h FROM a""",
     "newest": "SELECT * FROM a UNION ALL SELECT * FROM b",
     "newest names": "SELECT ts, name, v FROM a UNION ALL SELECT ts, name, v FROM b",
 }

@@ -228,8 +228,9 @@ def settings_table(experiments: bool = False) -> str:
 def function_list() -> str:
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
+    from cql.planner.functions.running import RUNNING
 
-    known = (*AGGREGATES.values(), *FUNCTIONS.values())
+    known = (*AGGREGATES.values(), *FUNCTIONS.values(), *RUNNING.values())
     parts = []
     for category in dict.fromkeys(f.category for f in known):
         names = sorted(f"`{f.name}`" for f in known if f.category == category)

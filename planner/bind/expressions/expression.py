@@ -14,12 +14,13 @@ from cql.base.types import DataType
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import BindError, did_you_mean
 from cql.planner.bind.context import Binder
-from cql.planner.bind.expressions import literals, parts
+from cql.planner.bind.expressions import literals, parts, running
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.expressions.calls import function_arguments, function_name, printed
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Extra, Ranked, Row, Scope, Subquery
 from cql.planner.functions import aggregates, registry, signals
 from cql.planner.functions.holistic import WITH_LISTS
+from cql.planner.functions.running import RUNNING, refused
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
@@ -228,6 +229,9 @@ class ExprBinder:
             raise
         if self.row is not None and self.clause in _BEFORE_OVER and self.row.holds_over(found):
             raise before_over(self.binder, self.clause, node)  # an alias
+        late = None if self.row is None else self.row.running_in(found)
+        if late is not None and self.clause != "SELECT":
+            raise refused(late.fn, f"in {self.clause}", self.binder.pos(node))
         return found
 
     def _dot(self, node: exp.Dot) -> Expr:
@@ -346,6 +350,8 @@ class ExprBinder:
             return self._aggregate(node)
         if name in _OVER_ONLY:
             raise self.binder.error(f"{name}() needs OVER (…)", node)
+        if name in RUNNING:
+            return running.bound(self, node)
         arguments = function_arguments(node)
         if any(isinstance(a, exp.Star) for a in arguments):
             raise self.binder.error(f"{name}(*) is not a function; count(*) is", node)
@@ -579,6 +585,8 @@ class ExprBinder:
             if not args:
                 raise self.binder.error(f"{name}() needs an argument", node)
             return args[0].type.without_length
+        if name in RUNNING:
+            raise refused(name, "with OVER", self.binder.pos(node))
         if not self._is_aggregate(name):
             known = (*_OVER_ONLY, *aggregates.AGGREGATES)
             hint = did_you_mean(name, known, few=0) or f"window functions: {', '.join(_OVER_ONLY)}"

@@ -29,6 +29,7 @@ from cql.planner.nodes.logical.parts import (
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
+from cql.planner.nodes.logical.running import Running, RunningCall
 from cql.planner.nodes.logical.signals import Rewindow, Sync
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
@@ -75,6 +76,8 @@ __all__ = [
     "RelationToStream",
     "Rewindow",
     "RowNumber",
+    "Running",
+    "RunningCall",
     "Scan",
     "SetOperation",
     "Sort",
@@ -105,6 +108,7 @@ Logical: TypeAlias = (
     | Unnest
     | Number
     | Watermark
+    | Running
     | Rewindow
     | Sync
     | Sort

@@ -44,6 +44,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
+from cql.planner.nodes.physical.running import RunningExec
 from cql.planner.nodes.physical.signals import RewindowExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
@@ -117,6 +118,7 @@ __all__ = [
     "RelationJoinExec",
     "RewindowExec",
     "RowNumberExec",
+    "RunningExec",
     "RuntimeChoice",
     "SetOperationExec",
     "SharedPanesExec",
@@ -166,6 +168,7 @@ Physical: TypeAlias = (
     | WidAggregateExec
     | SortExec
     | NumberExec
+    | RunningExec
     | RewindowExec
     | SyncExec
     | KeyWindowsExec

@@ -1,0 +1,24 @@
+"""Running functions: values of the calls become columns below the operator."""
+
+from __future__ import annotations
+
+from cql.planner.lower.joins.pair_columns import with_columns
+from cql.planner.nodes.logical import Running
+from cql.planner.nodes.physical import Physical, ProjectExec, RunningExec
+from cql.planner.nodes.physical.columns import column_at
+from cql.planner.nodes.rewrite import replace
+
+_WHY = "rows pass in their order, one worker at a time; the state goes from row to row"
+
+
+def running(node: Running, child: Physical) -> RunningExec:
+    """The operator of running functions over ``child``."""
+    width = len(child.schema)
+    made, places = with_columns(child, [call.value for call in node.calls])
+    if made is not child and isinstance(made, ProjectExec):
+        made = replace(made, why="the values of running functions")
+    calls = tuple(
+        replace(call, value=column_at(made.schema, place))
+        for call, place in zip(node.calls, places, strict=True)
+    )
+    return RunningExec(made, width, calls, node.names, _WHY)

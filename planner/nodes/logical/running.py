@@ -1,0 +1,62 @@
+"""Running functions: values of each row that depend on the rows before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cql.base.model import Field, Schema
+from cql.base.types import DataType
+from cql.errors import Position
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.base import PassesRows
+from cql.planner.nodes.logical.progress import Progressing
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """The call of a running function, a name in ``cql.planner.functions.running``: of ``value``, a
+    double, with constant ``numbers``, one list for each of its parts."""
+
+    fn: str
+    value: Expr
+    type: DataType
+    numbers: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Running(PassesRows):
+    """The input (a stream) with the values of running ``calls`` behind its columns, under
+    ``names``. The rows come in a defined order."""
+
+    calls: tuple[RunningCall, ...]
+    names: tuple[str, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, *running_fields(self.calls, self.names)))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(call.value for call in self.calls)
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return self.input.times
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
+
+
+def running_fields(calls: tuple[RunningCall, ...], names: tuple[str, ...]) -> tuple[Field, ...]:
+    pairs = zip(calls, names, strict=True)
+    return tuple(Field(name, call.type, call.value.nullable) for call, name in pairs)

@@ -1,0 +1,83 @@
+"""The operator of running functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cql.base.model import Schema
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical.running import RunningCall, running_fields
+from cql.planner.nodes.physical.base import OneInput
+from cql.planner.nodes.physical.columns import column_at
+from cql.planner.nodes.watermarks import Wanted, first_columns
+
+
+@dataclass(frozen=True, slots=True)
+class RunningExec(OneInput):
+    """The first ``width`` columns of each row, which pass on, and the values of running ``calls``
+    of columns, under ``names``."""
+
+    width: int
+    calls: tuple[RunningCall, ...]
+    names: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        passed = self.input.schema.fields[: self.width]
+        return Schema((*passed, *running_fields(self.calls, self.names)))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return tuple(c for c in self.input.progressing if c < self.width)
+
+    @property
+    def window_columns(self) -> tuple[int, ...]:
+        return tuple(c for c in self.input.window_columns if c < self.width)
+
+    @property
+    def in_windows(self) -> bool:
+        return self.input.in_windows
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [first_columns(wanted, self.width)]
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return column < self.width and self.input.comes_in_order(column, guarded=guarded)
+
+    def late_out_of_order(self, column: int, *, guarded: bool) -> bool:
+        return column < self.width and self.input.late_out_of_order(column, guarded=guarded)
+
+    @property
+    def unique(self) -> list[set[int]] | None:
+        below = self.input.unique or ()
+        found = [places for places in below if all(c < self.width for c in places)]
+        return found or None
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    @property
+    def own_columns(self) -> frozenset[int] | None:
+        return frozenset(range(self.width, len(self.schema)))
+
+    def carried_from(self, column: int) -> Sequence[tuple[int, int]] | None:
+        return ((0, column),) if column < self.width else None
+
+    def values_from(self, column: int) -> Sequence[tuple[int, Expr]]:
+        inside = column < self.width
+        return ((0, column_at(self.input.schema, column)),) if inside else ()
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [frozenset(c for c in needed if c < self.width)]
+
+    @property
+    def row_cost(self) -> float:
+        coefficients = sum(len(n) for c in self.calls if c.fn in ("fir", "iir") for n in c.numbers)
+        return 5.0 * len(self.calls) + coefficients
+
+    @property
+    def state(self) -> str:
+        """Its size follows from the constants of the calls."""
+        return "the values that each function looks back on"
