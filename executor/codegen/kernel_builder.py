@@ -19,7 +19,7 @@ from cql.executor.codegen.expressions.text import is_text_node
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.module import OPERATOR, Layout, Text, module_text
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, OUT, ROWS
+from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, OUT, ROWS, SERIAL
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
 
 # What an operator requests (DETAIL of NEED); the low bits are its number.
@@ -298,6 +298,9 @@ class RowScope:
     def word(self, number: int) -> str:
         return f"d[{number}]"
 
+    def serial(self) -> str:
+        return self.kernel.declare("serial", f"words(morsel, {HEADER})[{SERIAL}]")
+
     def call(self, function: Called, arguments: int, results: int) -> str:
         address, own = self.kernel.function(function)
         return f"call_function({address}, {own}, desc + {8 * arguments}, desc + {8 * results})"
@@ -417,7 +420,7 @@ class RowScope:
         """Calls a part; a row for which the part fails or requests something leaves the loop."""
         status = self.temp("p")
         address = self.kernel.word(f"part {number}")
-        self.line(f"{status} = call_operator({address}, desc, 0)")
+        self.line(f"{status} = call_operator({address}, desc, morsel)")
         if self._frame is not None:
             self._block(f"if {status} != 0:", f"return {status}")
         else:

@@ -83,6 +83,8 @@ OPERATOR = """\
     error_model="numpy",
     pipeline_class=KernelCompiler,
 )"""
+#: Modules whose functions are called by symbols.
+_WITH_SYMBOLS = "kernels.signals."
 _BETWEEN_WORDS = {c: " " for c in range(128) if not re.match(r"\w", chr(c))}
 MAX_CACHE_BYTES = 500 << 20
 _PREFIX = "cql_kernel_"
@@ -95,11 +97,15 @@ def module_text(body: str) -> str:
     """``body`` with the imports that it needs, and no others: importing a library function loads
     its machine code."""
     used = set(body.translate(_BETWEEN_WORDS).split())
-    lines = [
-        f"from cql.executor.{file} import {', '.join(names)}\n"
-        for file, known in LIBRARY.items()
-        if (names := [name for name in known.split() if name in used])
-    ]
+    lines = []
+    for file, known in LIBRARY.items():
+        names = [name for name in known.split() if name in used]
+        if not names:
+            continue
+        lines.append(f"from cql.executor.{file} import {', '.join(names)}\n")
+        if file.startswith(_WITH_SYMBOLS):
+            lines.append("from cql.executor.jit.symbols import by_symbol\n")
+            lines += [f"{name} = by_symbol({name})\n" for name in names]
     return f"{_HEADER}{''.join(lines)}\nNEVER = -(2**63)\n\n\n{body}"
 
 

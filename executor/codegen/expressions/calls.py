@@ -21,7 +21,7 @@ from cql.executor.codegen.expressions.scope import (
     when,
     wide,
 )
-from cql.executor.kernels.morsel_layout import SERIAL
+from cql.executor.codegen.expressions.signals import SEGMENTS, emit_segments, over_segments
 from cql.planner.interpret.time import DAY, MICROS, MONTHS, SECOND
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
@@ -92,30 +92,6 @@ _FLAGGED = {
     "make_date": ("make_date_days({0}, {1}, {2})", "value"),
 }
 
-#: Functions of a segment of a signal.
-_SEGMENTS = {
-    "count": "segment_count({0})",
-    "avg": "segment_mean({0})",
-    "var_samp": "segment_variance({0}, 1)",
-    "var_pop": "segment_variance({0}, 0)",
-    "stddev_samp": "math.sqrt(segment_variance({0}, 1))",
-    "stddev_pop": "math.sqrt(segment_variance({0}, 0))",
-    "rms": "segment_rms({0})",
-    "zero_crossings": "segment_crossings({0})",
-}
-#: Functions that give a segment, which belongs to the morsel.
-_MAKING = {
-    "subseg": "segment_part({0}, int64({1}), int64({2}), {serial})",
-    "hann": "segment_hann({0}, {serial})",
-    "power_spectrum": "segment_power({0}, {serial})",
-}
-#: The same, by whether the result is a fraction.
-_OF_KIND = {
-    "sum": ("segment_sum({0})", "segment_real_sum({0})"),
-    "min": ("segment_min({0})", "segment_real_min({0})"),
-    "max": ("segment_max({0})", "segment_real_max({0})"),
-}
-
 
 def emit_call(call: Call, args: Sequence[Code], scope: Scope) -> Code:
     """A strict call over emitted arguments."""
@@ -129,14 +105,8 @@ def emit_call(call: Call, args: Sequence[Code], scope: Scope) -> Code:
         return Code(emit_division(call, args, valid, scope), valid)
     if fn in _REALS:
         return Code(let(scope, _REALS[fn].format(*(a.value for a in args))), valid)
-    if fn in _SEGMENTS:
-        return Code(let(scope, _SEGMENTS[fn].format(args[0].value)), valid)
-    if fn in _MAKING:
-        text = _MAKING[fn].format(*(a.value for a in args), serial=f"u[{SERIAL}]")
-        return Code(let(scope, text), valid)
-    if fn in _OF_KIND:
-        text = _OF_KIND[fn][to.is_fraction].format(args[0].value)
-        return Code(let(scope, stored(text, to)), valid)
+    if over_segments(call):
+        return emit_segments(call, args, valid, scope)
     if fn in _LOGARITHMS:
         return _logarithm(call, args, valid, scope)
     if fn in _BITWISE:
@@ -346,6 +316,7 @@ _OTHERS: dict[str, _Other] = {
 #: Every function that the kernels compute (a test holds it against the registry).
 COMPILED = (
     frozenset((*_COMPARISONS, *_ARITHMETIC, *_REALS, *_LOGARITHMS, *_BITWISE, *_CALENDAR))
-    | frozenset((*_CALENDAR_CHECKED, *_FLAGGED, *_OTHERS, *_SEGMENTS, *_MAKING, *_OF_KIND))
+    | frozenset((*_CALENDAR_CHECKED, *_FLAGGED, *_OTHERS))
+    | SEGMENTS
     | frozenset(("div", "int_div", "mod", "pmod"))
 )

@@ -127,6 +127,10 @@ class Scope(Protocol):
         """A word of the kernel's own, as an expression."""
         ...
 
+    def serial(self) -> str:
+        """The serial number of the morsel, as an expression."""
+        ...
+
     def call(self, function: Called, arguments: int, results: int) -> str:
         """The call of a function as an expression, its status. ``arguments`` and ``results`` are
         the numbers of its first argument word and of its first result word."""
