@@ -31,6 +31,7 @@ from benchmarks import (
     q4,
     q7,
     relations,
+    segment_managers,
     signals,
     skew,
     sliding,
@@ -86,6 +87,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "latency": latency.figures,
     "ordered": multicore.figures,
     "spark-scale": spark_simulation.figures,
+    "segments": segment_managers.figures,
     "updates": updates.figures,
     "updates-live": update_streams.figures,
 }

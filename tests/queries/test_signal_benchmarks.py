@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from benchmarks import harness, signals
+from benchmarks import figure, harness, segment_managers, signals
 from benchmarks.harness import Benchmark, Options
 
 SAMPLES = 50_000
@@ -55,3 +56,23 @@ def test_passchain_has_ten_operators() -> None:
         ours.run_chain()
     # The rewindow below the chain, and the last projection above it.
     assert seen == [signals.CHAIN + 2]
+
+
+@pytest.mark.parametrize("manager", segment_managers.MANAGERS)
+def test_sync_gives_the_same_under_each_manager(manager: str) -> None:
+    for batch in (1, 3, 20):
+        run = segment_managers.Run(manager, batch * segment_managers.PIECE, SAMPLES)
+        assert run.is_right
+        assert run.samples > 0
+
+
+def test_figure_6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_managers, "BATCHES", (1, 30))
+    six, copy = segment_managers.figures(SAMPLES)
+    assert six.right
+    assert list(six.series) == list(segment_managers.MANAGERS)
+    for made in (six, copy):
+        assert {len(values) for values in made.series.values()} == {len(made.x)}
+        assert all(value > 0 for values in made.series.values() for value in values)
+        assert json.loads(json.dumps(figure.record_of(made)))["right"]
+        figure.show(made, Console(file=io.StringIO(), width=110))
