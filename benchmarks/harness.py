@@ -47,7 +47,8 @@ class Contender:
     ``seconds`` takes the time from the result instead, if another process measures it. ``notes`` is
     called after each run, before the answer is checked; the largest value of each note is kept.
     ``expected`` replaces the benchmark's answer. ``pinned`` confines the run to one CPU. ``once``:
-    too slow to repeat, so the first run counts."""
+    too slow to repeat, so the first run counts. ``paper`` is the rate that the paper has for it, in
+    rows a second."""
 
     name: str
     run: Callable[[], Any]
@@ -58,6 +59,7 @@ class Contender:
     notes: Callable[[Any], Mapping[str, float]] | None = None
     pinned: bool = False
     once: bool = False
+    paper: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class Benchmark:
     """``rows`` is the number of rows that each contender reads (None: a rate is meaningless).
     ``kernel`` names the bare kernel for which the design states the rate ``kernel_rows_per_s``.
     ``bandwidth`` says whether memory bandwidth matters. ``threads`` is the number of cores that
-    contenders could use. ``warm`` rounds come before those that count. ``close`` releases what the
-    contenders share."""
+    contenders could use. ``warm`` rounds come before the ``counted`` ones that count, unless the
+    options say how many do. ``close`` releases what the contenders share."""
 
     name: str
     title: str
@@ -99,6 +101,7 @@ class Benchmark:
     bandwidth: bool = True
     threads: int = 1
     warm: int = 1
+    counted: int = 5
     close: Callable[[], None] = _nothing
 
 
@@ -120,10 +123,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``cpu`` is the CPU of pinned contenders (None: not pinned). ``elements`` is the length of the
-    arrays of the bandwidth measure, ``steps`` that of the arithmetic that counts cores."""
+    """``runs``: rounds that count (None: as the benchmark says). ``cpu`` is the CPU of pinned
+    contenders (None: not pinned). ``elements`` is the length of the arrays of the bandwidth
+    measure, ``steps`` that of the arithmetic that counts cores."""
 
-    runs: int = 5
+    runs: int | None = None
     cpu: int | None = None
     elements: int = 1 << 27
     steps: int = cores.STEPS
@@ -140,7 +144,7 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     speeds = [_speeds(benchmark, options)]
     timings = {c.name: Timing(c.name) for c in benchmark.contenders}
     given: list[float] = []
-    for turn in range(1 - benchmark.warm, options.runs + 1):
+    for turn in range(1 - benchmark.warm, _counted(benchmark, options) + 1):
         if turn > 0 and benchmark.threads > 1:
             given.append(cores.given(benchmark.threads, options.steps))
         for contender in benchmark.contenders:
@@ -159,7 +163,7 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
         "load": loads,
         "bandwidth_gb_per_s": speeds,
         "pinned_to_cpu": options.cpu,
-        "contenders": [_entry(t, benchmark.rows) for t in timings.values()],
+        "contenders": [_entry(c, timings[c.name], benchmark.rows) for c in benchmark.contenders],
         "ratios": [_ratio(r, timings) for r in benchmark.ratios],
         "limits": [_limit(limit, timings) for limit in benchmark.limits],
         "share": _share(benchmark, timings),
@@ -167,6 +171,11 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
         "cores": given,
         "kernel": _kernel(benchmark, timings, best.get(READ)),
     }
+
+
+def _counted(benchmark: Benchmark, options: Options) -> int:
+    """The rounds that count."""
+    return benchmark.counted if options.runs is None else options.runs
 
 
 def _speeds(benchmark: Benchmark, options: Options) -> dict[str, float]:
@@ -199,15 +208,15 @@ def _turn(
         timing.runs.append(seconds)
         timing.cpu.append(cpu)
     right = "" if given == expected else "  [bold red]WRONG[/]"
-    what = "first" if first else "warm" if turn <= 0 else f"{turn}/{options.runs}"
+    what = "first" if first else "warm" if turn <= 0 else f"{turn}/{_counted(benchmark, options)}"
     options.console.print(
         f"[dim]{benchmark.name} {what:>5}[/] {escape(contender.name):<34} {seconds:9.4f} s{right}",
         highlight=False,
     )
 
 
-def _entry(timing: Timing, rows: int | None) -> dict[str, Any]:
-    entry = asdict(timing) | {"median": timing.median}
+def _entry(contender: Contender, timing: Timing, rows: int | None) -> dict[str, Any]:
+    entry = asdict(timing) | {"median": timing.median, "paper": contender.paper}
     if rows is not None:
         entry["rows_per_s"] = rows / timing.median
         entry["ns_per_row"] = timing.median / rows * 1e9
@@ -309,12 +318,17 @@ def _times(record: Mapping[str, Any]) -> Table:
     if rows is not None:
         table.add_column("Mrows/s", justify="right", no_wrap=True)
         table.add_column("ns/row", justify="right", no_wrap=True)
+    papers = any(e["paper"] is not None for e in record["contenders"])
+    if papers:
+        table.add_column("paper's", justify="right", no_wrap=True)
     table.add_column("answer", no_wrap=True)
     for e in record["contenders"]:
         spread = f"{min(e['runs']):.4f} to {max(e['runs']):.4f}"
         cells = [f"{e['median']:.4f}", spread, f"{e['first']:.4f}", f"{median(e['cpu']):.3f}"]
         if rows is not None:
             cells += [f"{e['rows_per_s'] / 1e6:.1f}", f"{e['ns_per_row']:.2f}"]
+        if papers:
+            cells.append("" if e["paper"] is None else f"{e['paper'] / 1e6:.4g}")
         table.add_row(escape(e["name"]), *cells, "WRONG" if e["wrong"] else "right")
     return table
 

@@ -31,6 +31,7 @@ from benchmarks import (
     q4,
     q7,
     relations,
+    segment_managers,
     signals,
     skew,
     sliding,
@@ -67,7 +68,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "dictionary": (dictionary.dictionary,),
     "relations": tuple(partial(relations.relations, name) for name in relations.WORK),
     "several": (sliding.several,),
-    "signals": (signals.statfilter, signals.silencefilter),
+    "signals": signals.TABLE_I,
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),
     "calls": tuple(partial(function_calls.calls, kind) for kind in function_calls.FUNCTIONS),
@@ -86,6 +87,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "latency": latency.figures,
     "ordered": multicore.figures,
     "spark-scale": spark_simulation.figures,
+    "segments": segment_managers.figures,
     "updates": updates.figures,
     "updates-live": update_streams.figures,
 }
@@ -101,7 +103,7 @@ BANDWIDTH = "bandwidth"
     required=True,
     type=click.Choice([*BENCHMARKS, *FIGURES, BANDWIDTH, "all", "figures"]),
 )
-@click.option("--runs", type=click.IntRange(1), default=5, help="Rounds that count.")
+@click.option("--runs", type=click.IntRange(1), help="Rounds that count (default 5; signals: 3).")
 @click.option("--rows", type=click.IntRange(1000), help="Rows to make (default 10,000,000).")
 @click.option("--quick", is_flag=True, help=f"A quick look at figures: --rows {QUICK}.")
 @click.option("--data", type=click.Path(path_type=Path), help="Where the data is kept.")
@@ -117,7 +119,7 @@ BANDWIDTH = "bandwidth"
 @click.option("--cpu", type=click.IntRange(0), help="CPU of one-thread runs (default: the last).")
 def main(
     names: tuple[str, ...],
-    runs: int,
+    runs: int | None,
     rows: int | None,
     quick: bool,
     data: Path | None,

@@ -1,34 +1,56 @@
-"""STATFILTER and SILENCEFILTER of the XStream paper (table I): as segments, as a row for each
-sample (NoSigSeg there), and as bare kernels."""
+"""Table I of the XStream paper: PASSCHAIN, STATFILTER and SILENCEFILTER as bare kernels, as
+segments and as a row for each sample (NoSigSeg there), and the time to load the sound from a file.
+
+    python -m benchmarks.run signals
+
+As in the paper, three rounds of six count.
+"""
 
 from __future__ import annotations
 
-import math
+import tempfile
+import wave
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from numba import int64, njit
 
 import cql
-from benchmarks.harness import Benchmark, Contender, Ratio
+from benchmarks import signal_kernels as kernels
+from benchmarks.harness import Benchmark, Contender, Limit, Ratio
+from benchmarks.signal_kernels import ALPHA, BETA, GAMMA, WINDOW
 from benchmarks.workloads import Answer, sums
+from cql.executor.run.execution import Execution
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import Physical, ProjectExec
 
 #: Samples: about the 38 minutes that the paper's rate takes a second for.
 SAMPLES = 100_000_000
-WINDOW, RATE = 4096, 44_100
-ALPHA, BETA, GAMMA = 500, 0, 500
+RATE = 44_100
+#: Samples of the file: nine seconds.
+FILE = 9 * RATE
+#: Operators of PASSCHAIN.
+CHAIN = 10
+#: Rounds before those that count, and rounds that count.
+ROUNDS = {"warm": 3, "counted": 3}
+#: The least share of the bare kernel's rate.
+SHARE = 0.6
 
+PASSCHAIN = f"SELECT {{}} FROM audio [ROWS {WINDOW} SLIDE {WINDOW}]"
 STATFILTER = f"""
     SELECT window_start FROM (
         SELECT ch0, window_start FROM audio [ROWS {WINDOW} SLIDE {WINDOW}]
         WHERE stddev(ch0) > {ALPHA}
     ) AS varied WHERE avg(ch0) < {BETA}"""
 STATFILTER_BY_SAMPLE = f"""
-    SELECT k FROM (
-        SELECT min(k) AS k, stddev(ch0) AS spread, avg(ch0) AS mean
-        FROM samples [RANGE {WINDOW} SLIDE {WINDOW}]
+    SELECT ts FROM (
+        SELECT min(ts) AS ts, stddev(ch0) AS spread, avg(ch0) AS mean
+        FROM samples [RANGE {WINDOW} MICROSECONDS SLIDE {WINDOW} MICROSECONDS]
     ) AS varied WHERE spread > {ALPHA} AND mean < {BETA}"""
 SILENCEFILTER = f"""
     SELECT sound.ch0 FROM (
@@ -36,10 +58,26 @@ SILENCEFILTER = f"""
         WHERE stddev(ch0) > {GAMMA}
     ) AS loud, audio AS sound
     WHERE sound.time >= loud.window_start AND sound.time < loud.window_end"""
+_LOUD_BY_SAMPLE = f"""(
+        SELECT window_start, window_end FROM (
+            SELECT stddev(ch0) AS spread, window_start, window_end
+            FROM samples [RANGE {WINDOW} MICROSECONDS SLIDE {WINDOW} MICROSECONDS]
+        ) AS w WHERE spread > {GAMMA}
+    ) AS loud"""
+SILENCEFILTER_BY_SAMPLE = f"""
+    SELECT sound.ch0 FROM {_LOUD_BY_SAMPLE}, audio AS sound
+    WHERE sound.time >= loud.window_start AND sound.time < loud.window_end"""
+SILENCEFILTER_JOINED = f"""
+    SELECT sound.ts, sound.ch0 FROM {_LOUD_BY_SAMPLE}, samples AS sound
+    WHERE sound.ts >= loud.window_start AND sound.ts < loud.window_end"""
+
+Samples = npt.NDArray[np.int16]
 
 
-def sound(samples: int) -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Noise whose loudness changes every 20,000 samples."""
+def sound(samples: int) -> Samples:
+    """Noise whose loudness changes every 20,000 samples: at most so many samples, in whole windows,
+    as a row for each sample would also have a last window that is not whole."""
+    samples -= samples % WINDOW
     rng = np.random.default_rng(2008)
     once = rng.normal(size=min(samples, 4_000_000))
     loudness = np.repeat(rng.integers(0, 1000, len(once) // 20_000 + 1), 20_000)[: len(once)]
@@ -47,97 +85,186 @@ def sound(samples: int) -> np.ndarray[Any, np.dtype[np.int16]]:
     return np.resize(piece, samples)
 
 
-@njit(nogil=True)
-def _spread(x: Any, first: int) -> float:
-    s, q = int64(0), int64(0)
-    for i in range(first, first + WINDOW):
-        a = np.int32(x[i])
-        s += a
-        q += int64(np.int32(a * a))
-    return math.sqrt((q - s * (s / WINDOW)) / (WINDOW - 1))
-
-
-@njit(nogil=True)
-def _statfilter(x: Any, found: Any) -> int:
-    n = 0
-    for window in range(x.size // WINDOW):
-        first = window * WINDOW
-        if _spread(x, first) > ALPHA:
-            total = int64(0)
-            for i in range(first, first + WINDOW):
-                total += x[i]
-            if total / WINDOW < BETA:
-                found[n] = first
-                n += 1
-    return n
-
-
-@njit(nogil=True)
-def _silencefilter(x: Any, found: Any) -> int:
-    n = 0
-    for window in range(x.size // WINDOW):
-        first = window * WINDOW
-        if _spread(x, first) > GAMMA:
-            found[n : n + WINDOW] = x[first : first + WINDOW]
-            n += WINDOW
-    return n
-
-
 class _Ours:
-    def __init__(self, query: str, samples: Any) -> None:
+    """``rate``: of the signal ``audio``. Row k of the stream ``samples`` has the time of k
+    microseconds, as sample k of a signal of a million hertz."""
+
+    def __init__(self, query: str, samples: Samples, rate: int = RATE) -> None:
         self.session = cql.connect(spark=False)
         self.session.set("workers", 1)
+        self.session.create_stream("audio", pa.table({"ch0": samples}), rate=rate)
         if "samples" in query:
-            numbers = np.arange(len(samples))
-            table = pa.table({"k": numbers, "ch0": samples})
-            self.session.create_stream("samples", table, ordered_by="k")
-        else:
-            self.session.create_stream("audio", pa.table({"ch0": samples}), rate=RATE)
+            times = pa.array(np.arange(len(samples)), pa.timestamp("us"))
+            table = pa.table({"ts": times, "ch0": samples})
+            self.session.create_stream("samples", table, ordered_by="ts")
         self.query = query
 
-    def run(self) -> Any:
+    def run(self) -> pa.Table:
         return self.session.sql(self.query).to_arrow()
+
+    def run_chain(self) -> pa.Table:
+        """The query with ten operators more, each an operator of its own, that pass rows on: below
+        its projection, if it has one."""
+        query: Any = self.session.sql(self.query)
+        plan = query._plan
+        last = plan.root if isinstance(plan.root, ProjectExec) else None
+        chained: Physical = plan.root if last is None else last.input
+        for _ in range(CHAIN):
+            fields = enumerate(chained.schema)
+            columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in fields)
+            chained = ProjectExec(chained, columns, chained.schema.names)
+        plan = replace(plan, root=chained if last is None else replace(last, input=chained))
+        execution = Execution(plan, self.session.settings.with_("fuse", "off"))
+        batches: Sequence[Any] = [batch for _, batch in execution.results()]
+        return pa.Table.from_batches(batches, plan.root.schema.to_arrow())
+
+
+def passchain(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """Ten operators that pass segments on, then a sum of each, so that every sample is read. With
+    lengths instead of sums nothing reads the samples."""
+    x = sound(rows or SAMPLES)
+    found = np.empty(len(x) // WINDOW, np.int64)
+    expected = _sums(found[: kernels.passchain(x, found)])
+    read = _Ours(PASSCHAIN.format("sum(ch0) AS found"), x)
+    passed = _Ours(PASSCHAIN.format("count(ch0) AS found"), x)
+    by_sample = _Ours("SELECT ts, ch0 FROM samples", x)
+    contenders = [
+        Contender("bare kernel", lambda: found[: kernels.passchain(x, found)], _sums, pinned=True),
+        Contender("segments", read.run_chain, _first_column, pinned=True, paper=71.4e6),
+        Contender(
+            "segments that nothing reads",
+            passed.run_chain,
+            _first_column,
+            pinned=True,
+            expected=_sums(np.full(len(found), WINDOW)),
+        ),
+        Contender(
+            "a row for each sample",
+            by_sample.run_chain,
+            _timed,
+            pinned=True,
+            expected=_timed_sums(np.arange(len(x)), x),
+            paper=92.8e3,
+        ),
+    ]
+    return _benchmark("passchain-segments", "PASSCHAIN", x, expected, contenders, 5000)
 
 
 def statfilter(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     """The windows that pass: the number of the first sample of each."""
     x = sound(rows or SAMPLES)
     found = np.empty(len(x) // WINDOW, np.int64)
-    expected = _sums(found[: _statfilter(x, found)])
+    expected = _sums(found[: kernels.statfilter(x, found)])
     ours, by_sample = _Ours(STATFILTER, x), _Ours(STATFILTER_BY_SAMPLE, x)
     contenders = [
-        Contender("bare kernel", lambda: found[: _statfilter(x, found)], _sums, pinned=True),
-        Contender("segments", ours.run, lambda t: _sums(_firsts(t)), pinned=True),
+        Contender("bare kernel", lambda: found[: kernels.statfilter(x, found)], _sums, pinned=True),
         Contender(
-            "a row for each sample",
-            by_sample.run,
-            lambda t: _sums(t.column(0).to_numpy()),
-            pinned=True,
+            "segments", ours.run, lambda table: _sums(_firsts(table)), pinned=True, paper=97.6e6
         ),
+        Contender("a row for each sample", by_sample.run, _first_column, pinned=True, paper=57.9e3),
     ]
-    ratios = [Ratio("segments", "bare kernel", 0.6), Ratio("segments", "a row for each sample")]
-    title = f"STATFILTER: {len(x):,} samples in memory"
-    return Benchmark("statfilter", title, len(x), expected, contenders, ratios)
+    return _benchmark("statfilter", "STATFILTER", x, expected, contenders, 3000)
 
 
 def silencefilter(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """The samples of the windows that are not silent."""
+    """The samples of the windows that are not silent, one after the other. A row for each sample
+    finds the windows, and then sync takes their samples, or a join with the samples."""
     x = sound(rows or SAMPLES)
     found = np.empty(len(x), np.int16)
-    expected = _sums(found[: _silencefilter(x, found)])
+    expected = _sums(found[: kernels.silencefilter(x, found)])
     ours = _Ours(SILENCEFILTER, x)
+    synced = _Ours(SILENCEFILTER_BY_SAMPLE, x, 1_000_000)
+    joined = _Ours(SILENCEFILTER_JOINED, x)
+    loud = _loud(x)
     contenders = [
-        Contender("bare kernel", lambda: found[: _silencefilter(x, found)], _sums, pinned=True),
         Contender(
-            "segments, sync",
-            ours.run,
-            lambda t: _sums(np.concatenate([c.values.to_numpy() for c in t.column(0).chunks])),
+            "bare kernel",
+            lambda: found[: kernels.silencefilter(x, found)],
+            _sums,
             pinned=True,
         ),
+        Contender("segments", ours.run, _concatenated, pinned=True, paper=64.5e6),
+        Contender("a row for each sample, sync", synced.run, _concatenated, pinned=True),
+        Contender(
+            "a row for each sample",
+            joined.run,
+            _timed,
+            pinned=True,
+            expected=_timed_sums(loud, x[loud]),
+            paper=75.1e3,
+        ),
     ]
-    ratios = [Ratio("segments, sync", "bare kernel", 0.6)]
-    title = f"SILENCEFILTER: {len(x):,} samples in memory"
-    return Benchmark("silencefilter", title, len(x), expected, contenders, ratios)
+    made = _benchmark("silencefilter", "SILENCEFILTER", x, expected, contenders, 2500)
+    more = Ratio("a row for each sample, sync", "a row for each sample")
+    return replace(made, ratios=[*made.ratios, more])
+
+
+def loading(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """Nine seconds of sound from a file, as rows. The paper reads CSV."""
+    x = sound(min(rows or FILE, FILE))
+    kept = tempfile.TemporaryDirectory(prefix="sound-")
+    csv, wav = Path(kept.name, "sound.csv"), Path(kept.name, "sound.wav")
+    csv.write_text("ch0\n" + "\n".join(map(str, x.tolist())) + "\n", encoding="utf-8")
+    with closing(wave.open(str(wav), "wb")) as file:
+        file.setnchannels(1)
+        file.setsampwidth(x.itemsize)
+        file.setframerate(RATE)
+        file.writeframes(x.tobytes())
+
+    def load(path: Path, clauses: str) -> Callable[[], pa.Table]:
+        session = cql.connect(spark=False)
+        session.set("workers", 1)
+        session.sql(
+            f"CREATE STREAM audio (ch0 SMALLINT) USING {path.suffix[1:]}"
+            f" OPTIONS (path '{path}') {clauses}"
+        )
+        return lambda: session.sql("SELECT * FROM audio").to_arrow()
+
+    contenders = [
+        Contender("CSV", load(csv, f"RATE {RATE} HZ"), _first_column, paper=FILE / 0.2),
+        Contender("WAV", load(wav, ""), _first_column),
+    ]
+    title = f"Loading {len(x):,} samples of sound from a file (paper: 0.2 s for {FILE:,})"
+    return Benchmark(
+        "signals-load",
+        title,
+        len(x),
+        _sums(x),
+        contenders,
+        bandwidth=False,
+        warm=ROUNDS["warm"],
+        counted=ROUNDS["counted"],
+        close=kept.cleanup,
+    )
+
+
+def _benchmark(
+    name: str,
+    title: str,
+    x: Samples,
+    expected: Answer,
+    contenders: Sequence[Contender],
+    goal: float,
+) -> Benchmark:
+    """``goal``: millions of samples a second, as segments."""
+    rows = Ratio("segments", "a row for each sample")
+    return Benchmark(
+        name,
+        f"{title} of the XStream paper: {len(x):,} samples in memory",
+        len(x),
+        expected,
+        contenders,
+        [Ratio("segments", "bare kernel", SHARE), rows],
+        [Limit("segments", len(x) / (goal * 1e6))],
+        warm=ROUNDS["warm"],
+        counted=ROUNDS["counted"],
+    )
+
+
+def _loud(x: Samples) -> npt.NDArray[np.int64]:
+    """The numbers of the samples of the windows that are not silent."""
+    found = np.empty(len(x), np.int64)
+    return found[: kernels.loud(x, found)]
 
 
 def _sums(values: Any) -> Answer:
@@ -145,7 +272,31 @@ def _sums(values: Any) -> Answer:
     return sums(wide, wide * (np.arange(len(wide)) % 1009))
 
 
+def _first_column(table: Any) -> Answer:
+    column = table.column(0)
+    return _sums(column.cast("int64") if pa.types.is_timestamp(column.type) else column)
+
+
+def _concatenated(table: Any) -> Answer:
+    """Segments, one after the other."""
+    return _sums(np.concatenate([c.values.to_numpy() for c in table.column(0).chunks]))
+
+
+def _timed(table: Any) -> Answer:
+    """Rows of a time and a sample, in any order."""
+    return _timed_sums(table.column(0).cast("int64").to_numpy(), table.column(1).to_numpy())
+
+
+def _timed_sums(times: Any, samples: Any) -> Answer:
+    wide = np.asarray(samples, np.int64)
+    return sums(wide, wide * (times % 1009))
+
+
 def _firsts(table: Any) -> Any:
     """The numbers of the samples that begin at the times."""
     micros = table.column(0).cast("int64").to_numpy()
     return np.round(micros * (RATE / 1e6)).astype(np.int64)
+
+
+#: What ``signals`` runs: table I. DETECTAUDIO and PIPELINE belong behind SILENCEFILTER.
+TABLE_I = (loading, passchain, statfilter, silencefilter)

@@ -586,6 +586,17 @@ class Settings(Mapping[str, Any]):
         high=256,
         experiment=True,
     )
+    segments: str = _choice(
+        "lazy",
+        "How segments of signals share samples (the memory managers of the XStream paper, section "
+        "III.B): lazy never copies; realloc copies what is appended, behind the samples of the "
+        "segment if no other has them; refcount_copy copies both segments to append one; "
+        "copy_always also copies a segment where an operator takes or cuts it.",
+        "realloc",
+        "refcount_copy",
+        "copy_always",
+        experiment=True,
+    )
 
     @classmethod
     def of(cls, **values: Any) -> Settings:

@@ -329,6 +329,12 @@ def _worklist(planned: Planned, value: Any) -> str | None:
     )
 
 
+def _segments(planned: Planned, value: Any) -> str | None:
+    if planned.of(ph.RewindowExec) or planned.of(ph.SyncExec):
+        return None
+    return "no operator makes segments of a signal"
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -392,6 +398,7 @@ RULES: Mapping[str, Rule] = {
     "worklist": _worklist,
     "reorder": _ordered,
     "reorder_buffer": _ordered,
+    "segments": _segments,
 }
 #: The settings that a run has once, for all of its queries.
 OF_RUN = frozenset(
@@ -399,7 +406,7 @@ OF_RUN = frozenset(
         *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
         *("tasks_by", "tuple_burst"),
         *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
-        *("reorder", "reorder_buffer", "max_state", "kernel_cache"),
+        *("reorder", "reorder_buffer", "segments", "max_state", "kernel_cache"),
     )
 )
 #: The settings that a query set has once.

@@ -29,7 +29,7 @@ _ONES.flags.writeable = False  # every query reads it
 @dataclass(slots=True)
 class Workspace:
     """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` holds,
-    by an operator's name, the most bytes that its state had."""
+    by an operator's name, the most bytes that its state had. ``segments`` is the setting."""
 
     dictionary: Dictionary
     kernel_cache: str
@@ -41,6 +41,7 @@ class Workspace:
     peaks: dict[str, int] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    segments: str = "lazy"
     _signals: SegmentStore | None = None
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
@@ -53,9 +54,9 @@ class Workspace:
         """The segments of the query; its kernels are loaded with the first one."""
         if self._signals is None:
             load_module("cql.executor.operators.signals.segment_store")
-            from cql.executor.operators.signals.segment_store import SegmentStore
+            from cql.executor.operators.signals.segment_store import MANAGERS, SegmentStore
 
-            self._signals = SegmentStore(self)
+            self._signals = SegmentStore(self, MANAGERS[self.segments])
         return self._signals
 
     def sweep_signals(self, through: int) -> None:

@@ -231,6 +231,7 @@ class Execution:
             self._rows,
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
+            segments=str(self._settings["segments"]),
         )
         if self._resume is not None and self._resume.plans != self._hashes():
             raise RunError(

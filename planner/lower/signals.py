@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
@@ -17,20 +20,29 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.show import show
 
+#: What segments do with samples under each value of the setting ``segments``.
+_SHARING = {
+    "lazy": "which share the samples",
+    "realloc": "which share the samples, and append by realloc",
+    "refcount_copy": "which share the samples, and append by a copy",
+    "copy_always": "which copy the samples",
+}
 
-def rewindow(node: Rewindow) -> Physical:
+
+def rewindow(node: Rewindow, settings: Mapping[str, Any]) -> Physical:
     """The windows of a signal, as segments."""
     source = _source(node.input, node.time, node.pos)
     if node.by_time:
         size, slide = (duration(n, node.schema.fields[-1].type) for n in (node.size, node.slide))
     else:
         size, slide = f"{node.size:,} samples", f"{node.slide:,}"
-    rests = " and the rests of runs," if node.rests else ","
-    why = f"segments of {size} every {slide}{rests} which share the samples (XStream paper §III)"
+    rests = " and the rests of runs" if node.rests else ""
+    sharing = _SHARING[settings["segments"]]
+    why = f"segments of {size} every {slide}{rests}, {sharing} (XStream paper §III)"
     return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
 
 
-def sync(node: Sync, left: Physical) -> Physical:
+def sync(node: Sync, left: Physical, settings: Mapping[str, Any]) -> Physical:
     """The samples of a signal in the ranges of ``left``.
 
     Raises PlanError if nothing says up to which time no more ranges begin."""
@@ -45,7 +57,8 @@ def sync(node: Sync, left: Physical) -> Physical:
         )
     right = _source(node.right, node.time, node.pos)
     ranges = f"{show(node.begin)} to {show(node.end)}"
-    why = f"segments of the ranges {ranges}, which share the samples (XStream paper §II)"
+    sharing = _SHARING[settings["segments"]]
+    why = f"segments of the ranges {ranges}, {sharing} (XStream paper §II)"
     made = SyncExec(left, right, begin, end, node.after, node.before, why)
     if len(left.schema) == width:
         return made

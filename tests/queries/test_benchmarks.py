@@ -466,6 +466,21 @@ def toy(calls: list[str], answers: Iterator[tuple[int, str]] | None = None) -> B
     )
 
 
+def test_a_benchmark_says_how_many_rounds_count_and_what_the_paper_has(options: Options) -> None:
+    calls: list[str] = []
+    toys = toy(calls)
+    first = replace(toys.contenders[0], paper=71.4e6)
+    made = replace(toys, contenders=[first, toys.contenders[1]], warm=2, counted=2)
+    record = harness.measure(made, replace(options, runs=None))
+    assert calls == ["a", "b"] * 4
+    assert [len(entry["runs"]) for entry in record["contenders"]] == [2, 2]
+    harness.show(record, options.console)
+    assert isinstance(options.console.file, io.StringIO)
+    shown = options.console.file.getvalue()
+    assert "paper's" in shown
+    assert "71.4" in shown
+
+
 def test_contenders_take_turns_and_the_first_round_does_not_count(options: Options) -> None:
     calls: list[str] = []
     record = harness.measure(toy(calls), replace(options, runs=3))

@@ -32,6 +32,15 @@ class Manager(Enum):
     REFCOUNT_LAZY = layout.REFCOUNT_LAZY
 
 
+#: The manager of each value of the setting ``segments``.
+MANAGERS = {
+    "lazy": Manager.REFCOUNT_LAZY,
+    "realloc": Manager.REFCOUNT_REALLOC,
+    "refcount_copy": Manager.REFCOUNT_COPY,
+    "copy_always": Manager.COPY_ALWAYS,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """Lines of the tables; memory is taken only where a line was used."""

@@ -1,0 +1,78 @@
+"""The benchmarks of signals on few samples: all contenders' answers. No timing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks import figure, harness, segment_managers, signals
+from benchmarks.harness import Benchmark, Options
+
+SAMPLES = 50_000
+
+
+def measured(benchmark: Benchmark) -> dict[str, Any]:
+    """The record of a run in which every answer was right."""
+    console = Console(file=io.StringIO(), width=110)
+    try:
+        record = harness.measure(benchmark, Options(runs=1, elements=1000, console=console))
+    finally:
+        benchmark.close()
+    harness.show(record, console)
+    assert {e["name"]: e["wrong"] for e in record["contenders"] if e["wrong"]} == {}
+    return record
+
+
+@pytest.mark.parametrize("make", signals.TABLE_I)
+def test_table_1(make: Callable[[int], Benchmark]) -> None:
+    record = measured(make(SAMPLES))
+    assert 0 < SAMPLES - record["rows"] < signals.WINDOW
+    assert any(entry["paper"] is not None for entry in record["contenders"])
+
+
+def test_something_passes_each_filter() -> None:
+    for make in (signals.statfilter, signals.silencefilter):
+        windows, total = SAMPLES // signals.WINDOW, make(SAMPLES).expected[0]
+        assert 0 < total < windows * signals.WINDOW
+
+
+def test_passchain_has_ten_operators() -> None:
+    ours = signals._Ours(signals.PASSCHAIN.format("sum(ch0) AS found"), signals.sound(SAMPLES))
+    seen: list[int] = []
+
+    class Spied(signals.Execution):
+        def _prepare(self) -> Any:
+            reading = super()._prepare()
+            seen.append(len(self.graph.operators))
+            return reading
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signals, "Execution", Spied)
+        ours.run_chain()
+    # The rewindow below the chain, and the last projection above it.
+    assert seen == [signals.CHAIN + 2]
+
+
+@pytest.mark.parametrize("manager", segment_managers.MANAGERS)
+def test_sync_gives_the_same_under_each_manager(manager: str) -> None:
+    for batch in (1, 3, 20):
+        run = segment_managers.Run(manager, batch * segment_managers.PIECE, SAMPLES)
+        assert run.is_right
+        assert run.samples > 0
+
+
+def test_figure_6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_managers, "BATCHES", (1, 30))
+    six, copy = segment_managers.figures(SAMPLES)
+    assert six.right
+    assert list(six.series) == list(segment_managers.MANAGERS)
+    for made in (six, copy):
+        assert {len(values) for values in made.series.values()} == {len(made.x)}
+        assert all(value > 0 for values in made.series.values() for value in values)
+        assert json.loads(json.dumps(figure.record_of(made)))["right"]
+        figure.show(made, Console(file=io.StringIO(), width=110))
