@@ -145,6 +145,9 @@ class StreamSpec:
     changelog: Changelog | None = None
     staleness: int | None = None  # the goal for the staleness of results, in microseconds
     refresh: tuple[Refresh, ...] = ()  # the first item that holds of a key counts
+    # How far the time of a sample may be from where the rate says, in microseconds; None: half a
+    # period.
+    tolerance: int | None = None
 
     @property
     def rate(self) -> Fraction | None:

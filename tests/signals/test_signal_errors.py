@@ -112,6 +112,18 @@ def _refused(session: Session, text: str) -> tuple[str, str]:
         ),
         ("SELECT * FROM audio [ROWS 3 SLIDE 3 WITH]", "'WITH' starts no part of a window", "WITH"),
         ("SELECT * FROM audio [NOW WITH RESTS]", "[NOW] takes nothing else but WA", "["),
+        ("CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE", "TOLERANCE", ""),
+        ("CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE 0 ms", "TOLERANCE must be", "0"),
+        (
+            "CREATE STREAM s (t TIMESTAMP, x INT) ORDERED BY t RATE 1 KHZ TOLERANCE 501 us",
+            "more than half the time from a sample to the next",
+            "501",
+        ),
+        (
+            "CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE 1 ms",
+            "TOLERANCE is about the times of samples",
+            "s",
+        ),
         ("CREATE STREAM s (x INT) RATE 0 HZ", "RATE must be above zero", "RATE"),
         ("CREATE STREAM s (x INT) RATE -1 HZ", "expected a number after RATE", "-"),
         ("CREATE STREAM s (x INT) RATE 1000001 KHZ", "RATE must be from 0.000001 to", "RATE"),
