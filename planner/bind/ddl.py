@@ -231,6 +231,8 @@ def _rate(binder: Binder, node: nodes.Rate) -> float:
 def _tolerance(binder: Binder, node: nodes.Rate) -> int | None:
     """The microseconds of TOLERANCE, at most half a period of the rate; or None."""
     given = node.args.get("tolerance")
+    if given is None:
+        return None
     found = watermark.elapsed(binder, given, "TOLERANCE")
     half = 500_000 / Fraction(node.hertz)
     if found is not None and found > half:
