@@ -663,6 +663,11 @@ def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
                 f"{what}: column {found[0].name} is {found[0].type}; rows are marked by a boolean",
                 hint="a row in which it is true is punctuation, and no row of the stream",
             )
+    if spec.tolerance is not None and not spec.progress:
+        raise CatalogError(
+            f"{what}: TOLERANCE is about the times of samples, and no column has them",
+            hint="say ORDERED BY the column with the times, or leave TOLERANCE out",
+        )
     for by in pick(schema, [spec.by] if spec.by else [], what):
         if not is_value(by.type):
             raise CatalogError(

@@ -467,7 +467,9 @@ class CreateParser(QueryParser):
         if not self._match(TokenType.NUMBER) or not duration.is_duration_number(token.text):
             self.refuse("expected a number after RATE", token, hint="for example RATE 48 KHZ")
         number = self.placed(exp.Literal.number(token.text), token)
-        return nodes.Rate(this=number, unit=self.one_of(("HZ", "KHZ", "MHZ"), "RATE …"))
+        unit = self.one_of(("HZ", "KHZ", "MHZ"), "RATE …")
+        tolerance = self.parse_duration("TOLERANCE") if self.accept("TOLERANCE") else None
+        return nodes.Rate(this=number, unit=unit, tolerance=tolerance)
 
     def _idle_after(self) -> exp.Expr:
         whole = "IDLE AFTER 5 SECONDS"

@@ -71,7 +71,10 @@ class CqlGenerator(generator.Generator):
         nodes.RefreshItem: lambda self, e: _words(
             self.sql(e, "this"), f"EVERY {self.sql(e, 'every')}"
         ),
-        nodes.Rate: lambda self, e: f"RATE {self.sql(e, 'this')} {e.args['unit']}",
+        nodes.Rate: lambda self, e: _words(
+            f"RATE {self.sql(e, 'this')} {e.args['unit']}",
+            f"TOLERANCE {self.sql(e, 'tolerance')}" if e.args.get("tolerance") else None,
+        ),
         nodes.IdleAfter: lambda self, e: f"IDLE AFTER {self.sql(e, 'this')}",
         nodes.Heartbeat: lambda self, e: (
             f"HEARTBEAT EVERY {self.sql(e, 'every')} SLACK {self.sql(e, 'slack')}"

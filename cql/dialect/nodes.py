@@ -88,8 +88,8 @@ class StreamWindow(exp.Expression):
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
     constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step by
     which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``); ``zone`` is the text after
-    TIME ZONE; ``rests`` is ``exp.Var("RESTS")`` for WITH RESTS. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a
-    list of Identifiers or Columns.
+    TIME ZONE; ``rests`` is ``exp.Var("RESTS")`` for WITH RESTS. ``wa`` is an Identifier (``WA ts``)
+    or a Column (``WA M1.ts``); ``partition`` is a list of Identifiers or Columns.
     """
 
     arg_types: ClassVar[Args] = {
@@ -322,9 +322,10 @@ class RefreshItem(exp.Expression):
 
 
 class Rate(exp.Expression):
-    """``RATE 48 KHZ``: a number literal and HZ, KHZ or MHZ (str)."""
+    """``RATE 48 KHZ TOLERANCE 2 MICROSECONDS``: a number literal, HZ, KHZ or MHZ (str), and how far
+    the time of a sample may be from where the rate says."""
 
-    arg_types: ClassVar[Args] = {"this": True, "unit": True}
+    arg_types: ClassVar[Args] = {"this": True, "unit": True, "tolerance": False}
 
     @property
     def hertz(self) -> Decimal:

@@ -121,6 +121,7 @@ class Clauses:
     staleness: Slack | None = None
     refresh: str | None = None
     rate: float | None = None
+    tolerance: Slack | None = None
     punctuated: Mapping[str, str] | Names | None = None
     max_advance: Slack | None = None
     idle_after: Slack | None = None
@@ -164,6 +165,10 @@ class Clauses:
             clauses.append(_refresh(self.refresh))
         if self.rate is not None:
             clauses.append(f"RATE {_hertz(self.rate)} HZ")
+        if self.tolerance is not None:
+            if self.rate is None:
+                raise BindError("tolerance belongs to a rate", hint="say rate=… as well")
+            clauses.append(f"TOLERANCE {parameter('tolerance', self.tolerance)}")
         clauses += self._punctuation()
         if isinstance(self.punctuated_by, str):
             clauses.append(f"PUNCTUATE BY {quoted(self.punctuated_by)}")

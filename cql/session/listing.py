@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cql.base.settings import SETTINGS, Settings
+from cql.base.types import INTERVAL, TIMESTAMP
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
-from cql.planner.nodes.catalog import key_of
+from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES, key_of
+from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.show import refresh_clause
+from cql.planner.nodes.show import show as show_value
 from cql.query.query import Query
 from cql.query.result import Result
 from cql.show import render
@@ -97,7 +100,8 @@ def describe(session: Session, bound: st.Describe) -> Result:
     )
     left_out = relation.unsupported if relation is not None else {}
     others = ((column, "", "", f"cannot be used: {why}", "") for column, why in left_out.items())
-    return Result(("column", "type", "null", "role", "comment"), (*rows, *others))
+    times = () if relation is None else _numbered_times(relation)
+    return Result(("column", "type", "null", "role", "comment"), (*rows, *times, *others))
 
 
 def _declared(relation: Relation) -> dict[str, str]:
@@ -113,10 +117,43 @@ def _declared(relation: Relation) -> dict[str, str]:
         roles.setdefault(spec.by.lower(), []).append("a watermark per value (PUNCTUATE BY)")
     if spec.changelog is not None and spec.changelog.column is not None:
         roles.setdefault(spec.changelog.column.lower(), []).append("operation codes")
+    for name, role in _of_signal(relation, spec):
+        roles.setdefault(name.lower(), []).append(role)
     for number, key in enumerate(spec.update_key or ()):
         refreshed = f" ({refresh_clause(spec.refresh)})" if spec.refresh and not number else ""
         roles.setdefault(key.lower(), []).append(f"update key{refreshed}")
     return {column: ", ".join(said) for column, said in roles.items()}
+
+
+def _of_signal(relation: Relation, spec: StreamSpec) -> Iterator[tuple[str, str]]:
+    """The columns of a signal with their roles: the times of the samples, and the channels."""
+    if spec.rate_hz is None:
+        return
+    times = {p.column.lower() for p in _progress_of(spec)}
+    for f in relation.schema:
+        if f.name.lower() in times:
+            yield f.name, f"times of samples ({_rate(spec)}, within {_tolerance(spec)})"
+        elif f.type.kind in SAMPLES:
+            yield f.name, "channel"
+
+
+def _numbered_times(relation: Relation) -> tuple[Row, ...]:
+    """The times of a signal without a column for them, which ranges of it compare."""
+    spec = relation.stream
+    if spec is None or spec.rate_hz is None or _progress_of(spec):
+        return ()
+    role = f"times of samples ({_rate(spec)}, numbered from 1970 on)"
+    return ((SAMPLE_TIME, str(TIMESTAMP), "not null", role, ""),)
+
+
+def _rate(spec: StreamSpec) -> str:
+    return f"RATE {spec.rate_hz:.15g} HZ"
+
+
+def _tolerance(spec: StreamSpec) -> str:
+    if spec.tolerance is None:
+        return "half a period"
+    return show_value(Literal(spec.tolerance, INTERVAL)).removeprefix("INTERVAL ").lower()
 
 
 def _progress_of(spec: StreamSpec) -> tuple[Progress, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
@@ -206,6 +207,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
         staleness=_staleness(binder, node),
         refresh=refresh.declared(binder, node, schema, update_key),
         rate_hz=None if rate is None else _rate(binder, rate),
+        tolerance=None if rate is None else _tolerance(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
         idle_after=watermark.idle_after(binder, args.get("idle_after")),
         heartbeat=watermark.heartbeat(binder, node, schema, find),
@@ -224,6 +226,22 @@ def _rate(binder: Binder, node: nodes.Rate) -> float:
     if not LEAST_RATE <= hertz <= MOST_RATE:
         raise binder.error(f"RATE must be from {LEAST_RATE:f} to {MOST_RATE:,} HZ", node)
     return hertz
+
+
+def _tolerance(binder: Binder, node: nodes.Rate) -> int | None:
+    """The microseconds of TOLERANCE, at most half a period of the rate; or None."""
+    given = node.args.get("tolerance")
+    if given is None:
+        return None
+    found = watermark.elapsed(binder, given, "TOLERANCE")
+    half = 500_000 / Fraction(node.hertz)
+    if found is not None and found > half:
+        raise binder.error(
+            f"TOLERANCE {to_sql(given)} is more than half the time from a sample to the next",
+            given,
+            f"at {float(node.hertz):,.15g} HZ it is at most {float(half):,.9g} microseconds",
+        )
+    return found
 
 
 def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cql.base.types import TIMESTAMP
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
@@ -80,7 +81,9 @@ def _source(scan: Logical, time: int | None, pos: Position | None) -> SourceExec
             " not supported: a signal has a sample for each of its times",
             position=pos,
         )
-    given = SignalInput(spec.rate.numerator, spec.rate.denominator, time)
+    given = SignalInput(spec.rate.numerator, spec.rate.denominator, time, spec.tolerance)
     times = "numbered from 1970 on" if time is None else f"at the times of {scan.schema[time].name}"
+    if spec.tolerance is not None:
+        times += f", within {duration(spec.tolerance, TIMESTAMP)}"
     why = f"segments of samples at {spec.rate_hz:,.15g} Hz, {times}"
     return SourceExec(scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given)

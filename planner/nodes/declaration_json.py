@@ -32,6 +32,7 @@ def spec_to_json(spec: StreamSpec) -> dict[str, Any]:
         "staleness": spec.staleness,
         "refresh": [dataclasses.asdict(item) for item in spec.refresh],
         "rate_hz": spec.rate_hz,
+        "tolerance": spec.tolerance,
         "keep_bad_rows": spec.keep_bad_rows,
         "idle_after": spec.idle_after,
         "heartbeat": dataclasses.asdict(spec.heartbeat) if spec.heartbeat else None,
@@ -62,6 +63,7 @@ def spec_from_json(data: Mapping[str, Any]) -> StreamSpec:
         Changelog(changelog["column"], tuple(changelog["not_null"])) if changelog else None,
         data.get("staleness"),
         tuple(Refresh(**item) for item in data.get("refresh") or ()),
+        data.get("tolerance"),
     )
 
 

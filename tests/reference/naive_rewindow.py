@@ -37,7 +37,9 @@ def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
     rate = scan.relation.stream.rate
     assert rate is not None
     period, runs = _SECOND / rate, list[list[Sample]]()
-    open_, origin, number, latest = False, None, 0, None
+    step = scan.relation.stream.tolerance
+    within = (math.floor(period / 2) if step is None else step) + 1
+    open_, origin, number, latest, first = False, None, 0, None, Fraction(0)
     for k, row in enumerate(rows):
         values = tuple(row.values[c] for c in node.channels)
         if any(v is None for v in values):
@@ -50,15 +52,22 @@ def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
             if latest is not None and time <= latest:
                 continue
             if origin is None:
+                first = Fraction(time)
                 origin, number, open_ = Fraction(time), 0, False
-            elif abs(origin + number * period - time) > math.floor(period / 2) + 1:
+            elif step is not None and origin + number * period - time > within:
+                continue
+            elif abs(origin + number * period - time) > within:
                 nearest = round((time - origin) / period)
-                agrees = abs(origin + nearest * period - time) <= math.floor(period / 2) + 1
+                agrees = abs(origin + nearest * period - time) <= within
                 open_ = False
                 if nearest > number and agrees:
                     number = nearest
-                else:
+                elif step is None:
                     origin, number = Fraction(time), 0
+                else:
+                    number = math.floor((time - first) / period)
+                    behind = time - first - number * period
+                    origin = first + step * math.floor(behind / step + Fraction(1, 2))
             latest = time
         if not open_:
             runs.append([])

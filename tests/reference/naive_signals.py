@@ -5,6 +5,7 @@ A row is its time in microseconds and its samples; None in one of them: the row 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -15,14 +16,21 @@ Row = tuple[int | None, tuple[Any, ...]]
 
 @dataclass
 class NaiveRun:
-    """Samples without a gap: the number of the first, and the rows."""
+    """Samples without a gap: the number of the first, and the rows. ``origin``: the time of sample
+    0 in nanoseconds."""
 
     first: int
+    rate: Fraction
+    origin: int
     rows: list[Row] = field(default_factory=list)
 
     @property
     def last(self) -> int:
         return self.first + len(self.rows)
+
+    def time_of(self, number: int) -> int:
+        """The time of a sample, in nanoseconds."""
+        return self.origin + number * 1_000_000_000 * self.rate.denominator // self.rate.numerator
 
 
 @dataclass
@@ -34,10 +42,11 @@ class NaiveWindow:
 
 @dataclass
 class NaiveSignal:
-    """A signal of ``rate`` hertz; ``timed``: its rows have times."""
+    """A signal of ``rate`` hertz; ``timed``: its rows have times. ``tolerance`` in microseconds."""
 
     rate: Fraction
     timed: bool
+    tolerance: int | None = None
     origin: int = 0
     samples: int = 0
     gaps: int = 0
@@ -46,37 +55,44 @@ class NaiveSignal:
     rests: int = 0
     runs: list[NaiveRun] = field(default_factory=list)
 
-    def time_of(self, number: int) -> int:
-        """The time of a sample, in nanoseconds."""
-        return self.origin + number * 1_000_000_000 * self.rate.denominator // self.rate.numerator
-
     def read(self, rows: Sequence[Row]) -> None:
         for place, row in enumerate(rows):
             if (self.timed and row[0] is None) or None in row[1]:
                 self.missing += 1
                 continue
-            number = self._number(row) if self.timed else place
-            if number is None:
+            found = self._place(row) if self.timed else (place, 0)
+            if found is None:
                 self.overlapping += 1
                 continue
+            number, origin = found
             self.samples += 1
-            if not self.runs or self.runs[-1].last != number:
+            if not self.runs or (self.runs[-1].last, self.runs[-1].origin) != found:
                 self.gaps += bool(self.runs) and self.timed
-                self.runs.append(NaiveRun(number))
+                self.runs.append(NaiveRun(number, self.rate, origin))
             self.runs[-1].rows.append(row)
 
-    def _number(self, row: Row) -> int | None:
-        """The number of a sample with a time; None: it is too early."""
+    def _place(self, row: Row) -> tuple[int, int] | None:
+        """The number of a sample with a time, and the time of sample 0; None: it is too early."""
         assert row[0] is not None
-        time, half = 1000 * row[0], Fraction(1_000_000_000, 2) / self.rate
+        time, period = 1000 * row[0], 1_000_000_000 / self.rate
+        half = int(period / 2)
+        within = 1000 + (half if self.tolerance is None else 1000 * self.tolerance)
         if not self.runs:
             self.origin = time
-            return 0
-        following = self.runs[-1].last
-        early = self.time_of(following) - time
-        if abs(early) <= int(half) + 1000:
-            return following
-        return None if early > 0 else round((time - self.origin) * self.rate / 1_000_000_000)
+            return 0, time
+        run = self.runs[-1]
+        early = run.time_of(run.last) - time
+        if abs(early) <= within:
+            return run.last, run.origin
+        if early > 0:
+            return None
+        nearest = round((time - run.origin) / period)
+        if self.tolerance is None or abs(run.time_of(nearest) - time) <= within:
+            return nearest, run.origin
+        number = math.floor((time - self.origin) / period)
+        behind = time - self.origin - math.floor(number * period)
+        step = 1000 * self.tolerance
+        return number, self.origin + step * math.floor(Fraction(behind, step) + Fraction(1, 2))
 
     def by_rows(self, size: int, slide: int, *, rests: bool = False) -> Iterator[NaiveWindow]:
         for run in self.runs:
@@ -90,14 +106,14 @@ class NaiveSignal:
     def by_time(self, size: int, slide: int, *, rests: bool = False) -> Iterator[NaiveWindow]:
         """``size`` and ``slide`` in microseconds."""
         for run in self.runs:
-            start = -(-self.time_of(run.first) // (1000 * slide)) * slide
+            start = -(-run.time_of(run.first) // (1000 * slide)) * slide
             lead = min(start, start - slide + size)
             behind = self._first_at(run, 1000 * lead)
             yield from self._in_time(
                 self._rest(run, run.first, behind, 0, rests), start - slide + size
             )
             covered = self._first_at(run, 1000 * start)
-            while self.time_of(run.last) >= 1000 * (start + size):
+            while run.time_of(run.last) >= 1000 * (start + size):
                 first, end = (self._first_at(run, 1000 * t) for t in (start, start + size))
                 rows = run.rows[first - run.first : end - run.first]
                 yield NaiveWindow(start, start + size, rows)
@@ -112,7 +128,7 @@ class NaiveSignal:
 
     def _first_at(self, run: NaiveRun, time: int) -> int:
         """The number of the first sample of a run at a time (nanoseconds) or later."""
-        found = (n for n in range(run.first, run.last) if self.time_of(n) >= time)
+        found = (n for n in range(run.first, run.last) if run.time_of(n) >= time)
         return next(found, run.last)
 
     def _rest(
@@ -124,5 +140,5 @@ class NaiveSignal:
             yield self._window(run, first, last, end)
 
     def _window(self, run: NaiveRun, first: int, last: int, end: int) -> NaiveWindow:
-        start, stop = self.time_of(first) // 1000, self.time_of(end) // 1000
+        start, stop = run.time_of(first) // 1000, run.time_of(end) // 1000
         return NaiveWindow(start, stop, run.rows[first - run.first : last - run.first])

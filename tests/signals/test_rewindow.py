@@ -131,6 +131,29 @@ def test_rests(session: Session) -> None:
     ]
 
 
+def test_tolerance(session: Session) -> None:
+    """At 10 Hz, samples that are 30 milliseconds late, and early."""
+    late = [0, 100, 230, 330, 430, 500, 600, 700, 1000, 1099, 1201]
+    kind = pa.timestamp("us", "UTC")
+    samples = pa.table({"ts": pa.array([1000 * t for t in late], kind), "x": late})
+
+    def told(tolerance: str | None) -> list[list[int]]:
+        given: Any = {} if tolerance is None else {"tolerance": tolerance}
+        session.create_stream("s", samples, rate=10, ordered_by="ts", replace=True, **given)
+        query: Any = session.sql("SELECT x FROM s [ROWS 100 SLIDE 100 WITH RESTS]")
+        return [row["x"] for row in query.to_arrow().to_pylist()]
+
+    assert told(None) == told("50 ms") == told("40 ms") == [late[:8], late[8:]]
+    assert told("1 ms")[-1] == [1000, 1099, 1201]
+    # 500 milliseconds is within the time of the sample before it: it is left out
+    assert told("20 ms") == [[0, 100], [230, 330, 430], [600, 700], [1000, 1099, 1201]]
+    query: Any = session.sql("SELECT window_start FROM s [ROWS 2 SLIDE 2]")
+    starts = [row["window_start"].microsecond for row in query.to_arrow().to_pylist()]
+    assert starts == [0, 240_000, 600_000, 0]  # the phase of a run is a multiple of the tolerance
+    source = next(m for m in query.metrics() if "overlapping" in m)
+    assert (source["gaps"], source["overlapping"]) == (3, 1)
+
+
 def test_the_cases_meet_everything() -> None:
     counts = dict.fromkeys(("windows", "gaps", "overlapping", "missing", "rests"), 0)
     for k in range(100):

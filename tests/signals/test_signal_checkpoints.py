@@ -133,15 +133,16 @@ def test_a_store_that_is_too_small() -> None:
         saved_segments.restore(small, saved)
 
 
-def test_runs_go_on_from_their_words() -> None:
+@pytest.mark.parametrize("tolerance", [None, 20_000_000])
+def test_runs_go_on_from_their_words(tolerance: int | None) -> None:
     """After each block, also before the first sample and behind a gap of many years."""
     rate, second = Fraction(10), 1_000_000
     times = np.array([5, 5.1, 5.2, 9, 9.1, 3, 9.2, 2e9, 2e9 + 0.1]) * second
     blocks = times.astype(np.int64).reshape(-1, 3)
-    whole, parts = Runs(rate), Runs(rate)
+    whole, parts = (Runs(rate, tolerance) for _ in range(2))
     for block in blocks:
         valid = np.array([True, block[0] < 6 * second, True])
-        parts = Runs(rate).continued(parts.words)
+        parts = Runs(rate, tolerance).continued(parts.words)
         assert parts.of(3, block, valid) == whole.of(3, block, valid)
     assert parts.words == whole.words
     assert (whole.gaps, whole.overlapping, whole.missing, whole.samples) == (3, 1, 2, 6)

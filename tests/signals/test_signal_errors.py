@@ -112,6 +112,18 @@ def _refused(session: Session, text: str) -> tuple[str, str]:
         ),
         ("SELECT * FROM audio [ROWS 3 SLIDE 3 WITH]", "'WITH' starts no part of a window", "WITH"),
         ("SELECT * FROM audio [NOW WITH RESTS]", "[NOW] takes nothing else but WA", "["),
+        ("CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE", "TOLERANCE", ""),
+        ("CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE 0 ms", "TOLERANCE must be", "0"),
+        (
+            "CREATE STREAM s (t TIMESTAMP, x INT) ORDERED BY t RATE 1 KHZ TOLERANCE 501 us",
+            "more than half the time from a sample to the next",
+            "501",
+        ),
+        (
+            "CREATE STREAM s (x INT) RATE 9 HZ TOLERANCE 1 ms",
+            "TOLERANCE is about the times of samples",
+            "s",
+        ),
         ("CREATE STREAM s (x INT) RATE 0 HZ", "RATE must be above zero", "RATE"),
         ("CREATE STREAM s (x INT) RATE -1 HZ", "expected a number after RATE", "-"),
         ("CREATE STREAM s (x INT) RATE 1000001 KHZ", "RATE must be from 0.000001 to", "RATE"),
@@ -215,6 +227,28 @@ def test_what_has_answers(session: Session) -> None:
     assert _column(session, f"SELECT avg(x) AS m {W} ORDER BY m DESC LIMIT 1") == [28.0]
     assert _column(session, "SELECT x FROM (SELECT * FROM audio) [ROWS 3 SLIDE 3]") == segments
     assert _column(session, f"SELECT count(*) FROM (SELECT max(x) AS m {W})") == [10]
+
+
+def test_describe(session: Session) -> None:
+    def roles(name: str) -> dict[str, str]:
+        result: Any = session.sql(f"DESCRIBE {name}")
+        return {row[0]: row[3] for row in result.rows}
+
+    times = "times of samples (RATE 10 HZ, within half a period)"
+    ordered = 'watermark (ORDERED BY "ts")'
+    assert roles("audio") == {"ts": f"{ordered}, {times}", "x": "channel"}
+    session.sql("CREATE OR REPLACE STREAM other (x INT, note STRING) RATE 44.1 KHZ")
+    assert roles("other") == {
+        "x": "channel",
+        "note": "",
+        "time": "times of samples (RATE 44100 HZ, numbered from 1970 on)",
+    }
+    declared = "(ts TIMESTAMP, x INT) ORDERED BY ts RATE 0.5 HZ TOLERANCE 2 MILLISECONDS"
+    session.sql(f"CREATE OR REPLACE STREAM other {declared}")
+    within = "times of samples (RATE 0.5 HZ, within 2 milliseconds)"
+    assert roles("other")["ts"] == f"watermark (ORDERED BY ts), {within}"
+    query: Any = session.sql("EXPLAIN SELECT x FROM other [ROWS 3 SLIDE 3]")
+    assert "0.5 Hz, at the times of ts, within 2 milliseconds" in str(query)
 
 
 def test_without_a_window_its_rows_are_samples(session: Session) -> None:

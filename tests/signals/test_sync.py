@@ -37,7 +37,7 @@ def _expected(case: Case, ranges: Ranges, after: int, before: int) -> Counter[An
             inside = [
                 row[1]
                 for n, row in enumerate(run.rows, run.first)
-                if start + after <= signal.time_of(n) // 1000 <= stop - before
+                if start + after <= run.time_of(n) // 1000 <= stop - before
             ]
             if inside:
                 found[number, tuple(zip(*inside, strict=True))] += 1

@@ -29,14 +29,20 @@ class Run:
 
 @dataclass(slots=True)
 class Runs:
-    """Follows a signal of ``rate`` hertz. A sample belongs to the run if its time is within half a
-    period of where the rate says it should be (and a microsecond, as times are rounded). An earlier
-    sample overlaps the run, and is left out. A later one is behind a gap: its number is that of the
-    nearest time of the timebase, so that runs come in the order of their times. A gap of many years
-    begins a new timebase, since the numbers of samples have 64 bits."""
+    """Follows a signal of ``rate`` hertz. A sample belongs to the run if its time is within
+    ``tolerance`` nanoseconds (None: half a period) of where the rate says it should be, and a
+    microsecond, as times are rounded. An earlier sample overlaps the run, and is left out. A later
+    one is behind a gap: its number is that of the nearest time of the timebase, so that runs come
+    in the order of their times.
+
+    A timebase whose nearest time is not within the tolerance is left for one that begins later by
+    a multiple of the tolerance: so there are few. A gap of many years begins a new one, too, since
+    the numbers of samples have 64 bits."""
 
     rate: Fraction
+    tolerance: int | None = None
     base: Timebase | None = None
+    origin: int = 0  # of the timebase from which others begin later
     following: int = 0  # the number of the next sample
     gaps: int = 0
     overlapping: int = 0  # samples left out since they are too early
@@ -48,20 +54,21 @@ class Runs:
     @property
     def words(self) -> list[int]:
         """The state, of which ``continued`` makes such runs again."""
-        origin = 0 if self.base is None else self.base.origin
+        own = 0 if self.base is None else self.base.origin
         counts = (self.gaps, self.overlapping, self.missing, self.samples)
-        return [self.base is not None, origin, self.following, *counts]
+        return [self.base is not None, own, self.origin, self.following, *counts]
 
     def continued(self, words: Sequence[int]) -> Runs:
         """Runs of this rate that go on with the state ``words``."""
         base = Timebase(self.rate, words[1]) if words[0] else None
-        return Runs(self.rate, base, *words[2:])
+        return Runs(self.rate, self.tolerance, base, *words[2:])
 
     # -- blocks ----------------------------------------------------------------------------------
 
     @property
     def _tolerance(self) -> int:
-        return int(_SECOND / self.rate / 2) + _MICROSECOND
+        half = int(_SECOND / self.rate / 2)
+        return (half if self.tolerance is None else self.tolerance) + _MICROSECOND
 
     def of(
         self, n: int, times: npt.NDArray[np.int64] | None, valid: npt.NDArray[np.bool_] | None
@@ -113,7 +120,7 @@ class Runs:
         gap. Returns how many samples are left out."""
         time = int(times[0]) * _MICROSECOND
         if self.base is None:
-            self.base = Timebase(self.rate, time)
+            self.base, self.origin = Timebase(self.rate, time), time
             return 0
         due = self._time_of(self.following) - self._tolerance
         if time < due:
@@ -122,11 +129,24 @@ class Runs:
             self.overlapping += left
             return left
         self.gaps += 1
-        if time - self.base.origin > _LONGEST:
-            self.base, self.following = Timebase(self.rate, time), 0
+        if time - self.origin > _LONGEST:
+            self.base, self.origin, self.following = Timebase(self.rate, time), time, 0
         else:
-            self.following = round((time - self.base.origin) * self.rate / _SECOND)
+            self._place(time)
         return 0
+
+    def _place(self, time: int) -> None:
+        """Moves to the sample at ``time``, over a gap."""
+        assert self.base is not None
+        self.following = round((time - self.base.origin) * self.rate / _SECOND)
+        off = abs(time - self._time_of(self.following))
+        if self.tolerance is None or off <= self._tolerance:
+            return
+        self.base = Timebase(self.rate, self.origin)
+        self.following = int((time - self.origin) * self.rate // _SECOND)
+        times, rest = divmod(time - self._time_of(self.following), self.tolerance)
+        times += 2 * rest >= self.tolerance
+        self.base = Timebase(self.rate, self.origin + times * self.tolerance)
 
     def _time_of(self, number: int) -> int:
         assert self.base is not None

@@ -124,7 +124,7 @@ class SegmentStore:
             raise RunError(
                 f"the signals of the query have more than {_MOST_TIMEBASES:,} timebases",
                 hint="the clock of a source drifts, so that it begins anew after each gap: declare"
-                " its RATE exactly",
+                " its RATE exactly, or a longer TOLERANCE",
             )
         self.timebases[number] = base.rate.numerator, base.rate.denominator, base.origin
         self._numbers[base] = number

@@ -45,7 +45,8 @@ class SignalFeed(Feed):
         Feed.__post_init__(self)
         given = self.source.signal
         assert given is not None
-        self.runs = Runs(Fraction(given.rate, given.per))
+        tolerance = None if given.tolerance is None else 1_000 * given.tolerance
+        self.runs = Runs(Fraction(given.rate, given.per), tolerance)
         self._before = self._opened = self.runs.words
         if hasattr(self.reader, "block_rows"):
             self.reader.block_rows = protocols.BLOCK_SAMPLES

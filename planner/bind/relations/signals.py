@@ -19,13 +19,12 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.join import Item
 from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
-from cql.planner.nodes.catalog import StreamSpec
+from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES, StreamSpec
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Logical, Project, Rewindow, Scan, Sync
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
-_SAMPLES = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE)
 
 
 def is_signal(plan: Logical) -> bool:
@@ -91,7 +90,7 @@ def _parts(binder: Binder, scan: Scan, node: exp.Expr) -> tuple[tuple[int, ...],
     channels = tuple(k for k in range(len(scan.schema)) if k != time)
     for k in channels:
         f = scan.schema[k]
-        if f.type.kind not in _SAMPLES:
+        if f.type.kind not in SAMPLES:
             raise binder.unsupported(
                 f"segments of the signal {name}, whose column {f.name} is a {f.type},",
                 node,
@@ -162,8 +161,6 @@ def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int |
 
 # ------------------------------------------------------------------ ranges of a signal
 
-#: The name of the times of a signal that has no column for them.
-_TIME = "time"
 _BOUNDS: dict[type[exp.Expr], tuple[str, bool]] = {
     exp.GTE: ("begin", False),
     exp.GT: ("begin", True),
@@ -203,7 +200,7 @@ def synced(
     if not isinstance(scan, Scan):
         raise binder.unsupported("ranges of a signal that has computed columns", node)
     channels, time = _parts(binder, scan, node)
-    called = _TIME if time is None else scan.schema[time].name
+    called = SAMPLE_TIME if time is None else scan.schema[time].name
     found, rest = _Range(), list[exp.Expr]()
     for condition in wanted:
         if not _takes(condition, item, called, scope.has, found):
@@ -232,15 +229,15 @@ def _called(item: Item) -> str | None:
         return None
     spec = item.plan.relation.stream
     assert spec is not None
-    return spec.progress[0].column if spec.progress else _TIME
+    return spec.progress[0].column if spec.progress else SAMPLE_TIME
 
 
 def refuse_without_time(binder: Binder, given: Sequence[Item], written: Sequence[exp.Expr]) -> None:
     """Raises BindError for a signal beside other items of FROM, without a range, whose samples have
     no column with their times: nothing relates them to the rows of a stream."""
     for item in given:
-        if _called(item) == _TIME:
-            raise _no_range(binder, item, _TIME, written[-1])
+        if _called(item) == SAMPLE_TIME:
+            raise _no_range(binder, item, SAMPLE_TIME, written[-1])
 
 
 def _no_range(binder: Binder, item: Item, called: str, node: exp.Expr) -> BindError:

@@ -64,11 +64,13 @@ class UpdateQueue:
 class SignalInput:
     """Rows that are the samples of a signal, of ``rate`` / ``per`` hertz. ``time``: the column,
     among those that the source reads, with their times; None: sample 0 is at the beginning of 1970,
-    and there are no gaps."""
+    and there are no gaps. ``tolerance``: how far the time of a sample may be from where the rate
+    says, in microseconds; None: half a period."""
 
     rate: int
     per: int
     time: int | None
+    tolerance: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -35,6 +36,7 @@ class Case:
     size: int
     slide: int
     rests: bool = False
+    tolerance: int | None = None  # in microseconds
 
     @property
     def window(self) -> str:
@@ -65,6 +67,8 @@ class Case:
     def declare(self, session: Session, *, pushed: bool) -> None:
         if not pushed:
             order: Any = {"ordered_by": "ts"} if self.timed else {}
+            if self.tolerance is not None:
+                order["tolerance"] = timedelta(microseconds=self.tolerance)
             session.create_stream("s", self.table, rate=float(self.rate), **order, replace=True)
             return
         columns = [f"{n} {_SQL[t]}" for n, t in zip(self.names, self.types, strict=True)]
@@ -72,10 +76,12 @@ class Case:
             columns = ["ts TIMESTAMP", *columns]
         order_by = " ORDERED BY ts" if self.timed else ""
         text = f"CREATE OR REPLACE STREAM s ({', '.join(columns)}){order_by} RATE {self.rate} HZ"
+        if self.tolerance is not None:
+            text += f" TOLERANCE {self.tolerance} MICROSECONDS"
         session.sql(text)
 
     def expected(self) -> tuple[list[NaiveWindow], NaiveSignal]:
-        signal = NaiveSignal(Fraction(self.rate), self.timed)
+        signal = NaiveSignal(Fraction(self.rate), self.timed, self.tolerance)
         signal.read(self.rows)
         windows = signal.by_time if self.by_time else signal.by_rows
         return list(windows(self.size, self.slide, rests=self.rests)), signal
@@ -124,7 +130,11 @@ def random_case(choice: random.Random) -> Case:
         size, slide = (max(1, int(period * n + choice.random() * period)) for n in (size, slide))
         size = max(size, math.ceil(period))  # a shorter one may hold no sample
     size = max(size, math.ceil(1 / period))  # a shorter one is shorter than a microsecond
-    return Case(rate, timed, types, rows, by_time, size, slide, choice.random() < 0.5)
+    case = Case(rate, timed, types, rows, by_time, size, slide, choice.random() < 0.5)
+    half = int(period / 2)
+    if timed and half and choice.random() < 0.4:
+        case.tolerance = choice.choice((half, max(1, half // 2), max(1, half // 50), 1))
+    return case
 
 
 def _times(choice: random.Random, rate: Fraction, n: int, nulls: float) -> Sequence[int | None]:

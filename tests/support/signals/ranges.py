@@ -50,7 +50,7 @@ class Ranges:
 def random_ranges(choice: random.Random, case: Case) -> Ranges:
     """Ranges about the samples: before, behind, across gaps, empty, backward, without an end."""
     _, signal = case.expected()
-    times = [signal.time_of(n) // 1000 for run in signal.runs for n in (run.first, run.last)] or [0]
+    times = [run.time_of(n) // 1000 for run in signal.runs for n in (run.first, run.last)] or [0]
     length = max(times) - min(times) + 10
     rows, at = [], min(times) - length // 3
     for number in range(choice.choice((0, 1, 5, 30))):
