@@ -23,5 +23,7 @@ def by_symbol(function: Any) -> Any:
         (compiled,) = function.overloads.values()
         entry = compiled.fndesc.llvm_cfunc_wrapper_name
         llvm.add_symbol(name, compiled.library.get_pointer_to_function(entry))
-        found = _known[name] = types.ExternalFunction(name, compiled.signature)
+        kind = compiled.signature.return_type
+        result = types.int8 if kind == types.boolean else kind  # a byte of C, not a bit
+        found = _known[name] = types.ExternalFunction(name, result(*compiled.signature.args))
     return found

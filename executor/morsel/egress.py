@@ -136,11 +136,17 @@ def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataT
             f"{len(addresses):,} rows of a result have segments with {size:,} samples",
             hint="SET morsel_rows lower: a batch has at most 2,147,483,647 samples of a column",
         )
-    samples = np.empty(size, stored_dtype(kind.element.storage))
+    is_complex = kind.element.kind is Kind.STRUCT
+    dtype = np.dtype(np.complex128) if is_complex else stored_dtype(kind.element.storage)
+    samples = np.empty(size, dtype)
     copy_lists(addresses, mask, lengths, samples.ctypes.data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
     offsets = pa.py_buffer(lengths.astype(np.int32))
-    values = plain_arrow(samples, None, kind.element)
+    if is_complex:
+        parts = [pa.array(np.ascontiguousarray(p)) for p in (samples.real, samples.imag)]
+        values = pa.StructArray.from_arrays(parts, fields=list(kind.element.to_arrow()))
+    else:
+        values = plain_arrow(samples, None, kind.element)
     return pa.Array.from_buffers(
         kind.to_arrow(), len(addresses), [bitmap, offsets], children=[values]
     )

@@ -472,6 +472,8 @@ def _sized(fn: str) -> Builder:
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         if args[0].type.kind is Kind.BINARY:
             return strict(fn, args, INT, pos)
+        if args[0].type.kind is Kind.SIGNAL and fn == "length":
+            return strict("count", args, BIGINT, pos)
         return strict(fn, (argument(args[0], STRING, f"{fn}(text)", 1, pos),), INT, pos)
 
     return build

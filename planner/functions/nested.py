@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cql.base.types import BIGINT, BOOLEAN, INT, NULL, STRING, DataType, Kind, array, struct
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.functions.coercion import cast, common_type, unify
+from cql.planner.functions.signals import is_segment, sample
 from cql.planner.functions.signature import (
     Builder,
     Signature,
@@ -43,6 +44,8 @@ def _beside(args: Sequence[Expr], usage: str, pos: Position | None) -> tuple[Exp
 
 
 def _size(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    if is_segment(args[0]):
+        return strict("count", args, BIGINT, pos)
     _array(args, "size(array)", pos)
     return strict("size", args, INT, pos)
 
@@ -131,6 +134,8 @@ def item(value: Expr, number: Expr, pos: Position | None) -> Expr:
     """``value[number]``, counted from 0, or ``value['field']``."""
     if value.type.kind is Kind.STRUCT:
         return field(value, literal_text(number, "the field of a struct", number.pos or pos), pos)
+    if is_segment(value):
+        return sample(value, number, pos)
     if value.type.kind is not Kind.ARRAY:
         raise BindError(
             f"[…] takes an element of an array, not of {value.type}", position=value.pos or pos

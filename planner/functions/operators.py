@@ -22,6 +22,7 @@ from cql.base.types import (
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.functions.char_padding import padded
 from cql.planner.functions.coercion import as_decimal, capped, cast, common_type_of, unify
+from cql.planner.functions.signals import is_segment, of_samples
 from cql.planner.functions.signature import (
     Builder,
     Signature,
@@ -119,6 +120,8 @@ def _quotient(left: DataType, right: DataType, pos: Position | None) -> DataType
 
 def arithmetic(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        if any(map(is_segment, args)):
+            return of_samples(fn, args, pos)
         timed = _time_arithmetic(fn, args, pos)
         if timed is not None:
             return timed
@@ -197,6 +200,8 @@ def _from_time(fn: str, a: Expr, b: Expr, pos: Position | None) -> Expr | None:
 
 def negate(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     (a,) = args
+    if is_segment(a):
+        return of_samples("mul", (a, Literal(-1.0, DOUBLE, pos)), pos)
     if a.type.kind is Kind.STRING:
         a = cast(a, DOUBLE, pos)
     if a.type == NULL:

@@ -3,11 +3,28 @@ each segment, as the aggregate would for the rows of a window."""
 
 from __future__ import annotations
 
-from cql.base.types import BIGINT, DOUBLE, DataType, Kind, signal
-from cql.errors import Position
+import math
+from collections.abc import Sequence
+
+from cql.base.types import BIGINT, DOUBLE, NULL, DataType, Kind, signal, struct
+from cql.errors import BindError, Position
 from cql.planner.functions.aggregates import canonical
-from cql.planner.functions.signature import Builder, Signature, argument, strict, wrong
-from cql.planner.nodes.expr import Expr
+from cql.planner.functions.coercion import cast
+from cql.planner.functions.signature import (
+    Builder,
+    Signature,
+    argument,
+    literal_int,
+    strict,
+    wrong,
+)
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.show import INFIX
+
+#: A complex sample: the real and the imaginary part.
+COMPLEX = struct((("re", DOUBLE), ("im", DOUBLE)))
+#: The greatest lag of a correlation, factor of a rate, and level of a wavelet transform.
+_MOST_LAG, _MOST_FACTOR, _MOST_LEVEL = 1_000_000, 10_000, 30
 
 #: Aggregates that are functions of a segment, with the type of the result (None: of its samples).
 _AGGREGATES: dict[str, DataType | None] = {
@@ -28,50 +45,196 @@ def over_segment(name: str, segment: Expr, pos: Position | None) -> Expr:
     """The aggregate ``name`` of the samples of a segment."""
     fn, sample = canonical(name), segment.type.element
     assert sample is not None
+    if fn == "count":
+        return strict(fn, (segment,), BIGINT, pos)
+    _check_numbers((segment,), name, pos)
     if fn == "sum":
         return strict(fn, (segment,), BIGINT if sample.is_integer else DOUBLE, pos)
     return strict(fn, (segment,), _AGGREGATES[fn] or sample, pos)
 
 
-def _segment(fn: str, usage: str, to: DataType) -> Builder:
+def is_segment(expr: Expr) -> bool:
+    return expr.type.kind is Kind.SIGNAL
+
+
+def _check_numbers(args: Sequence[Expr], name: str, pos: Position | None) -> None:
+    """Raises BindError if the samples of a segment are complex."""
+    for a in args:
+        if is_segment(a) and a.type.element == COMPLEX:
+            raise BindError(
+                f"{name} does not take segments of complex samples",
+                position=a.pos or pos,
+                hint="magnitude(x), phase(x), real(x) and imag(x) are segments of numbers",
+            )
+
+
+def _segments(usage: str, args: Sequence[Expr], count: int, pos: Position | None) -> None:
+    """Raises BindError unless the first ``count`` arguments are segments of numbers."""
+    if not all(map(is_segment, args[:count])):
+        raise wrong(usage, args, pos)
+    _check_numbers(args, usage.split("(", 1)[0], pos)
+
+
+def _whole(expr: Expr, usage: str, number: int, ends: tuple[int, int], pos: Position | None) -> (
+    Literal
+):  # fmt: skip
+    """A constant argument between ``ends``."""
+    name = usage.split("(", 1)[0]
+    value = literal_int(expr, f"argument {number} of {name}", pos)
+    if not ends[0] <= value <= ends[1]:
+        raise BindError(
+            f"argument {number} of {name} is between {ends[0]} and {ends[1]:,}, not {value:,}",
+            position=expr.pos or pos,
+            hint=f"usage: {usage}",
+        )
+    return Literal(value, BIGINT, expr.pos)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """Arithmetic of segments with numbers and with segments, in doubles."""
+    symbol = INFIX[fn]
+    if f"samples_{fn}" not in INFIX:
+        raise BindError(
+            f"{symbol} does not take segments of a signal",
+            position=pos,
+            hint="samples take + - * and / with a number or with another segment",
+        )
+    _check_numbers(args, symbol, pos)
+    usage = f"{symbol}(segment, number)"
+    typed = [a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in
+             enumerate(args, 1)]  # fmt: skip
+    return strict(f"samples_{fn}", typed, signal(DOUBLE), pos)
+
+
+def sample(segment: Expr, number: Expr, pos: Position | None) -> Expr:
+    """``segment[number]``, counted from 0."""
+    _check_numbers((segment,), "[…]", pos)
+    assert segment.type.element is not None
+    if not number.type.is_integer and number.type != NULL:
+        raise BindError(
+            f"the number of a sample is a whole number, not a value of type {number.type}",
+            position=number.pos or pos,
+        )
+    at = cast(number, BIGINT, number.pos or pos)
+    return strict("sample", (segment, at), segment.type.element, pos)
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def _of(fn: str, usage: str, to: DataType, *, count: int = 1, nullable: bool = False) -> Builder:
+    """A function of ``count`` segments of numbers; ``nullable``: NULL without samples."""
+
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-        if args[0].type.kind is not Kind.SIGNAL:
+        _segments(usage, args, count, pos)
+        return strict(fn, args, to, pos, nullable=nullable)
+
+    return build
+
+
+def _with_constants(
+    fn: str,
+    usage: str,
+    to: DataType,
+    *ends: tuple[int, int],
+    count: int = 1,
+    nullable: bool = False,
+) -> Builder:
+    """The same, with constants between ``ends`` behind the segments."""
+
+    def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        _segments(usage, args, count, pos)
+        constants = [
+            _whole(a, usage, k, of, pos)
+            for k, (a, of) in enumerate(zip(args[count:], ends, strict=True), count + 1)
+        ]
+        return strict(fn, (*args[:count], *constants), to, pos, nullable=nullable)
+
+    return build
+
+
+def _of_complex(fn: str, usage: str) -> Builder:
+    def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        if args[0].type != signal(COMPLEX):
             raise wrong(usage, args, pos)
-        return strict(fn, args, to, pos)
+        counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
+        return strict(fn, (args[0], *counts), signal(DOUBLE), pos)
 
     return build
 
 
 def _subseg(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     usage = "subseg(segment, start, length)"
-    if args[0].type.kind is not Kind.SIGNAL:
+    if not is_segment(args[0]):
         raise wrong(usage, args, pos)
     counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
     return strict("subseg", (args[0], *counts), args[0].type, pos)
 
 
-SIGNALS = (
-    *(
-        Signature(
-            name, "signal", f"{name}(segment)", help, (1, 1), _segment(name, f"{name}(segment)", to)
-        )
-        for name, help, to in (
-            ("rms", "Root of the mean square of the samples.", DOUBLE),
-            ("zero_crossings", "How often the sign of the samples changes.", BIGINT),
-            ("hann", "The samples times a Hann window.", signal(DOUBLE)),
-            (
-                "power_spectrum",
-                "Squared magnitudes of the Fourier transform, padded to a power of two.",
-                signal(DOUBLE),
-            ),
-        )
-    ),
-    Signature(
-        "subseg",
-        "signal",
-        "subseg(segment, start, length)",
-        "The samples from number start (from 0) on, length at most.",
-        (3, 3),
-        _subseg,
-    ),
+def _resample(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    usage, ends = "resample(segment, up, down)", (1, _MOST_FACTOR)
+    _segments(usage, args, 1, pos)
+    up, down = (_whole(a, usage, k, ends, pos) for k, a in enumerate(args[1:], 2))
+    assert isinstance(up.value, int)
+    assert isinstance(down.value, int)
+    common = math.gcd(up.value, down.value)
+    least = (Literal(n.value // common, BIGINT, n.pos) for n in (up, down) if type(n.value) is int)
+    return strict("resample", (args[0], *least), signal(DOUBLE), pos)
+
+
+def _function(usage: str, help: str, arity: tuple[int, int], build: Builder) -> Signature:
+    return Signature(usage.split("(", 1)[0], "signal", usage, help, arity, build)
+
+
+def _simple(
+    usage: str, help: str, to: DataType, count: int = 1, *, nullable: bool = False
+) -> Signature:
+    built = _of(usage.split("(", 1)[0], usage, to, count=count, nullable=nullable)
+    return _function(usage, help, (count, count), built)
+
+
+_SPECTRUM = (
+    ("real(spectrum)", "The real parts of complex samples."),
+    ("imag(spectrum)", "The imaginary parts of complex samples."),
+    ("magnitude(spectrum)", "The magnitudes of complex samples."),
+    ("phase(spectrum)", "The phases of complex samples, in radians."),
 )
+_LAG, _LEVEL = (0, _MOST_LAG), (1, _MOST_LEVEL)
+_XCORR, _DELAY = "xcorr(segment, other, most)", "delay(segment, other, most)"
+_HAAR, _ENERGY = "haarwavelet(segment, levels)", "band_energy(segment, level)"
+
+SIGNALS = (
+    _simple("rms(segment)", "Root of the mean square of the samples.", DOUBLE),
+    _simple("zero_crossings(segment)", "How often the sign of the samples changes.", BIGINT),
+    _simple("peak(segment)", "The number, from 0 on, of the first greatest sample.", BIGINT,
+            nullable=True),
+    _simple("trough(segment)", "The number, from 0 on, of the first least sample.", BIGINT,
+            nullable=True),
+    _simple("dot(segment, other)", "The sum of the products of as many samples.", DOUBLE, 2),
+    _simple("hann(segment)", "The samples times a Hann window.", signal(DOUBLE)),
+    _simple("power_spectrum(segment)", "Squared magnitudes of the Fourier transform.",
+            signal(DOUBLE)),
+    _simple("fft(segment)", "Fourier transform, up to half of the rate: complex samples.",
+            signal(COMPLEX)),
+    _function("ifft(spectrum [, samples])", "The samples of a Fourier transform (an even number).",
+              (1, 2), _of_complex("ifft", "ifft(spectrum [, samples])")),
+    *(
+        _function(usage, help, (1, 1), _of_complex(usage.split("(", 1)[0], usage))
+        for usage, help in _SPECTRUM
+    ),
+    _function("subseg(segment, start, length)",
+              "The samples from number start (from 0) on, length at most.", (3, 3), _subseg),
+    _function("resample(segment, up, down)",
+              "The samples at up / down times the rate, through a low pass.", (3, 3), _resample),
+    _function(_XCORR, "Sums of products with the samples of other that come -most … most later.",
+              (3, 3), _with_constants("xcorr", _XCORR, signal(DOUBLE), _LAG, count=2)),
+    _function(_DELAY, "How many samples later other comes: the lag of the greatest xcorr.",
+              (3, 3), _with_constants("delay", _DELAY, BIGINT, _LAG, count=2, nullable=True)),
+    _function(_HAAR, "Haar transform: the approximation, and the details from coarse to fine.",
+              (2, 2), _with_constants("haarwavelet", _HAAR, signal(DOUBLE), _LEVEL)),
+    _function(_ENERGY, "Energy of the details of a level of the Haar transform (1: the finest).",
+              (2, 2), _with_constants("band_energy", _ENERGY, DOUBLE, _LEVEL)),
+)  # fmt: skip

@@ -627,6 +627,7 @@ _MAY_FAIL: dict[str, Strict] = {
     **{name: _time(fn) for name, fn in times.MAY_FAIL.items()},
     **{name: _text(fn) for name, fn in texts.MAY_FAIL.items()},
     **nested.MAY_FAIL,
+    **signals.MAY_FAIL,
 }
 _STRICT = {**_NEVER_FAIL, **_MAY_FAIL}
 

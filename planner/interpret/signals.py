@@ -5,10 +5,12 @@ from __future__ import annotations
 import cmath
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call
 
 Strict: TypeAlias = Callable[[Call, Sequence[Any]], Any]
@@ -78,11 +80,143 @@ def _hann(x: Sequence[Any]) -> tuple[float, ...]:
     return tuple(v * (0.5 - 0.5 * math.cos(2 * math.pi * i / n)) for i, v in enumerate(x))
 
 
+def _transform(x: Sequence[Any]) -> list[complex]:
+    """The discrete Fourier transform, by its definition."""
+    n = len(x)
+    turns = [cmath.exp(-2j * math.pi * i / n) for i in range(n)]
+    return [sum(v * turns[k * i % n] for i, v in enumerate(x)) for k in range(n)]
+
+
+def _fft(x: Sequence[Any]) -> tuple[complex, ...]:
+    return tuple(_transform(x)[: len(x) // 2 + 1])
+
+
 def _power(x: Sequence[Any]) -> tuple[float, ...]:
-    n = 1 << (len(x) - 1).bit_length() if len(x) else 0
-    bins = range(n // 2 + 1 if n else 0)
-    turns = ((k, [cmath.exp(-2j * math.pi * k * i / n) for i in range(len(x))]) for k in bins)
-    return tuple(abs(sum(v * t for v, t in zip(x, turn, strict=True))) ** 2 for _, turn in turns)
+    return tuple(abs(v) ** 2 for v in _fft(x))
+
+
+def _inverse(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+    x = args[0]
+    n = args[1] if len(args) > 1 else max(2 * (len(x) - 1), 0)
+    if n < 0 or len(x) != (n // 2 + 1 if n else 0):
+        raise EvaluationError("value", f"{len(x)} values are no transform of {n} samples")
+    if n == 0:
+        return ()
+    ends = (0, n // 2) if n % 2 == 0 else (0,)
+    half = [complex(v.real, 0.0) if k in ends else v for k, v in enumerate(x)]
+    whole = half + [half[n - k].conjugate() for k in range(len(half), n)]
+    return tuple(v.real / n for v in _transform([v.conjugate() for v in whole]))
+
+
+def _as_long(x: Sequence[Any], y: Sequence[Any]) -> None:
+    if len(x) != len(y):
+        raise EvaluationError("value", f"segments of {len(x)} and of {len(y)} samples")
+
+
+def _dot(call: Call, args: Sequence[Any]) -> float:
+    _as_long(*args)
+    return _total([float(a) * float(b) for a, b in zip(*args, strict=True)])
+
+
+def _divided(a: float, b: float) -> float:
+    if b == 0.0:
+        return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a) * math.copysign(1, b)
+    return a / b
+
+
+def _arithmetic(operation: Callable[[float, float], float]) -> Strict:
+    def evaluate(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+        a, b = args
+        if not isinstance(a, Sequence):
+            a = [a] * len(b)
+        elif not isinstance(b, Sequence):
+            b = [b] * len(a)
+        _as_long(a, b)
+        return tuple(operation(float(v), float(w)) for v, w in zip(a, b, strict=True))
+
+    return evaluate
+
+
+def _rank(value: float) -> tuple[bool, float]:
+    return value != value, 0.0 if value != value else value
+
+
+def _peak(x: Sequence[Any]) -> int | None:
+    """NaN is above all numbers."""
+    return int(max(range(len(x)), key=lambda i: _rank(x[i]))) if x else None
+
+
+def _trough(x: Sequence[Any]) -> int | None:
+    numbers = [i for i, v in enumerate(x) if v == v]
+    return int(min(numbers or range(len(x)), key=lambda i: x[i])) if x else None
+
+
+def _sample(call: Call, args: Sequence[Any]) -> Any:
+    x, number = args
+    if not 0 <= number < len(x):
+        raise EvaluationError(
+            "value", f"a segment of {len(x)} samples has no sample number {number}, from 0 on"
+        )
+    return x[number]
+
+
+def _correlation(x: Sequence[Any], y: Sequence[Any], most: int) -> tuple[float, ...]:
+    lags = range(-most, most + 1)
+    pairs = ([(float(v), float(y[i + lag])) for i, v in enumerate(x) if 0 <= i + lag < len(y)]
+             for lag in lags)  # fmt: skip
+    return tuple(_total([a * b for a, b in each]) for each in pairs)
+
+
+def _delay(call: Call, args: Sequence[Any]) -> int | None:
+    x, y, most = args
+    if not x or not y:
+        return None
+    return (_peak(_correlation(x, y, most)) or 0) - int(most)
+
+
+def _bessel(x: float) -> float:
+    """The modified Bessel function of the first kind, of order 0."""
+    return math.fsum((x * x / 4) ** k / math.factorial(k) ** 2 for k in range(60))
+
+
+def _resampled(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+    x, up, down = args
+    widest = max(up, down)
+    half = 10 * widest
+    taps = [
+        (math.sin(math.pi * i / widest) / (math.pi * i) if i else 1 / widest)
+        * _bessel(5 * math.sqrt(1 - (i / half) ** 2))
+        for i in range(-half, half + 1)
+    ]
+    total, n = math.fsum(taps), -(-len(x) * up // down)
+    places = [k * down + half for k in range(n)]
+    return tuple(
+        _total(
+            [
+                x[i] * up * taps[at - i * up] / total
+                for i in range(max(0, -(-(at - 2 * half) // up)), min(len(x), at // up + 1))
+            ]
+        )
+        for at in places
+    )
+
+
+def _haar(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+    x, levels = args
+    rest, details = [float(v) for v in x], list[float]()
+    if len(x) % 2**levels:
+        raise EvaluationError("value", f"{len(x)} samples are no multiple of 2 to {levels}")
+    for _ in range(levels):
+        even, odd = rest[::2], rest[1::2]
+        rest = [(a + b) / math.sqrt(2) for a, b in zip(even, odd, strict=True)]
+        details = [(a - b) / math.sqrt(2) for a, b in zip(even, odd, strict=True)] + details
+    return tuple(rest + details)
+
+
+def _band_energy(call: Call, args: Sequence[Any]) -> float:
+    x, level = args
+    n = len(x) >> level
+    return _total([v * v for v in _haar(call, (x, level))[n : 2 * n]])
 
 
 def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
@@ -90,7 +224,7 @@ def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
     return x[start : start + max(length, 0)]
 
 
-#: Functions of segments; none fails.
+#: Functions of segments that never fail.
 NEVER_FAIL: dict[str, Strict] = {
     "count": _of(len),
     "sum": _of(_sum),
@@ -105,5 +239,27 @@ NEVER_FAIL: dict[str, Strict] = {
     "zero_crossings": _of(_crossings),
     "hann": _of(_hann),
     "power_spectrum": _of(_power),
+    "peak": _of(_peak),
+    "trough": _of(_trough),
+    "fft": _of(_fft),
+    "real": _of(lambda x: tuple(v.real for v in x)),
+    "imag": _of(lambda x: tuple(v.imag for v in x)),
+    "magnitude": _of(lambda x: tuple(map(abs, x))),
+    "phase": _of(lambda x: tuple(map(cmath.phase, x))),
+    "resample": _resampled,
+    "xcorr": lambda call, args: _correlation(*args),
+    "delay": _delay,
     "subseg": lambda call, args: _part(*args),
+}
+#: Functions that fail for segments of some lengths.
+MAY_FAIL: dict[str, Strict] = {
+    "dot": _dot,
+    "sample": _sample,
+    "ifft": _inverse,
+    "haarwavelet": _haar,
+    "band_energy": _band_energy,
+    "samples_add": _arithmetic(operator.add),
+    "samples_sub": _arithmetic(operator.sub),
+    "samples_mul": _arithmetic(operator.mul),
+    "samples_div": _arithmetic(_divided),
 }

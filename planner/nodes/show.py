@@ -35,6 +35,10 @@ INFIX = {
     "bit_and": "&",
     "bit_or": "|",
     "bit_xor": "^",
+    "samples_add": "+",
+    "samples_sub": "-",
+    "samples_mul": "*",
+    "samples_div": "/",
 }
 _EPOCH = datetime.date(1970, 1, 1)
 
@@ -93,7 +97,7 @@ def _call(call: Call) -> str:
             return f"{args[0]} IS NOT NULL"
         case "in_list":
             return f"{args[0]} IN ({', '.join(args[1:])})"
-        case "item":
+        case "item" | "sample":
             return f"{args[0]}[{show(call.args[1])}]"
         case "field":
             number = call.args[1]

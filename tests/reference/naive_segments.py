@@ -12,6 +12,7 @@ import numpy as np
 
 from cql.planner.nodes.expr import Call
 from tests.reference.naive_registry import function
+from tests.reference.naive_values import BadRowError
 
 
 @function("count")
@@ -66,10 +67,111 @@ def _hann(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
 
 @function("power_spectrum")
 def _power(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
-    size = 1
-    while size < len(x):
-        size *= 2
-    return tuple((np.abs(np.fft.rfft(np.asarray(x, float), size)) ** 2).tolist()) if x else ()
+    return tuple((np.abs(np.fft.rfft(np.asarray(x, float))) ** 2).tolist()) if x else ()
+
+
+@function("fft")
+def _fft(call: Call, x: Sequence[Any]) -> tuple[complex, ...]:
+    return tuple(np.fft.rfft(np.asarray(x, float)).tolist()) if x else ()
+
+
+@function("ifft")
+def _ifft(call: Call, x: Sequence[Any], *given: int) -> tuple[float, ...]:
+    n = given[0] if given else max(2 * len(x) - 2, 0)
+    if len(x) != (n // 2 + 1 if n > 0 else 0) or n < 0:
+        raise BadRowError("ifft")
+    return tuple(np.fft.irfft(x, n).tolist()) if n else ()
+
+
+@function("real", "imag", "magnitude", "phase")
+def _part_of(call: Call, x: Sequence[complex]) -> tuple[float, ...]:
+    parts = {"real": np.real, "imag": np.imag, "magnitude": np.abs, "phase": np.angle}
+    return tuple(np.asarray(parts[call.fn](np.array(x, complex))).tolist())
+
+
+@function("peak")
+def _peak(call: Call, x: Sequence[Any]) -> int | None:
+    return int(np.argmax(x)) if x else None
+
+
+@function("trough")
+def _trough(call: Call, x: Sequence[Any]) -> int | None:
+    return int(np.argmin(x)) if x else None
+
+
+@function("sample")
+def _sample(call: Call, x: Sequence[Any], number: int) -> Any:
+    if number < 0 or number >= len(x):
+        raise BadRowError("sample")
+    return x[number]
+
+
+@function("dot")
+def _dot(call: Call, x: Sequence[Any], y: Sequence[Any]) -> float:
+    if len(x) != len(y):
+        raise BadRowError("dot")
+    return math.fsum(float(a) * float(b) for a, b in zip(x, y, strict=True))
+
+
+@function("samples_add", "samples_sub", "samples_mul", "samples_div")
+def _arithmetic(call: Call, x: Any, y: Any) -> tuple[float, ...]:
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    if a.ndim == b.ndim and len(a) != len(b):
+        raise BadRowError("arithmetic")
+    operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+    with np.errstate(all="ignore"):
+        return tuple(np.asarray(operations[call.fn.removeprefix("samples_")](a, b)).tolist())
+
+
+def _correlated(x: Sequence[Any], y: Sequence[Any], most: int) -> Any:
+    if not x or not y:
+        return np.zeros(2 * most + 1)
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    around = np.pad(np.correlate(b, a, "full"), most)
+    return around[len(a) - 1 : len(a) + 2 * most]
+
+
+@function("xcorr")
+def _xcorr(call: Call, x: Sequence[Any], y: Sequence[Any], most: int) -> tuple[float, ...]:
+    return tuple(_correlated(x, y, most).tolist())
+
+
+@function("delay")
+def _delay(call: Call, x: Sequence[Any], y: Sequence[Any], most: int) -> int | None:
+    return int(np.argmax(_correlated(x, y, most))) - most if x and y else None
+
+
+@function("resample")
+def _resample(call: Call, x: Sequence[Any], up: int, down: int) -> tuple[float, ...]:
+    if not x:
+        return ()
+    widest = max(up, down)
+    half = 10 * widest
+    taps = np.kaiser(2 * half + 1, 5.0) * np.sinc(np.arange(-half, half + 1) / widest)
+    spread = np.zeros(len(x) * up)
+    spread[::up] = x
+    filtered = np.convolve(spread, up * taps / taps.sum())
+    return tuple(filtered[half : half + len(spread) : down].tolist())
+
+
+@function("haarwavelet")
+def _haar(call: Call, x: Sequence[Any], levels: int) -> tuple[float, ...]:
+    """The inner products with the Haar functions."""
+    n, found = len(x), list[float]()
+    if n % 2**levels:
+        raise BadRowError("haarwavelet")
+    for level in [levels, *range(levels, 0, -1)]:
+        size, sign = 2**level, -1 if found else 1
+        for at in range(0, n, size):
+            first, second = x[at : at + size // 2], x[at + size // 2 : at + size]
+            found.append((math.fsum(first) + sign * math.fsum(second)) / math.sqrt(size))
+    return tuple(found)
+
+
+@function("band_energy")
+def _band_energy(call: Call, x: Sequence[Any], level: int) -> float:
+    n = len(x) >> level
+    return math.fsum(v * v for v in _haar(call, x, level)[n : 2 * n])
 
 
 @function("subseg")

@@ -247,7 +247,7 @@ def test_every_compiled_function_is_exercised(kernels: list[tuple[list[str], Ker
     met = {
         node.fn for _, k in kernels for e in k.exprs for node in walk(e) if isinstance(node, Call)
     }
-    segments = set(signals.NEVER_FAIL)  # tests/signals
+    segments = set(signals.NEVER_FAIL) | set(signals.MAY_FAIL)  # tests/signals
     assert COMPILED - met <= {"timestamp_add_months", "millisecond", "whole_months"} | segments
 
 

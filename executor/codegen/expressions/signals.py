@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
-from cql.base.types import Kind
-from cql.executor.codegen.expressions.scope import Code, Scope, let, stored, when, zero
+from cql.base.types import BIGINT, Kind
+from cql.executor.codegen.expressions.scope import (
+    Again,
+    Code,
+    ErrorSite,
+    Scope,
+    let,
+    stored,
+    when,
+    zero,
+)
+from cql.executor.kernels.signals import pairs
+from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call
+from cql.planner.nodes.show import show
 
 #: Text with {0}, {1}, … for the arguments, and {serial} for the serial number of the morsel, to
 #: which a segment that is made belongs.
@@ -19,18 +33,76 @@ _VALUES = {
     "stddev_pop": "math.sqrt(segment_variance({0}, int64(0)))",
     "rms": "segment_rms({0})",
     "zero_crossings": "segment_crossings({0})",
+    "peak": "segment_peak({0})",
+    "trough": "segment_trough({0})",
+    "dot": "segment_dot({0}, {1})",
+    "delay": "segment_delay({0}, {1}, {2})",
+    "band_energy": "segment_band_energy({0}, {1})",
     "subseg": "segment_part({0}, {1}, {2}, {serial})",
     "hann": "segment_hann({0}, {serial})",
     "power_spectrum": "segment_power({0}, {serial})",
+    "fft": "segment_fft({0}, {serial})",
+    "real": "segment_of_complex({0}, int64(0), {serial})",
+    "imag": "segment_of_complex({0}, int64(1), {serial})",
+    "magnitude": "segment_of_complex({0}, int64(2), {serial})",
+    "phase": "segment_of_complex({0}, int64(3), {serial})",
+    "resample": "segment_resampled({0}, {1}, {2}, {serial})",
+    "xcorr": "segment_correlation({0}, {1}, {2}, {serial})",
+    "haarwavelet": "segment_haar({0}, {1}, {serial})",
 }
 #: The same, by whether the result is a fraction.
 _OF_KIND = {
     "sum": ("segment_sum({0})", "segment_real_sum({0})"),
     "min": ("segment_min({0})", "segment_real_min({0})"),
     "max": ("segment_max({0})", "segment_real_max({0})"),
+    "sample": ("segment_sample({0}, {1})", "segment_real_sample({0}, {1})"),
+}
+#: Arithmetic: the operation, and the one with the operands in exchange.
+_ARITHMETIC = {
+    "samples_add": (pairs.ADD, pairs.ADD),
+    "samples_sub": (pairs.SUBTRACT, pairs.SUBTRACT_FROM),
+    "samples_mul": (pairs.MULTIPLY, pairs.MULTIPLY),
+    "samples_div": (pairs.DIVIDE, pairs.DIVIDE_INTO),
 }
 
-SEGMENTS = frozenset((*_VALUES, *_OF_KIND))
+
+class _Needed(NamedTuple):
+    """What must hold, and the error if it does not, which names two ``numbers``."""
+
+    condition: str
+    numbers: tuple[str, str]
+    message: str
+
+
+_AS_LONG = _Needed(
+    "segment_as_long({0}, {1})",
+    ("segment_count({0})", "segment_count({1})"),
+    "the segments have {:,} and {:,} samples",
+)
+_HALVES = _Needed(
+    "segment_halves({0}, {1})",
+    ("segment_count({0})", "{1}"),
+    "the number of samples, {:,}, is no multiple of 2 to the power {}",
+)
+_NEEDED = {
+    "dot": _AS_LONG,
+    "sample": _Needed(
+        "segment_has({0}, {1})",
+        ("segment_count({0})", "{1}"),
+        "of the {:,} samples, numbered from 0 on, none has the number {:,}",
+    ),
+    "band_energy": _HALVES,
+    "haarwavelet": _HALVES,
+    "ifft": _Needed(
+        "segment_is_spectrum({0}, {1})",
+        ("segment_count({0})", "{1}"),
+        "the spectrum has {:,} values, which are not those of {:,} samples",
+    ),
+}
+#: Results that stand for NULL.
+_NONE = {"peak": -1, "trough": -1, "delay": pairs.NO_LAG}
+
+SEGMENTS = frozenset((*_VALUES, *_OF_KIND, *_ARITHMETIC, "ifft"))
 
 
 def over_segments(call: Call) -> bool:
@@ -39,13 +111,49 @@ def over_segments(call: Call) -> bool:
 
 def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> Code:
     """A call over segments. No segment is read where an argument is NULL."""
-    fn, to = call.fn, call.type
-    text = _OF_KIND[fn][to.is_fraction] if fn in _OF_KIND else _VALUES[fn]
-    serial = scope.serial() if "{serial}" in text else ""
-    text = stored(text.format(*(a.value for a in args), serial=serial), to)
-    if valid is None:
-        return Code(let(scope, text), None)
-    value = let(scope, zero(to))
+    value = None if valid is None else let(scope, zero(call.type))
     with when(scope, valid):
-        scope.line(f"{value} = {text}")
+        needed, text = _texts(call)
+        names = [a.value for a in args]
+        if needed is not None:
+            with when(scope, f"not {needed.condition.format(*names)}"):
+                scope.line(scope.fail(_failure(call, needed, names, scope)))
+        serial = scope.serial() if "{serial}" in text else ""
+        text = stored(text.format(*names, serial=serial), call.type)
+        if value is None:
+            value = let(scope, text)
+        else:
+            scope.line(f"{value} = {text}")
+    if call.fn in _NONE:
+        there = f"{value} != int64({_NONE[call.fn]})"
+        valid = let(scope, there if valid is None else f"{valid} & ({there})", "v")
     return Code(value, valid)
+
+
+def _failure(call: Call, needed: _Needed, names: Sequence[str], scope: Scope) -> ErrorSite:
+    first = scope.keep([f"int64({text.format(*names)})" for text in needed.numbers])
+    message = f"{needed.message}: {show(call).replace('{', '{{').replace('}', '}}')}"
+    again = Again(partial(_fail, message), (BIGINT, BIGINT), first)
+    return ErrorSite("value", f"{show(call)} failed on this row", call.pos, again)
+
+
+def _fail(message: str, numbers: Sequence[object]) -> object:
+    raise EvaluationError("value", message.format(*numbers))
+
+
+def _texts(call: Call) -> tuple[_Needed | None, str]:
+    """What a call needs, and its text."""
+    fn = call.fn
+    if fn in _ARITHMETIC:
+        one, other = (a.type.kind is Kind.SIGNAL for a in call.args)
+        forward, exchanged = _ARITHMETIC[fn]
+        if one and other:
+            return _AS_LONG, f"segment_combined({{0}}, {{1}}, int64({forward}), {{serial}})"
+        places, operation = ("{0}, {1}", forward) if one else ("{1}, {0}", exchanged)
+        return None, f"segment_with({places}, int64({operation}), {{serial}})"
+    if fn == "ifft":
+        if len(call.args) == 1:
+            return None, "segment_inverse({0}, segment_even({0}), {serial})"
+        return _NEEDED[fn], "segment_inverse({0}, {1}, {serial})"
+    text = _OF_KIND[fn][call.type.is_fraction] if fn in _OF_KIND else _VALUES[fn]
+    return _NEEDED.get(fn), text

@@ -285,6 +285,93 @@ def segment_real_max(g: int) -> float:
     return _highest(as_f64(at, n))
 
 
+# -- single samples --------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _peak(x: Any) -> int:
+    at = -1
+    for i in range(x.size):
+        if x[i] != x[i]:
+            return i
+        if at < 0 or x[i] > x[at]:
+            at = i
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _trough(x: Any) -> int:
+    at = -1
+    for i in range(x.size):
+        if at < 0 or x[i] < x[at] or (x[at] != x[at] and x[i] == x[i]):
+            at = i
+    return at
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def segment_peak(g: int) -> int:
+    """The place of the first greatest sample, -1: there is none; NaN is above all numbers."""
+    (n, at), kind = _samples(g), _kind(g)
+    if kind == 0:
+        return _peak(as_i8(at, n))
+    if kind == 1:
+        return _peak(as_i16(at, n))
+    if kind == 2:
+        return _peak(as_i32(at, n))
+    if kind == 3:
+        return _peak(words(at, n))
+    if kind == 4:
+        return _peak(as_f32(at, n))
+    return _peak(as_f64(at, n))
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def segment_trough(g: int) -> int:
+    """The place of the first least sample, -1: there is none."""
+    (n, at), kind = _samples(g), _kind(g)
+    if kind == 0:
+        return _trough(as_i8(at, n))
+    if kind == 1:
+        return _trough(as_i16(at, n))
+    if kind == 2:
+        return _trough(as_i32(at, n))
+    if kind == 3:
+        return _trough(words(at, n))
+    if kind == 4:
+        return _trough(as_f32(at, n))
+    return _trough(as_f64(at, n))
+
+
+@njit("boolean(int64, int64)", nogil=True, cache=True)
+def segment_has(g: int, i: int) -> bool:
+    """Whether there is a sample with the number ``i``."""
+    return bool(0 <= i < words(g, SEGMENT)[LENGTH])
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def segment_sample(g: int, i: int) -> int:
+    """The whole number with the number ``i``, which the segment has."""
+    (n, at), kind = _samples(g), _kind(g)
+    if i >= n:
+        return 0
+    if kind == 0:
+        return int(as_i8(at, n)[i])
+    if kind == 1:
+        return int(as_i16(at, n)[i])
+    if kind == 2:
+        return int(as_i32(at, n)[i])
+    return int(words(at, n)[i])
+
+
+@njit("float64(int64, int64)", nogil=True, cache=True)
+def segment_real_sample(g: int, i: int) -> float:
+    """The same of fractions."""
+    n, at = _samples(g)
+    if i >= n:
+        return math.nan
+    return float(as_f32(at, n)[i]) if _kind(g) == 4 else float(as_f64(at, n)[i])
+
+
 # -- signs -----------------------------------------------------------------------------------------
 
 

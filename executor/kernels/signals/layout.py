@@ -36,7 +36,9 @@ NEXT_YOUNG = 19  # and of the next one
 FULL = 20  # 1: something was refused since there was no room
 EMPTY = 21  # the address of a segment without samples, for a function that finds no room
 TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``transforms``)
-STORE = 23
+PREPARED = 23  # address of the first table that functions prepared (``prepared``); 0: none
+PREPARED_BYTES = 24
+STORE = 25
 
 # Memory managers.
 COPY_ALWAYS = 0
@@ -75,5 +77,5 @@ MADE_SEGMENT = 1  # its address
 YOUNG_WORDS = 2
 
 #: The kinds of samples, by their number.
-KINDS = ("int8", "int16", "int32", "int64", "float32", "float64")
-SIZES = (1, 2, 4, 8, 4, 8)
+KINDS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex128")
+SIZES = (1, 2, 4, 8, 4, 8, 16)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.signals import layout, segments, timebase
-from cql.executor.kernels.signals.transforms import MOST
+from cql.executor.kernels.signals.fourier import MOST
+from cql.executor.kernels.signals.prepared import free_tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.state.store import Account
 
@@ -220,6 +221,7 @@ class SegmentStore:
     def close(self) -> None:
         """Frees all blocks, at the end of the query."""
         segments.free_blocks(self.address)
+        free_tables(self.address)
         self._hosted.clear()
 
     @property

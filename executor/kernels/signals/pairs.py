@@ -1,0 +1,152 @@
+"""Functions of two segments, and arithmetic with samples, which is in doubles. ``serial``: see
+``results``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.memory import as_f64, words
+from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
+from cql.executor.kernels.signals.results import DOUBLE, copy_doubles, done, doubles, given, new
+from cql.executor.kernels.signals.segments import flat
+
+# Operations of ``segment_with`` and ``segment_combined``.
+ADD = 0
+SUBTRACT = 1
+MULTIPLY = 2
+DIVIDE = 3
+SUBTRACT_FROM = 4  # the second operand minus the first
+DIVIDE_INTO = 5
+
+NO_LAG = -(2**63)
+
+
+@njit("boolean(int64, int64)", nogil=True, cache=True)
+def segment_as_long(g: int, h: int) -> bool:
+    """Whether both have as many samples."""
+    return bool(words(g, SEGMENT)[LENGTH] == words(h, SEGMENT)[LENGTH])
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+@njit("int64(int64, float64, int64, int64)", nogil=True, cache=True, error_model="numpy")
+def segment_with(g: int, value: float, operation: int, serial: int) -> int:
+    """Each sample and a number."""
+    n = words(g, SEGMENT)[LENGTH]
+    h = new(g, DOUBLE, n)
+    if h != 0 and n > 0:
+        x = as_f64(flat(h), n)
+        copy_doubles(g, x)
+        if operation == ADD:
+            for i in range(n):
+                x[i] = x[i] + value
+        elif operation == SUBTRACT:
+            for i in range(n):
+                x[i] = x[i] - value
+        elif operation == MULTIPLY:
+            for i in range(n):
+                x[i] = x[i] * value
+        elif operation == DIVIDE:
+            for i in range(n):
+                x[i] = x[i] / value
+        elif operation == SUBTRACT_FROM:
+            for i in range(n):
+                x[i] = value - x[i]
+        else:
+            for i in range(n):
+                x[i] = value / x[i]
+    return given(g, h, serial)
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True, error_model="numpy")
+def segment_combined(g: int, other: int, operation: int, serial: int) -> int:
+    """Each sample and the one of ``other`` with the same number; both have as many."""
+    n = words(g, SEGMENT)[LENGTH]
+    m, at, work = doubles(other)
+    h = new(g, DOUBLE, n)
+    if h != 0 and n > 0:
+        x, y = as_f64(flat(h), n), as_f64(at, m)
+        copy_doubles(g, x)
+        n = min(n, m)
+        if operation == ADD:
+            for i in range(n):
+                x[i] = x[i] + y[i]
+        elif operation == SUBTRACT:
+            for i in range(n):
+                x[i] = x[i] - y[i]
+        elif operation == MULTIPLY:
+            for i in range(n):
+                x[i] = x[i] * y[i]
+        else:
+            for i in range(n):
+                x[i] = x[i] / y[i]
+    done(work)
+    return given(g, h, serial)
+
+
+# -- correlation -----------------------------------------------------------------------------------
+
+
+@njit(
+    "float64(float64[::1], float64[::1])", nogil=True, cache=True, fastmath={"reassoc", "contract"}
+)
+def inner(x: Any, y: Any) -> float:
+    """The sum of the products of the numbers with the same place, as far as both go."""
+    total = 0.0
+    for i in range(min(x.size, y.size)):
+        total += x[i] * y[i]
+    return total
+
+
+@njit("float64(float64[::1], float64[::1], int64)", nogil=True, cache=True)
+def _at_lag(x: Any, y: Any, lag: int) -> float:
+    """The sum of x[i] * y[i + lag]."""
+    if lag >= y.size or -lag >= x.size:
+        return 0.0
+    return float(inner(x, y[lag:]) if lag >= 0 else inner(x[-lag:], y))
+
+
+@njit("float64(int64, int64)", nogil=True, cache=True)
+def segment_dot(g: int, h: int) -> float:
+    (n, at, work), (m, to, other) = doubles(g), doubles(h)
+    total = inner(as_f64(at, n), as_f64(to, m))
+    done(work)
+    done(other)
+    return float(total)
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def segment_correlation(g: int, h: int, most: int, serial: int) -> int:
+    """The sums of the products of samples of ``g`` and those of ``h`` that come ``lag`` samples
+    later, for each lag from -most to most."""
+    made = new(g, DOUBLE, 2 * most + 1)
+    if made != 0:
+        (n, at, work), (m, to, other) = doubles(g), doubles(h)
+        x, y = as_f64(at, n), as_f64(to, m)
+        sums = as_f64(flat(made), 2 * most + 1)
+        for k in range(2 * most + 1):
+            sums[k] = _at_lag(x, y, k - most)
+        done(work)
+        done(other)
+    return given(g, made, serial)
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def segment_delay(g: int, h: int, most: int) -> int:
+    """The first lag with the greatest correlation; NaN is above all numbers. NO_LAG: one of the
+    segments has no samples."""
+    (n, at, work), (m, to, other) = doubles(g), doubles(h)
+    found, greatest = NO_LAG, 0.0
+    if n > 0 and m > 0:
+        x, y = as_f64(at, n), as_f64(to, m)
+        for lag in range(-most, most + 1):
+            now = _at_lag(x, y, lag)
+            if lag == -most or not now <= greatest:
+                found, greatest = lag, now
+            if now != now:
+                break
+    done(work)
+    done(other)
+    return found
