@@ -248,7 +248,8 @@ def _bars(figure: Figure, axes: Any) -> None:
         )  # fmt: skip
     wide = len(figure.names) > _PLACES
     shown = [name.replace(" ", "\n") for name in figure.names] if wide else figure.names
-    axes.set_xticks(range(len(figure.names)), shown)
+    size = "small" if wide else "medium"
+    axes.set_xticks(range(len(figure.names)), shown, fontsize=size)
 
 
 def _first(name: str) -> str:
