@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -42,7 +42,8 @@ class Check:
 class Figure:
     """``series`` are values in ``y_label`` at each of ``x`` (NaN: no value). ``quotes`` are the
     paper's sentences, each with its section. ``right`` says whether every answer was right.
-    ``log_x``, ``log_y``: logarithmic axes.
+    ``log_x``, ``log_y``: logarithmic axes. ``errors``: half of the confidence interval of each
+    value of a series.
 
     Figures of one ``sheet`` are panels of one picture, each with its ``panel`` as a title. Series
     whose names agree up to a comma share a colour; series in ``points`` are drawn as points. With
@@ -64,6 +65,7 @@ class Figure:
     panel: str = ""
     points: Sequence[str] = ()
     names: Sequence[str] = ()
+    errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def record_of(figure: Figure) -> dict[str, Any]:
@@ -109,18 +111,30 @@ def _table(figure: Figure) -> Table:
         for place in places:
             table.add_column(place, justify="right")
         for name, values in figure.series.items():
-            table.add_row(name, *map(_shown, values))
+            table.add_row(
+                name, *(_shown(value, *_error(figure, name, k)) for k, value in enumerate(values))
+            )
         return table
     table.add_column(figure.x_label, justify="right")
     for name in figure.series:
         table.add_column(f"{name}, {figure.y_label}", justify="right")
     for k, place in enumerate(places):
-        table.add_row(place, *(_shown(values[k]) for values in figure.series.values()))
+        cells = [
+            _shown(values[k], *_error(figure, name, k)) for name, values in figure.series.items()
+        ]
+        table.add_row(place, *cells)
     return table
 
 
-def _shown(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:,.4g}"
+def _error(figure: Figure, name: str, k: int) -> Sequence[float]:
+    """Half of the interval of value ``k`` of a series, if it has one."""
+    return figure.errors[name][k : k + 1] if name in figure.errors else ()
+
+
+def _shown(value: float, error: float = math.nan) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:,.4g}" if math.isnan(error) else f"{value:,.4g} ±{error:,.2g}"
 
 
 def _said(check: Check) -> str:
@@ -135,6 +149,10 @@ def _said(check: Check) -> str:
 
 
 # -- as pictures -----------------------------------------------------------------------------------
+
+
+#: With more places than this, the words of their names stand below each other.
+_PLACES = 4
 
 
 def plot(figures: Sequence[Figure], folder: Path) -> Path:
@@ -224,8 +242,14 @@ def _bars(figure: Figure, axes: Any) -> None:
         shade, colour = 1.0 - 0.35 * seen[first], f"C{firsts.index(first)}"
         seen[first] += 1
         places = [i + (k - (len(figure.series) - 1) / 2) * width for i in range(len(figure.names))]
-        axes.bar(places, values, width, color=colour, alpha=max(shade, 0.25), label=name)
-    axes.set_xticks(range(len(figure.names)), figure.names)
+        axes.bar(
+            places, values, width, color=colour, alpha=max(shade, 0.25), label=name,
+            yerr=figure.errors.get(name), capsize=2,
+        )  # fmt: skip
+    wide = len(figure.names) > _PLACES
+    shown = [name.replace(" ", "\n") for name in figure.names] if wide else figure.names
+    size = "small" if wide else "medium"
+    axes.set_xticks(range(len(figure.names)), shown, fontsize=size)
 
 
 def _first(name: str) -> str:

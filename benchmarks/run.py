@@ -32,6 +32,7 @@ from benchmarks import (
     q7,
     relations,
     segment_managers,
+    signal_figures,
     signals,
     skew,
     sliding,
@@ -88,6 +89,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "ordered": multicore.figures,
     "spark-scale": spark_simulation.figures,
     "segments": segment_managers.figures,
+    "representations": signal_figures.figures,
     "updates": updates.figures,
     "updates-live": update_streams.figures,
 }

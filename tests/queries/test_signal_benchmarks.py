@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks import figure, harness, segment_managers, signals
+from benchmarks import figure, harness, segment_managers, signal_figures, signals
 from benchmarks.harness import Benchmark, Options
 
 SAMPLES = 50_000
@@ -76,3 +76,23 @@ def test_figure_6(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(value > 0 for values in made.series.values() for value in values)
         assert json.loads(json.dumps(figure.record_of(made)))["right"]
         figure.show(made, Console(file=io.StringIO(), width=110))
+
+
+def test_figure_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal_figures, "TRIALS", 2)
+    for made in signal_figures.figures(SAMPLES):
+        assert made.right
+        assert list(made.series) == list(signal_figures.SCHEDULERS)
+        assert {len(values) for values in made.series.values()} == {len(made.names)}
+        assert json.loads(json.dumps(figure.record_of(made)))["errors"].keys() == made.series.keys()
+        console = Console(file=io.StringIO(), width=150)
+        figure.show(made, console)
+        assert "±" in console.file.getvalue()
+
+
+def test_the_representations_find_something() -> None:
+    session = signal_figures._session(SAMPLES)
+    for way in (*signal_figures.LEFT, *signal_figures.RIGHT):
+        table, peak = signal_figures._run(session, "depth_first", way)
+        assert table.num_rows > 0
+        assert peak > 0
