@@ -22,7 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.signals import rewindow, sync
+from cql.planner.lower.signals import gaps, rewindow, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -33,6 +33,7 @@ from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Gaps,
     Join,
     Limit,
     Logical,
@@ -119,6 +120,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return ordering.declared(lower(node.input, settings), node)
         case Rewindow():
             return rewindow(node)
+        case Gaps():
+            return gaps(node)
         case Sync():
             return sync(node, lower(node.left, settings))
         case Number() if node.windows is not None:

@@ -7,8 +7,9 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Scan, Sync
 from cql.planner.nodes.physical import (
+    GapsExec,
     Physical,
     ProjectExec,
     RewindowExec,
@@ -29,6 +30,12 @@ def rewindow(node: Rewindow) -> Physical:
     rests = " and the rests of runs," if node.rests else ","
     why = f"segments of {size} every {slide}{rests} which share the samples (XStream paper §III)"
     return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
+
+
+def gaps(node: Gaps) -> Physical:
+    """The gaps of a signal."""
+    source = _source(node.input, node.time, node.pos)
+    return GapsExec(source, "a row for each gap, when the first sample behind it comes")
 
 
 def sync(node: Sync, left: Physical) -> Physical:

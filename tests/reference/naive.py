@@ -22,6 +22,7 @@ from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Gaps,
     Join,
     KeyWindows,
     Limit,
@@ -57,7 +58,7 @@ from tests.reference.naive_relations import (
     is_constant,
     is_relation,
 )
-from tests.reference.naive_rewindow import rewindowed, synced
+from tests.reference.naive_rewindow import gaps, rewindowed, synced
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from tests.reference.naive_values import BadRowError, group_key
@@ -105,6 +106,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(bucketed(node, _rows(node.input, run), run))
         case Rewindow():
             return list(rewindowed(node, _rows(node.input, run)))
+        case Gaps():
+            return list(gaps(node, _rows(node.input, run)))
         case Sync():
             return list(synced(node, _rows(node.left, run), _rows(node.right, run)))
         case Watermark():

@@ -29,7 +29,7 @@ from cql.planner.nodes.logical.parts import (
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
-from cql.planner.nodes.logical.signals import Rewindow, Sync
+from cql.planner.nodes.logical.signals import Gaps, Rewindow, Sync
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -62,6 +62,7 @@ __all__ = [
     "Bucket",
     "DerivedStream",
     "Filter",
+    "Gaps",
     "Join",
     "KeyWindows",
     "Limit",
@@ -105,6 +106,7 @@ Logical: TypeAlias = (
     | Unnest
     | Number
     | Watermark
+    | Gaps
     | Rewindow
     | Sync
     | Sort

@@ -44,7 +44,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.signals import RewindowExec, SyncExec
+from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -97,6 +97,7 @@ __all__ = [
     "FilterExec",
     "Flush",
     "FlushPolicy",
+    "GapsExec",
     "JoinOperator",
     "KeyWindowsExec",
     "LateRowsExec",
@@ -166,6 +167,7 @@ Physical: TypeAlias = (
     | WidAggregateExec
     | SortExec
     | NumberExec
+    | GapsExec
     | RewindowExec
     | SyncExec
     | KeyWindowsExec
