@@ -34,6 +34,7 @@ from cql.planner.nodes.physical import (
     AsofJoinExec,
     ChangeAggregateExec,
     DupelimExec,
+    GapsExec,
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
@@ -116,6 +117,14 @@ def _(node: RewindowExec, site: Site) -> Operator:
     from cql.executor.operators.signals.rewindow import RewindowOperator
 
     return RewindowOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: GapsExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.gaps")
+    from cql.executor.operators.signals.gaps import GapsOperator
+
+    return GapsOperator(site.name, site.workspace)
 
 
 @operator_of.register

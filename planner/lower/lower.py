@@ -23,7 +23,7 @@ from cql.planner.lower.relation import (
     stream_of,
 )
 from cql.planner.lower.running import running
-from cql.planner.lower.signals import rewindow, sync
+from cql.planner.lower.signals import gaps, rewindow, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -34,6 +34,7 @@ from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Gaps,
     Join,
     Limit,
     Logical,
@@ -123,6 +124,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return running(node, lower(node.input, settings))
         case Rewindow():
             return rewindow(node, settings)
+        case Gaps():
+            return gaps(node)
         case Sync():
             return sync(node, lower(node.left, settings), settings)
         case Number() if node.windows is not None:

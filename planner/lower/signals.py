@@ -10,8 +10,9 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import Logical, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Scan, Sync
 from cql.planner.nodes.physical import (
+    GapsExec,
     Physical,
     ProjectExec,
     RewindowExec,
@@ -41,6 +42,12 @@ def rewindow(node: Rewindow, settings: Mapping[str, Any]) -> Physical:
     sharing = _SHARING[settings["segments"]]
     why = f"segments of {size} every {slide}{rests}, {sharing} (XStream paper §III)"
     return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
+
+
+def gaps(node: Gaps) -> Physical:
+    """The gaps of a signal."""
+    source = _source(node.input, node.time, node.pos)
+    return GapsExec(source, "a row for each gap, when the first sample behind it comes")
 
 
 def sync(node: Sync, left: Physical, settings: Mapping[str, Any]) -> Physical:

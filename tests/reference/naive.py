@@ -22,6 +22,7 @@ from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Gaps,
     Join,
     KeyWindows,
     Limit,
@@ -58,7 +59,7 @@ from tests.reference.naive_relations import (
     is_constant,
     is_relation,
 )
-from tests.reference.naive_rewindow import rewindowed, synced
+from tests.reference.naive_rewindow import gaps, rewindowed, synced
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
 from tests.reference.naive_running import running
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
@@ -109,6 +110,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(running(node, _rows(node.input, run), run))
         case Rewindow():
             return list(rewindowed(node, _rows(node.input, run)))
+        case Gaps():
+            return list(gaps(node, _rows(node.input, run)))
         case Sync():
             return list(synced(node, _rows(node.left, run), _rows(node.right, run)))
         case Watermark():

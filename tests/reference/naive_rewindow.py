@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
-from cql.planner.nodes.logical import Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Rewindow, Scan, Sync
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row
 
@@ -26,12 +27,15 @@ class Sample:
 
     def time(self, ahead: int = 0) -> int:
         """The time in microseconds, rounded down; ``ahead`` samples later."""
-        return math.floor(self.origin + (self.number + ahead) * _SECOND / self.rate)
+        return math.floor(self.exact(ahead))
+
+    def exact(self, ahead: int = 0) -> Fraction:
+        return self.origin + (self.number + ahead) * _SECOND / self.rate
 
 
-def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
+def _runs(node: Rewindow | Sync | Gaps, rows: Sequence[Row]) -> list[list[Sample]]:
     """The parts of a signal without a gap."""
-    scan = node.input if isinstance(node, Rewindow) else node.right
+    scan = node.right if isinstance(node, Sync) else node.input
     assert isinstance(scan, Scan)
     assert scan.relation.stream is not None
     rate = scan.relation.stream.rate
@@ -112,6 +116,16 @@ def _window(inside: Sequence[Sample], node: Rewindow, start: int, end: int) -> R
     segments = segments or ((),) * len(node.channels)
     marks = (*(None for _ in segments), start, end, end - 1)
     return Row((*segments, start, end, end - 1), marks)
+
+
+def gaps(node: Gaps, rows: Sequence[Row]) -> Iterator[Row]:
+    """A row for each gap between two runs."""
+    runs = _runs(node, rows)
+    for before, behind in pairwise(runs):
+        start, end = before[-1].exact(1), behind[0].exact()
+        missing = math.floor((end - start) * behind[0].rate / _SECOND + Fraction(1, 2))
+        values = math.floor(start), math.floor(end), missing
+        yield Row(values, (*values[:2], None))
 
 
 def synced(node: Sync, left: Sequence[Row], right: Sequence[Row]) -> Iterator[Row]:

@@ -293,6 +293,10 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
             node,
             hint="FROM s, UNNEST(s.items) AS u (item)",
         )
+    if signals.is_gaps(node):
+        inner = _table(binder, signals.stream_of_gaps(binder, node), env)
+        plan, alias = signals.gaps(binder, inner.plan, node), _alias(node)
+        return Item(plan, 0, Source((alias,)) if alias else inner.source)
     if isinstance(node.this, exp.Func):
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",

@@ -21,10 +21,12 @@ from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
 from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES, StreamSpec
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical import Logical, Project, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Logical, Project, Rewindow, Scan, Sync
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
+#: The function in FROM.
+_GAPS = "GAPS"
 
 
 def is_signal(plan: Logical) -> bool:
@@ -74,6 +76,39 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     channels, time = _parts(binder, plan, node)
     rests = args.get("rests") is not None
     return Rewindow(plan, channels, time, size, slide, by_time, rests, binder.pos(node))
+
+
+def is_gaps(node: exp.Expr) -> bool:
+    """Whether an item of FROM is ``GAPS(stream)``."""
+    return isinstance(node.this, exp.Anonymous) and node.this.name.upper() == _GAPS
+
+
+def stream_of_gaps(binder: Binder, node: exp.Expr) -> exp.Table:
+    """The item of FROM that ``GAPS(stream)`` names, without an alias.
+
+    Raises BindError for other arguments."""
+    given = node.this.expressions
+    if len(given) != 1 or not isinstance(given[0], exp.Column) or len(given[0].parts) > 3:
+        raise binder.error(
+            f"{_GAPS} takes the name of a signal", node, hint="FROM GAPS(audio) AS g"
+        )
+    names = dict(zip(("this", "db", "catalog"), reversed(given[0].parts), strict=False))
+    table = exp.Table(**{key: name.copy() for key, name in names.items()})
+    table.meta.update(given[0].meta)
+    return table
+
+
+def gaps(binder: Binder, plan: Logical, node: exp.Expr) -> Gaps:
+    """The gaps of a signal. Raises BindError for another ``plan``."""
+    if not is_signal(plan):
+        raise binder.error(
+            f"{_GAPS} takes a signal", node, hint="CREATE STREAM … RATE 100 HZ declares a signal"
+        )
+    if isinstance(plan, Project):
+        raise binder.unsupported(f"{_GAPS} of a signal that has computed columns", node)
+    assert isinstance(plan, Scan)
+    channels, time = _parts(binder, plan, node)
+    return Gaps(plan, channels, time, binder.pos(node))
 
 
 def _spec_of(scan: Scan) -> StreamSpec:

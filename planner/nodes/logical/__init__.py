@@ -30,7 +30,7 @@ from cql.planner.nodes.logical.parts import (
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
 from cql.planner.nodes.logical.running import Running, RunningCall
-from cql.planner.nodes.logical.signals import Rewindow, Sync
+from cql.planner.nodes.logical.signals import Gaps, Rewindow, Sync
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -63,6 +63,7 @@ __all__ = [
     "Bucket",
     "DerivedStream",
     "Filter",
+    "Gaps",
     "Join",
     "KeyWindows",
     "Limit",
@@ -109,6 +110,7 @@ Logical: TypeAlias = (
     | Number
     | Watermark
     | Running
+    | Gaps
     | Rewindow
     | Sync
     | Sort

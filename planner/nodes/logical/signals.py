@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.base.model import Field, Schema
-from cql.base.types import TIMESTAMP, signal
+from cql.base.types import BIGINT, TIMESTAMP, signal
 from cql.errors import Position
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.base import OneInput, TwoInputs, first_time
@@ -56,6 +56,46 @@ class Rewindow(OneInput):
 
 def _segments(given: Schema, channels: tuple[int, ...]) -> tuple[Field, ...]:
     return tuple(Field(given[c].name, signal(given[c].type), False) for c in channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps(OneInput):
+    """The gaps of the signal ``input``: a row when the first sample behind a gap comes.
+    ``channels`` and ``time`` are as in Rewindow."""
+
+    channels: tuple[int, ...]
+    time: int | None
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(gap_fields())
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        return dict.fromkeys(range(2), ProgressInfo(None, "RATE"))
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+
+def gap_fields() -> tuple[Field, ...]:
+    """When the next sample was due, when it came, and how many samples would lie between."""
+    times = (Field(name, TIMESTAMP, False) for name in ("gap_start", "gap_end"))
+    return (*times, Field("missing", BIGINT, False))
 
 
 def window_fields() -> tuple[Field, ...]:

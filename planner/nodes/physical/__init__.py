@@ -45,7 +45,7 @@ from cql.planner.nodes.physical.relations import (
     change_fields,
 )
 from cql.planner.nodes.physical.running import RunningExec
-from cql.planner.nodes.physical.signals import RewindowExec, SyncExec
+from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -98,6 +98,7 @@ __all__ = [
     "FilterExec",
     "Flush",
     "FlushPolicy",
+    "GapsExec",
     "JoinOperator",
     "KeyWindowsExec",
     "LateRowsExec",
@@ -169,6 +170,7 @@ Physical: TypeAlias = (
     | SortExec
     | NumberExec
     | RunningExec
+    | GapsExec
     | RewindowExec
     | SyncExec
     | KeyWindowsExec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cql.base.model import Schema
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import WINDOW_COLUMNS
-from cql.planner.nodes.logical.signals import window_fields
+from cql.planner.nodes.logical.signals import gap_fields, window_fields
 from cql.planner.nodes.physical.base import OneInput, TwoInputs
 from cql.planner.nodes.physical.columns import coded_columns, column_at
 from cql.planner.nodes.watermarks import Wanted
@@ -62,6 +62,42 @@ class RewindowExec(OneInput):
     @property
     def state(self) -> str:
         return "the samples that later windows need"
+
+    @property
+    def row_cost(self) -> float:
+        return 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class GapsExec(OneInput):
+    """The gaps of a signal."""
+
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(gap_fields())
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}]
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return column in self.progressing
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    @property
+    def state(self) -> str:
+        return "the time of the next sample"
 
     @property
     def row_cost(self) -> float:

@@ -25,6 +25,7 @@ WINDOWS = (
     "SELECT window_start, stddev(a) AS spread, max(a) AS most FROM {s} WHERE count(a) > 2",
     "SELECT subseg(a, 1, 3) AS part, window_end FROM {s}",
     "SELECT * FROM {s} LIMIT 9",
+    "SELECT * FROM GAPS(s)",
     "SELECT count(*) AS n, window_end FROM (SELECT window_time, max(a) AS m FROM {s})"
     " [RANGE 10 SECONDS SLIDE 5 SECONDS, WA window_time] GROUP BY window_end",
 )
