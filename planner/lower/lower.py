@@ -122,9 +122,9 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Running():
             return running(node, lower(node.input, settings))
         case Rewindow():
-            return rewindow(node)
+            return rewindow(node, lambda below: lower(below, settings))
         case Sync():
-            return sync(node, lower(node.left, settings))
+            return sync(node, lambda below: lower(below, settings))
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
             return KeyWindowsExec(lower(node.input, settings), node.windows, why)

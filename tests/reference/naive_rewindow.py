@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from cql.planner.nodes.logical import Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Rewindow, Sync, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row
 
@@ -31,11 +31,9 @@ class Sample:
 
 def _runs(node: Rewindow | Sync, rows: Sequence[Row]) -> list[list[Sample]]:
     """The parts of a signal without a gap."""
-    scan = node.input if isinstance(node, Rewindow) else node.right
-    assert isinstance(scan, Scan)
-    assert scan.relation.stream is not None
-    rate = scan.relation.stream.rate
-    assert rate is not None
+    signal = samples_of(node.input if isinstance(node, Rewindow) else node.right)
+    assert signal is not None
+    rate = signal.rate
     period, runs = _SECOND / rate, list[list[Sample]]()
     open_, origin, number, latest = False, None, 0, None
     for k, row in enumerate(rows):

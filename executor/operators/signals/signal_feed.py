@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cql.errors import NotSupportedError, RunError
+from cql.errors import NotSupportedError
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.source_punctuation import Separated
+from cql.executor.operators.signals.followed_runs import check_times
 from cql.executor.operators.signals.runs import Run, Runs
 from cql.executor.operators.signals.segment_store import SegmentStore
 from cql.executor.protocols import Block
@@ -25,8 +25,6 @@ from cql.executor.texts.blocks import Computed
 
 #: Samples of a block: so many that its work in Python does not count beside theirs.
 _SAMPLES = 1 << 22
-#: In microseconds, before or after 1970.
-_LATEST = (2**63 - 2**61) // 1000
 
 
 @dataclass(slots=True)
@@ -66,7 +64,7 @@ class SignalFeed(Feed):
         valid = np.logical_and.reduce(holes) if holes else None
         times = None if given.time is None else data[given.time].astype(np.int64, copy=False)
         if times is not None:
-            self._check_times(times if valid is None else times[valid])
+            check_times(times if valid is None else times[valid], self.source.name)
         runs = self.runs.of(n, times, valid)
         self._samples += sum(run.samples for run in runs)
         channels = [column for k, column in enumerate(data) if k != given.time]
@@ -78,17 +76,6 @@ class SignalFeed(Feed):
         loaded = Loaded(made, separated, list(handles), [None] * len(handles), [], [])
         loaded.leaves = partial(store.release, [g for column in handles for g in column.tolist()])
         return loaded
-
-    def _check_times(self, times: npt.NDArray[np.int64]) -> None:
-        """Raises RunError for times whose nanoseconds, with the longest window behind them, do not
-        fit in 64 bits."""
-        for time in (times.min(), times.max()) if len(times) else ():
-            if abs(int(time)) > _LATEST:
-                raise RunError(
-                    f"the signal {self.source.name} has a sample at the time"
-                    f" {np.datetime64(int(time), 'us')}: times of samples lie between the years"
-                    " 1752 and 2188"
-                )
 
     def _is_carried(self, i: int) -> bool:
         return False  # samples and times are numbers

@@ -45,7 +45,7 @@ from cql.planner.nodes.physical.relations import (
     change_fields,
 )
 from cql.planner.nodes.physical.running import RunningExec
-from cql.planner.nodes.physical.signals import RewindowExec, SyncExec
+from cql.planner.nodes.physical.signals import RewindowExec, SegmentsExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -120,6 +120,7 @@ __all__ = [
     "RowNumberExec",
     "RunningExec",
     "RuntimeChoice",
+    "SegmentsExec",
     "SetOperationExec",
     "SharedPanesExec",
     "SignalInput",
@@ -169,6 +170,7 @@ Physical: TypeAlias = (
     | SortExec
     | NumberExec
     | RunningExec
+    | SegmentsExec
     | RewindowExec
     | SyncExec
     | KeyWindowsExec
