@@ -47,6 +47,7 @@ from cql.planner.nodes.physical import (
     RewindowExec,
     RowNumberExec,
     RunningExec,
+    SegmentsExec,
     SetOperationExec,
     SlackExec,
     SortExec,
@@ -109,6 +110,14 @@ def _(node: RunningExec, site: Site) -> Operator:
     from cql.executor.operators.flow.running import RunningOperator
 
     return RunningOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: SegmentsExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.segments_of_rows")
+    from cql.executor.operators.signals.segments_of_rows import SegmentsOperator
+
+    return SegmentsOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

@@ -123,11 +123,11 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Running():
             return running(node, lower(node.input, settings))
         case Rewindow():
-            return rewindow(node, settings)
+            return rewindow(node, lambda below: lower(below, settings), settings)
         case Gaps():
-            return gaps(node)
+            return gaps(node, lambda below: lower(below, settings))
         case Sync():
-            return sync(node, lower(node.left, settings), settings)
+            return sync(node, lambda below: lower(below, settings), settings)
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
             return KeyWindowsExec(lower(node.input, settings), node.windows, why)

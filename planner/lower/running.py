@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cql.planner.lower.joins.pair_columns import with_columns
-from cql.planner.nodes.logical import Running
+from cql.planner.lower.signals import signal_input
+from cql.planner.nodes.logical import Running, samples_of
 from cql.planner.nodes.physical import Physical, ProjectExec, RunningExec
 from cql.planner.nodes.physical.columns import column_at
 from cql.planner.nodes.rewrite import replace
@@ -21,4 +22,8 @@ def running(node: Running, child: Physical) -> RunningExec:
         replace(call, value=column_at(made.schema, place))
         for call, place in zip(node.calls, places, strict=True)
     )
-    return RunningExec(made, width, calls, node.names, _WHY)
+    samples = samples_of(node.input)
+    if node.time is None or samples is None:
+        return RunningExec(made, width, calls, node.names, _WHY)
+    why, given = f"{_WHY}, and begins anew behind each gap", signal_input(samples, node.time)
+    return RunningExec(made, width, calls, node.names, why, given, samples.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cql.base.types import TIMESTAMP
@@ -10,16 +10,18 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Samples, Scan, Sync, samples_of
 from cql.planner.nodes.physical import (
     GapsExec,
     Physical,
     ProjectExec,
     RewindowExec,
+    SegmentsExec,
     SignalInput,
     SourceExec,
     SyncExec,
 )
+from cql.planner.nodes.physical.columns import column_at
 from cql.planner.nodes.show import show
 
 #: What segments do with samples under each value of the setting ``segments``.
@@ -29,11 +31,12 @@ _SHARING = {
     "refcount_copy": "which share the samples, and append by a copy",
     "copy_always": "which copy the samples",
 }
+Lower = Callable[[Logical], Physical]
 
 
-def rewindow(node: Rewindow, settings: Mapping[str, Any]) -> Physical:
+def rewindow(node: Rewindow, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     """The windows of a signal, as segments."""
-    source = _source(node.input, node.time, node.pos)
+    source = _segments(node.input, node.channels, node.time, lower, node.pos)
     if node.by_time:
         size, slide = (duration(n, node.schema.fields[-1].type) for n in (node.size, node.slide))
     else:
@@ -44,18 +47,18 @@ def rewindow(node: Rewindow, settings: Mapping[str, Any]) -> Physical:
     return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
 
 
-def gaps(node: Gaps) -> Physical:
+def gaps(node: Gaps, lower: Lower) -> Physical:
     """The gaps of a signal."""
-    source = _source(node.input, node.time, node.pos)
+    source = _segments(node.input, node.channels, node.time, lower, node.pos)
     return GapsExec(source, "a row for each gap, when the first sample behind it comes")
 
 
-def sync(node: Sync, left: Physical, settings: Mapping[str, Any]) -> Physical:
+def sync(node: Sync, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     """The samples of a signal in the ranges of ``left``.
 
     Raises PlanError if nothing says up to which time no more ranges begin."""
-    width, names = len(left.schema), node.schema.names
-    left, (begin, end) = with_columns(left, [node.begin, node.end])
+    width, names = len(node.left.schema), node.schema.names
+    left, (begin, end) = with_columns(lower(node.left), [node.begin, node.end])
     if begin not in left.progressing:
         raise PlanError(
             f"nothing says from which time on no range begins, as {show(node.begin)} has no"
@@ -63,7 +66,7 @@ def sync(node: Sync, left: Physical, settings: Mapping[str, Any]) -> Physical:
             position=node.pos,
             hint="a range begins at a column with a watermark, such as window_start",
         )
-    right = _source(node.right, node.time, node.pos)
+    right = _segments(node.right, node.channels, node.time, lower, node.pos)
     ranges = f"{show(node.begin)} to {show(node.end)}"
     sharing = _SHARING[settings["segments"]]
     why = f"segments of the ranges {ranges}, {sharing} (XStream paper §II)"
@@ -76,21 +79,44 @@ def sync(node: Sync, left: Physical, settings: Mapping[str, Any]) -> Physical:
     return ProjectExec(made, columns, names)
 
 
-def _source(scan: Logical, time: int | None, pos: Position | None) -> SourceExec:
-    """The source of a signal, as segments."""
-    assert isinstance(scan, Scan)
-    spec = scan.relation.stream
-    assert spec is not None
-    assert spec.rate is not None
+def _segments(
+    plan: Logical,
+    channels: Sequence[int],
+    time: int | None,
+    lower: Lower,
+    pos: Position | None,
+) -> Physical:
+    """The ``channels`` of a signal, as segments: those of its source, or of rows that are its
+    samples."""
+    found = samples_of(plan)
+    assert found is not None
+    scan, spec = found.scan, found.spec
     if spec.is_queued:
         raise NotSupportedError(
             f"segments of the signal {'.'.join(scan.relation.name)} with UPDATE KEY or QUEUE are"
             " not supported: a signal has a sample for each of its times",
             position=pos,
         )
-    given = SignalInput(spec.rate.numerator, spec.rate.denominator, time, spec.tolerance)
-    times = "numbered from 1970 on" if time is None else f"at the times of {scan.schema[time].name}"
+    times = "numbered from 1970 on" if time is None else f"at the times of {plan.schema[time].name}"
     if spec.tolerance is not None:
         times += f", within {duration(spec.tolerance, TIMESTAMP)}"
     why = f"segments of samples at {spec.rate_hz:,.15g} Hz, {times}"
-    return SourceExec(scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given)
+    if isinstance(plan, Scan):
+        given = signal_input(found, time)
+        return SourceExec(
+            scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given
+        )
+    child = lower(plan)
+    columns = (*channels, *(() if time is None else (time,)))
+    if columns != tuple(range(len(child.schema))):
+        shown = tuple(column_at(child.schema, c) for c in columns)
+        names = tuple(c.name for c in shown)
+        child = ProjectExec(child, shown, names, "the channels and times of the signal")
+    given = signal_input(found, None if time is None else len(channels))
+    return SegmentsExec(child, given, found.name, f"{why}, computed of the samples")
+
+
+def signal_input(samples: Samples, time: int | None) -> SignalInput:
+    """A signal whose times are in column ``time`` of the rows."""
+    rate = samples.rate
+    return SignalInput(rate.numerator, rate.denominator, time, samples.spec.tolerance)

@@ -257,12 +257,17 @@ def _running(node: Running, wanted: frozenset[int]) -> tuple[Logical, Places]:
         if width + k in wanted or registry.can_fail(call.value)
     ]
     read = columns_of(*(node.calls[k].value for k in kept))
-    below, places = _pruned(node.input, frozenset(c for c in wanted if c < width) | read)
+    timed = frozenset(() if node.time is None or not kept else (node.time,))
+    below, places = _pruned(node.input, frozenset(c for c in wanted if c < width) | read | timed)
     if not kept:
         return below, places
     moved_calls = (replace(c, value=moved(c.value, places)) for c in (node.calls[k] for k in kept))
     made = replace(
-        node, input=below, calls=tuple(moved_calls), names=tuple(node.names[k] for k in kept)
+        node,
+        input=below,
+        calls=tuple(moved_calls),
+        names=tuple(node.names[k] for k in kept),
+        time=None if node.time is None else places[node.time],
     )
     return made, {**places, **{width + k: len(below.schema) + at for at, k in enumerate(kept)}}
 

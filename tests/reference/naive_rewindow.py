@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from cql.planner.nodes.logical import Gaps, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Rewindow, Sync, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row
 
@@ -35,13 +35,11 @@ class Sample:
 
 def _runs(node: Rewindow | Sync | Gaps, rows: Sequence[Row]) -> list[list[Sample]]:
     """The parts of a signal without a gap."""
-    scan = node.right if isinstance(node, Sync) else node.input
-    assert isinstance(scan, Scan)
-    assert scan.relation.stream is not None
-    rate = scan.relation.stream.rate
-    assert rate is not None
+    signal = samples_of(node.right if isinstance(node, Sync) else node.input)
+    assert signal is not None
+    rate = signal.rate
     period, runs = _SECOND / rate, list[list[Sample]]()
-    step = scan.relation.stream.tolerance
+    step = signal.spec.tolerance
     within = (math.floor(period / 2) if step is None else step) + 1
     open_, origin, number, latest, first = False, None, 0, None, Fraction(0)
     for k, row in enumerate(rows):

@@ -6,10 +6,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
-from cql.planner.nodes.logical import Running
+from cql.planner.nodes.logical import Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
+from tests.reference.naive_signals import NaiveSignal
 from tests.reference.naive_values import BadRowError
 
 Values = Sequence[float]
@@ -31,25 +34,49 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
     >>> [row.values for row in found]
     [(1, 4.0, 4.0), (2, None, None), (3, 8.0, 10.0)]
     """
-    samples: list[list[float]] = [[] for _ in node.calls]
-    good: list[Row] = []
+    good: list[tuple[Row, list[Any]]] = []
     for row in rows:
         try:
             given = [value_of(call.value, row.values) for call in node.calls]
         except BadRowError as error:
             run.fails(error)
             continue
-        for own, value in zip(samples, given, strict=True):
-            if value is not None:
-                own.append(float(value))
-        known = (*(value is not None for value in given),)
-        good.append(replace(row, values=(*row.values, known)))
-    made = [iter(FUNCTIONS[c.fn](x, c.numbers)) for c, x in zip(node.calls, samples, strict=True)]
-    for row in good:
-        *values, known = row.values
-        found = [next(of) if is_known else None for of, is_known in zip(made, known, strict=True)]
-        marks = (*row.marks, *(None for _ in found))
-        yield replace(row, values=(*values, *found), marks=marks)
+        good.append((row, given))
+    runs: list[int | None] = [0 for _ in good]
+    signal = samples_of(node.input)
+    if node.time is not None and signal is not None:
+        runs = in_runs([row.values[node.time] for row, _ in good], signal.rate)
+    made = [
+        computed(call.fn, [given[k] for _, given in good], call.numbers, runs)
+        for k, call in enumerate(node.calls)
+    ]
+    for k, (row, _) in enumerate(good):
+        found = (values[k] for values in made)
+        marks = (*row.marks, *(None for _ in made))
+        yield replace(row, values=(*row.values, *found), marks=marks)
+
+
+def in_runs(times: Sequence[int | None], rate: Fraction) -> list[int | None]:
+    """The run of each sample of a signal; None: it is too early, or has no time."""
+    signal, found = NaiveSignal(rate, True), list[int | None]()
+    for time in times:
+        before = signal.samples
+        signal.read([(time, (0,))])
+        found.append(len(signal.runs) - 1 if signal.samples > before else None)
+    return found
+
+
+def computed(
+    fn: str, x: Sequence[float | None], numbers: Numbers, runs: Sequence[int | None]
+) -> list[Any]:
+    """The values of a function, which begins anew with each run."""
+    found: list[Any] = [None for _ in x]
+    for run in {r for r in runs if r is not None}:
+        places = [k for k, r in enumerate(runs) if r == run and x[k] is not None]
+        samples = [float(v) for k in places if (v := x[k]) is not None]
+        for k, value in zip(places, FUNCTIONS[fn](samples, numbers), strict=True):
+            found[k] = value
+    return found
 
 
 def _fir(x: Values, numbers: Numbers) -> list[float]:

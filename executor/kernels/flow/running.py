@@ -1,7 +1,8 @@
 """Running functions: values of each row that depend on the rows before it, in the order in which
 they come. The columns of the input pass by reference; the values stand behind them.
 
-A row without a value (NULL) gives NULL, and leaves the state as it is.
+A row without a value (NULL) gives NULL, and leaves the state as it is. Over the samples of a signal
+with times the state begins anew behind a gap; a row that is in no run gives NULL.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.drive.passing import pass_rows
-from cql.executor.kernels.lib.memory import as_f64, as_u8, words
+from cql.executor.kernels.lib.memory import as_f64, as_u8, lines, words
 from cql.executor.kernels.morsel_layout import (
     DONE,
     GROUP,
     HEADER,
     LATE_ROW_ADDRESS,
     LATE_ROWS,
+    NEED,
     OUT,
+    PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
@@ -29,7 +32,10 @@ from cql.executor.kernels.morsel_layout import (
 WIDTH = 0  # columns that pass
 CALLS = 1
 ROWS_SEEN = 2  # a counter
-FIRST = 3
+TIMED = 3  # 1: the rows are samples with times, and Python finds the runs of a morsel
+RUNS = 4  # of the morsel
+RUNS_AT = 5  # of each its first row, the row behind its last, and whether it goes on
+FIRST = 6
 
 # Of a call.
 KIND = 0
@@ -196,6 +202,29 @@ def _run(c: Any, u: Any, o: Any, first: int, last: int) -> None:
             made[i] = valid[i]
 
 
+@njit("void(int64[::1], int64[::1], int64[::1], int64[:, ::1])", nogil=True, cache=True)
+def _run_each(c: Any, u: Any, o: Any, runs: Any) -> None:
+    """The values of a call for the rows in ``runs``; the others are NULL."""
+    n, column = u[ROWS], o[HEADER + 2 * c[OUTPUT]]
+    made = as_u8(o[HEADER + 2 * c[OUTPUT] + 1], n)
+    for i in range(n):
+        made[i] = 0
+    if c[KIND] < CFAR:
+        reals = as_f64(column, n)
+        for i in range(n):
+            reals[i] = 0.0
+    else:
+        truths = as_u8(column, n)
+        for i in range(n):
+            truths[i] = 0
+    z = as_f64(c[STATE], c[SIZE])
+    for r in range(runs.shape[0]):
+        if runs[r, 2] == 0:
+            for k in range(c[SIZE]):
+                z[k] = 0.0
+        _run(c, u, o, runs[r, 0], runs[r, 1])
+
+
 @njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
 def _pass_punctuation(u: Any, o: Any, width: int) -> None:
     """Passes the punctuation on; not that of columns that the output lacks."""
@@ -222,10 +251,16 @@ def running(desc: Any, morsel: Any) -> Any:
         read = max(read, words(desc + 8 * (FIRST + CALL * k), CALL)[VALUE] + 1)
     u = words(morsel, HEADER + 2 * read)
     o = words(u[OUT], HEADER + 2 * (width + calls))
+    if head[TIMED] != 0 and u[ROWS] > 0 and u[PHASE] == 0:
+        return NEED
     pass_rows(u, o, HEADER + 2 * width)
     o[LATE_ROWS], o[LATE_ROW_ADDRESS] = u[LATE_ROWS], u[LATE_ROW_ADDRESS]
     _pass_punctuation(u, o, width)
     for k in range(calls):
-        _run(words(desc + 8 * (FIRST + CALL * k), CALL), u, o, 0, u[ROWS])
+        c = words(desc + 8 * (FIRST + CALL * k), CALL)
+        if head[TIMED] == 0:
+            _run(c, u, o, 0, u[ROWS])
+        elif u[ROWS] > 0:
+            _run_each(c, u, o, lines(head[RUNS_AT], head[RUNS], 3))
     head[ROWS_SEEN] += u[ROWS]
     return DONE

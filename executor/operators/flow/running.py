@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.uninterruptible import load_module
 from cql.executor.kernels.flow import running as kernel
-from cql.executor.morsel.morsel import Words
+from cql.executor.kernels.morsel_layout import PHASE, ROWS
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.contract import CodeColumn, Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot, StateStore
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import RunningCall
-from cql.planner.nodes.physical import RunningExec
+from cql.planner.nodes.physical import RunningExec, SignalInput
 
 _KINDS = {
     "fir": kernel.FIR,
@@ -41,7 +43,8 @@ def _constants(call: RunningCall) -> list[float]:
 
 
 class RunningOperator(Operator):
-    """State: the array ``state``, with the numbers of one call behind those of the other."""
+    """State: the array ``state``, with the numbers of one call behind those of the other; over the
+    samples of a signal also ``runs``, how far the signal is."""
 
     def __init__(self, name: str, node: RunningExec, workspace: Workspace) -> None:
         self.name = name
@@ -54,17 +57,50 @@ class RunningOperator(Operator):
             assert isinstance(call.value, Column)
             d = self._words(k)
             d[[kernel.KIND, kernel.VALUE]] = _KINDS[call.fn], call.value.index
-            d[[kernel.OUTPUT, kernel.NULLABLE]] = node.width + k, call.value.nullable
+            d[[kernel.OUTPUT, kernel.NULLABLE]] = (
+                node.width + k,
+                node.schema[node.width + k].nullable,
+            )
             d[kernel.SIZE] = self._sizes[k]
         self._store = StateStore(name, workspace)
         starts = (kernel.FIRST + kernel.CALL * k for k in range(len(calls)))
-        self._store.bound = {at + word for at in starts for word in (kernel.NUMBERS, kernel.STATE)}
+        own = {at + word for at in starts for word in (kernel.NUMBERS, kernel.STATE)}
+        self._store.bound = {kernel.RUNS, kernel.RUNS_AT, *own}
         self._store.resize("state", sum(self._sizes), np.float64)
         constants = [v for values in self._constants for v in values]
         self._store.resize("constants", len(constants), np.float64, Role.DERIVED)
         self._store.arrays["constants"][:] = constants
+        self._schema = node.input.schema
+        self._time: int | None = None
+        if node.signal is not None:
+            self._follow(node.signal, node.name, workspace.morsel_rows)
         self.address = int(kernel.running.address)
         self._bind()
+
+    def _follow(self, signal: SignalInput, name: str, rows: int) -> None:
+        """Follows the runs of the signal."""
+        load_module("cql.executor.operators.signals.followed_runs")
+        from cql.executor.operators.signals.followed_runs import WORDS, FollowedRuns
+
+        self._time = signal.time
+        self.descriptor[kernel.TIMED] = 1
+        self._store.resize("runs", WORDS, np.int64)
+        self._store.resize("ranges", 3 * rows, np.int64, Role.SCRATCH)
+        self._runs = FollowedRuns(signal, self._store.arrays["runs"], name)
+
+    def provide(self, morsel: Morsel) -> None:
+        """Finds the runs of a morsel. Raises RunError for times that samples cannot have."""
+        assert self._time is not None
+        from cql.executor.operators.signals.samples import column_of, valid_in
+
+        times = column_of(morsel, self._schema, self._time)
+        valid = valid_in(morsel, self._schema, [self._time])
+        found = self._runs.of(int(morsel.words[ROWS]), times, valid)
+        ranges = self._store.arrays["ranges"][: 3 * len(found)].reshape(-1, 3)
+        for line, (run, goes_on) in zip(ranges, found, strict=True):
+            line[:] = run.first, run.first + run.samples, goes_on
+        self.descriptor[kernel.RUNS] = len(found)
+        morsel.words[PHASE] = 1
 
     def _words(self, k: int) -> Words:
         """The words of a call."""
@@ -79,6 +115,9 @@ class RunningOperator(Operator):
         for k, (size, given) in enumerate(zip(self._sizes, self._constants, strict=True)):
             self._words(k)[[kernel.NUMBERS, kernel.STATE]] = constants, state
             state, constants = state + 8 * size, constants + 8 * len(given)
+        if self._time is not None:
+            self.descriptor[kernel.RUNS_AT] = arrays["ranges"].ctypes.data
+            self._runs.load(arrays["runs"])
 
     @property
     def gives_one_at_most(self) -> bool:
@@ -106,4 +145,5 @@ class RunningOperator(Operator):
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])
-        return {"rows_in": rows, "rows_out": rows}
+        found = {"rows_in": rows, "rows_out": rows}
+        return found if self._time is None else found | self._runs.counters()

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cql.errors import RunError
 from cql.executor import protocols
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.source_punctuation import Separated
+from cql.executor.operators.signals.followed_runs import check_times, runs_of
 from cql.executor.operators.signals.runs import Run, Runs
 from cql.executor.operators.signals.segment_store import SegmentStore
 from cql.executor.protocols import Block
@@ -26,8 +24,6 @@ from cql.executor.texts.blocks import Computed
 
 #: The part of its snapshot that has the state of the runs.
 _RUNS = "runs"
-#: In microseconds, before or after 1970.
-_LATEST = (2**63 - 2**61) // 1000
 
 
 @dataclass(slots=True)
@@ -45,8 +41,7 @@ class SignalFeed(Feed):
         Feed.__post_init__(self)
         given = self.source.signal
         assert given is not None
-        tolerance = None if given.tolerance is None else 1_000 * given.tolerance
-        self.runs = Runs(Fraction(given.rate, given.per), tolerance)
+        self.runs = runs_of(given)
         self._before = self._opened = self.runs.words
         if hasattr(self.reader, "block_rows"):
             self.reader.block_rows = protocols.BLOCK_SAMPLES
@@ -72,7 +67,7 @@ class SignalFeed(Feed):
         valid = np.logical_and.reduce(holes) if holes else None
         times = None if given.time is None else data[given.time].astype(np.int64, copy=False)
         if times is not None:
-            self._check_times(times if valid is None else times[valid])
+            check_times(times if valid is None else times[valid], self.source.name)
         self._before = self.runs.words
         runs = self.runs.of(n, times, valid)
         channels = [column for k, column in enumerate(data) if k != given.time]
@@ -85,17 +80,6 @@ class SignalFeed(Feed):
         loaded.source_rows = n + len(block.bad)
         loaded.leaves = partial(store.release, [g for column in handles for g in column.tolist()])
         return loaded
-
-    def _check_times(self, times: npt.NDArray[np.int64]) -> None:
-        """Raises RunError for times whose nanoseconds, with the longest window behind them, do not
-        fit in 64 bits."""
-        for time in (times.min(), times.max()) if len(times) else ():
-            if abs(int(time)) > _LATEST:
-                raise RunError(
-                    f"the signal {self.source.name} has a sample at the time"
-                    f" {np.datetime64(int(time), 'us')}: times of samples lie between the years"
-                    " 1752 and 2188"
-                )
 
     def _is_carried(self, i: int) -> bool:
         return False  # samples and times are numbers

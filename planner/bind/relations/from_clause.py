@@ -164,7 +164,7 @@ def _with_signals(binder: Binder, select: exp.Select, items: list[Item], env: En
     conditions += [where.this] if (where := select.args.get("where")) is not None else []
     wanted = [part for each in conditions if each is not None for part in signals.parts_of(each)]
     pairs = list(zip(items, written, strict=False))
-    others = [pair for pair in pairs if not signals.is_signal(pair[0].plan) or pair[0].window]
+    others = [pair for pair in pairs if not _gives_ranges(pair[0], items, wanted)]
     beside = [item for item, _ in others]
     given = [item for item in items if item not in beside]
     if not any(signals.has_range(item, beside, wanted) for item in given):
@@ -189,6 +189,15 @@ def _with_signals(binder: Binder, select: exp.Select, items: list[Item], env: En
         seen.append(Item(shown, 0, item.source))
         plan = made
     return From(plan, scope_of(binder, seen, plan, env), None, tuple(wanted))
+
+
+def _gives_ranges(item: Item, items: Sequence[Item], wanted: Sequence[exp.Expr]) -> bool:
+    """Whether ``item`` is a signal whose samples are wanted in ranges; a subquery over a signal may
+    also be what says the ranges, or be joined as rows."""
+    if item.window is not None or not signals.is_signal(item.plan):
+        return False
+    beside = [each for each in items if each is not item]
+    return isinstance(item.plan, Scan) or signals.has_range(item, beside, wanted)
 
 
 def _unnests_before(unnests: Sequence[bool], item: int) -> int:

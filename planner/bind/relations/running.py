@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cql.errors import NotSupportedError, Position
+from cql.planner.bind.relations.signals import has_plain_times
 from cql.planner.functions.running import refused
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.logical import (
@@ -24,6 +25,7 @@ from cql.planner.nodes.logical import (
     Unnest,
     Values,
     Watermark,
+    samples_of,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_of_updates, is_relation
@@ -40,7 +42,10 @@ def with_running(plan: Logical, call: RunningCall, name: str, pos: Position | No
         over = _unordered(plan)
         if over is not None:
             raise _refusal(call.fn, over, pos)
-    return Running(plan, (call,), (name,), pos)
+    samples = samples_of(plan)
+    timed = samples is not None and has_plain_times(samples)
+    time = samples.time if samples is not None and timed else None
+    return Running(plan, (call,), (name,), time, pos)
 
 
 def _refusal(fn: str, over: str, pos: Position | None) -> NotSupportedError:

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from cql.base.model import Field
 from cql.base.types import Kind
 from cql.dialect import to_sql
 from cql.dialect.nodes import StreamWindow
@@ -19,9 +20,9 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.join import Item
 from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
-from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES, StreamSpec
+from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical import Gaps, Logical, Project, Rewindow, Scan, Sync
+from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Samples, Scan, Sync, samples_of
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
@@ -30,28 +31,27 @@ _GAPS = "GAPS"
 
 
 def is_signal(plan: Logical) -> bool:
-    """Whether ``plan`` reads a stream with RATE, and perhaps its computed columns."""
-    if isinstance(plan, Project) and isinstance(plan.input, Scan):
-        spec = plan.input.relation.stream
-        return spec is not None and bool(spec.computed) and spec.rate_hz is not None
-    return isinstance(plan, Scan) and _rate_of(plan) is not None
+    """Whether the rows of ``plan`` are the samples of a stream with RATE, and what is computed of
+    each."""
+    return samples_of(plan) is not None
 
 
-def _rate_of(scan: Scan) -> float | None:
-    return None if scan.relation.stream is None else scan.relation.stream.rate_hz
+def has_plain_times(samples: Samples) -> bool:
+    """Whether the signal has timestamps in their order, which say where its gaps are."""
+    progress = samples.spec.progress
+    if samples.time is None or len(progress) != 1 or samples.spec.computed_progress is not None:
+        return False
+    at = samples.scan.schema.find(progress[0].column)
+    plain = at is not None and samples.scan.schema[at].type.is_timestamp
+    return plain and progress[0].by_rows and not progress[0].slack
 
 
 def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     """The windows of a signal. Raises BindError or NotSupportedError for other windows than those
     of ROWS or RANGE with SLIDE."""
-    if isinstance(plan, Project):
-        assert isinstance(plan.input, Scan)
-        name = ".".join(plan.input.relation.name)
-        raise binder.unsupported(
-            f"a window over the signal {name}, which has computed columns,", node
-        )
-    assert isinstance(plan, Scan)
-    args, name = node.args, plan.relation.name[-1]
+    found = samples_of(plan)
+    assert found is not None
+    args, name = node.args, found.name
     if node.window_kind not in ("ROWS", "RANGE") or args.get("slide") is None:
         raise binder.unsupported(
             f"this window over the signal {name}",
@@ -69,11 +69,10 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
             f"more than a size and SLIDE in a window over the signal {name}", node
         )
     size_node = args["range"] if by_time else args["rows"]
-    rate = _spec_of(plan).rate
-    assert rate is not None
+    rate = found.rate
     size, slide = (_length(binder, n, rate, by_time=by_time) for n in (size_node, args["slide"]))
     _refuse_short(binder, size_node, size, rate, by_time)
-    channels, time = _parts(binder, plan, node)
+    channels, time = _parts(binder, plan, found, node)
     rests = args.get("rests") is not None
     return Rewindow(plan, channels, time, size, slide, by_time, rests, binder.pos(node))
 
@@ -100,42 +99,50 @@ def stream_of_gaps(binder: Binder, node: exp.Expr) -> exp.Table:
 
 def gaps(binder: Binder, plan: Logical, node: exp.Expr) -> Gaps:
     """The gaps of a signal. Raises BindError for another ``plan``."""
-    if not is_signal(plan):
+    found = samples_of(plan)
+    if found is None:
         raise binder.error(
             f"{_GAPS} takes a signal", node, hint="CREATE STREAM … RATE 100 HZ declares a signal"
         )
-    if isinstance(plan, Project):
-        raise binder.unsupported(f"{_GAPS} of a signal that has computed columns", node)
-    assert isinstance(plan, Scan)
-    channels, time = _parts(binder, plan, node)
+    channels, time = _parts(binder, plan, found, node)
     return Gaps(plan, channels, time, binder.pos(node))
 
 
-def _spec_of(scan: Scan) -> StreamSpec:
-    assert scan.relation.stream is not None
-    return scan.relation.stream
-
-
-def _parts(binder: Binder, scan: Scan, node: exp.Expr) -> tuple[tuple[int, ...], int | None]:
+def _parts(
+    binder: Binder, plan: Logical, found: Samples, node: exp.Expr
+) -> tuple[tuple[int, ...], int | None]:
     """The columns of a signal with its channels, and the one with its times, if it has one.
 
     Raises NotSupportedError for a column that is neither."""
-    name, spec = scan.relation.name[-1], _spec_of(scan)
-    time = _time(binder, scan, spec, node)
-    channels = tuple(k for k in range(len(scan.schema)) if k != time)
+    name, time = found.name, found.time
+    _check_time(binder, found, node)
+    if time is None and found.is_filtered:
+        raise binder.unsupported(
+            f"segments of the samples of {name} that WHERE chooses: their times follow from their"
+            " numbers,",
+            node,
+            "ask for values of the windows, above them; or declare a column of times, ORDERED BY",
+        )
+    channels = tuple(k for k in range(len(plan.schema)) if k != time)
     for k in channels:
-        f = scan.schema[k]
+        f = plan.schema[k]
         if f.type.kind not in SAMPLES:
             raise binder.unsupported(
                 f"segments of the signal {name}, whose column {f.name} is a {f.type},",
                 node,
-                f"ORDERED BY {f.name} says that it is the time of the samples"
-                if f.type.is_timestamp and time is None
-                else f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers",
+                _hint(plan, name, f, time),
             )
     if not channels:
         raise binder.error(f"the signal {name} has no channel", node)
     return channels, time
+
+
+def _hint(plan: Logical, name: str, f: Field, time: int | None) -> str:
+    if not isinstance(plan, Scan):
+        return f"leave {f.name} out, or CAST({f.name} AS INT): the channels of a signal are numbers"
+    if f.type.is_timestamp and time is None:
+        return f"ORDERED BY {f.name} says that it is the time of the samples"
+    return f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers"
 
 
 def _length(binder: Binder, node: exp.Expr, rate: Fraction, *, by_time: bool) -> int:
@@ -171,11 +178,12 @@ def _refuse_short(binder: Binder, node: exp.Expr, size: int, rate: Fraction, by_
         )
 
 
-def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int | None:
-    """The column with the times of the samples, if the signal has one."""
+def _check_time(binder: Binder, found: Samples, node: exp.Expr) -> None:
+    """Raises NotSupportedError for a signal whose times do not say where its gaps are."""
+    scan, spec = found.scan, found.spec
     if not spec.progress and spec.computed_progress is None:
-        return None
-    name, progress = scan.relation.name[-1], spec.progress
+        return
+    name, progress = found.name, spec.progress
     if len(progress) != 1 or progress[0].slack or not progress[0].by_rows:
         raise binder.unsupported(
             f"segments of the signal {name}, whose time is not ORDERED BY one column without"
@@ -191,7 +199,6 @@ def _time(binder: Binder, scan: Scan, spec: StreamSpec, node: exp.Expr) -> int |
             node,
             "the times of samples are timestamps",
         )
-    return at
 
 
 # ------------------------------------------------------------------ ranges of a signal
@@ -231,11 +238,10 @@ def synced(
     range that the conditions ``wanted`` give; these are taken out of the list.
 
     Raises BindError if they give none."""
-    scan = item.plan
-    if not isinstance(scan, Scan):
-        raise binder.unsupported("ranges of a signal that has computed columns", node)
-    channels, time = _parts(binder, scan, node)
-    called = SAMPLE_TIME if time is None else scan.schema[time].name
+    samples = samples_of(item.plan)
+    assert samples is not None
+    channels, time = _parts(binder, item.plan, samples, node)
+    called = SAMPLE_TIME if time is None else item.plan.schema[time].name
     found, rest = _Range(), list[exp.Expr]()
     for condition in wanted:
         if not _takes(condition, item, called, scope.has, found):
@@ -245,39 +251,41 @@ def synced(
     wanted[:] = rest
     (low, after), (high, before) = found.begin, found.end
     begin, end = _moment(binder, scope, low), _moment(binder, scope, high)
-    return Sync(control, scan, channels, time, begin, end, after, before, binder.pos(node))
+    return Sync(control, item.plan, channels, time, begin, end, after, before, binder.pos(node))
 
 
 def has_range(item: Item, beside: Sequence[Item], wanted: Sequence[exp.Expr]) -> bool:
-    """Whether one of the conditions ``wanted`` bounds the time of the signal ``item``, whose name
-    without a source may also be that of a column of the items ``beside`` it."""
+    """Whether the conditions ``wanted`` bound the time of the signal ``item``, whose name without a
+    source may also be that of a column of the items ``beside`` it. One bound says that the samples
+    of a stream are wanted in ranges, but not those of a subquery, which may be joined as rows."""
     known = {name.lower() for other in beside for name in other.plan.schema.names}
-    called = _called(item)
-    if called is None:
-        return False
-    return any(_takes(each, item, called, known.__contains__, _Range()) for each in wanted)
+    called, found = _called(item), _Range()
+    any_ = False
+    for each in wanted:
+        any_ |= _takes(each, item, called, known.__contains__, found)
+    return any_ and (
+        isinstance(item.plan, Scan) or (found.begin is not None and found.end is not None)
+    )
 
 
-def _called(item: Item) -> str | None:
-    """The name of the times of a signal; None: the signal has computed columns."""
-    if not isinstance(item.plan, Scan):
-        return None
-    spec = item.plan.relation.stream
-    assert spec is not None
-    return spec.progress[0].column if spec.progress else SAMPLE_TIME
+def _called(item: Item) -> str:
+    """The name of the times of a signal."""
+    samples = samples_of(item.plan)
+    assert samples is not None
+    return SAMPLE_TIME if samples.time is None else item.plan.schema[samples.time].name
 
 
 def refuse_without_time(binder: Binder, given: Sequence[Item], written: Sequence[exp.Expr]) -> None:
     """Raises BindError for a signal beside other items of FROM, without a range, whose samples have
     no column with their times: nothing relates them to the rows of a stream."""
     for item in given:
-        if _called(item) == SAMPLE_TIME:
+        if isinstance(item.plan, Scan) and _called(item) == SAMPLE_TIME:
             raise _no_range(binder, item, SAMPLE_TIME, written[-1])
 
 
 def _no_range(binder: Binder, item: Item, called: str, node: exp.Expr) -> BindError:
-    assert isinstance(item.plan, Scan)
-    name = item.source or item.plan.relation.name[-1]
+    samples = samples_of(item.plan)
+    name = item.source or (samples and samples.name)
     return binder.error(
         f"the signal {name} beside other items of FROM needs a range of its {called}",
         node,

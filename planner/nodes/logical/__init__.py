@@ -30,7 +30,7 @@ from cql.planner.nodes.logical.parts import (
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
 from cql.planner.nodes.logical.running import Running, RunningCall
-from cql.planner.nodes.logical.signals import Gaps, Rewindow, Sync
+from cql.planner.nodes.logical.signals import Gaps, Rewindow, Samples, Sync, samples_of
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -79,6 +79,7 @@ __all__ = [
     "RowNumber",
     "Running",
     "RunningCall",
+    "Samples",
     "Scan",
     "SetOperation",
     "Sort",
@@ -94,6 +95,7 @@ __all__ = [
     "derived_streams",
     "is_inner",
     "is_pulled",
+    "samples_of",
 ]
 
 #: Each class of nodes: mypy reports one that ``planner.lower.lower`` does not lower.

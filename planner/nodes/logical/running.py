@@ -26,15 +26,19 @@ class RunningCall:
 @dataclass(frozen=True, slots=True)
 class Running(PassesRows):
     """The input (a stream) with the values of running ``calls`` behind its columns, under
-    ``names``. The rows come in a defined order."""
+    ``names``. The rows come in a defined order. If they are the samples of a signal whose times are
+    in column ``time``, the functions begin anew behind each gap, and a sample that is too early for
+    the signal has no value."""
 
     calls: tuple[RunningCall, ...]
     names: tuple[str, ...]
+    time: int | None = None
     pos: Position | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> Schema:
-        return Schema((*self.input.schema, *running_fields(self.calls, self.names)))
+        own = running_fields(self.calls, self.names, self.time is not None)
+        return Schema((*self.input.schema, *own))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -57,6 +61,9 @@ class Running(PassesRows):
         return False
 
 
-def running_fields(calls: tuple[RunningCall, ...], names: tuple[str, ...]) -> tuple[Field, ...]:
+def running_fields(
+    calls: tuple[RunningCall, ...], names: tuple[str, ...], timed: bool
+) -> tuple[Field, ...]:
+    """The columns of the calls. ``timed``: over the samples of a signal with times."""
     pairs = zip(calls, names, strict=True)
-    return tuple(Field(name, call.type, call.value.nullable) for call, name in pairs)
+    return tuple(Field(name, call.type, timed or call.value.nullable) for call, name in pairs)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, TIMESTAMP, signal
 from cql.errors import Position
-from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.catalog import StreamSpec
+from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical.base import OneInput, TwoInputs, first_time
 from cql.planner.nodes.logical.parts import WINDOW_COLUMNS
 from cql.planner.nodes.logical.progress import ProgressInfo, Progressing
+from cql.planner.nodes.logical.running import Running
+from cql.planner.nodes.logical.sources import Scan
+from cql.planner.nodes.logical.steps import Filter, Project
+
+if TYPE_CHECKING:
+    from cql.planner.nodes.logical import Logical
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,56 @@ class Rewindow(OneInput):
     @property
     def is_stream(self) -> bool:
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the rows of a plan are that are the samples of the signal ``scan``. ``time``: the column
+    with their times; None: they follow from their number. ``is_filtered``: some may be left out."""
+
+    scan: Scan
+    time: int | None
+    is_filtered: bool = False
+
+    @property
+    def spec(self) -> StreamSpec:
+        assert self.scan.relation.stream is not None
+        return self.scan.relation.stream
+
+    @property
+    def rate(self) -> Fraction:
+        """In hertz."""
+        assert self.spec.rate is not None
+        return self.spec.rate
+
+    @property
+    def name(self) -> str:
+        return self.scan.relation.name[-1]
+
+
+def samples_of(plan: Logical) -> Samples | None:
+    """The signal whose samples the rows of ``plan`` are, with what was computed of each; None if
+    they are none, or lack the times that the signal has."""
+    match plan:
+        case Scan():
+            spec = plan.relation.stream
+            if spec is None or spec.rate is None:
+                return None
+            at = plan.schema.find(spec.progress[0].column) if spec.progress else None
+            return Samples(plan, at)
+        case Running():
+            return samples_of(plan.input)
+        case Filter():
+            below = samples_of(plan.input)
+            return None if below is None else replace(below, is_filtered=True)
+        case Project():
+            below = samples_of(plan.input)
+            if below is None or below.time is None:
+                return below
+            shown = [e.index if isinstance(e, Column) else None for e in plan.exprs]
+            has_time = below.time in shown
+            return replace(below, time=shown.index(below.time)) if has_time else None
+    return None
 
 
 def _segments(given: Schema, channels: tuple[int, ...]) -> tuple[Field, ...]:

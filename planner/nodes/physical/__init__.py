@@ -45,7 +45,7 @@ from cql.planner.nodes.physical.relations import (
     change_fields,
 )
 from cql.planner.nodes.physical.running import RunningExec
-from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SyncExec
+from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SegmentsExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -121,6 +121,7 @@ __all__ = [
     "RowNumberExec",
     "RunningExec",
     "RuntimeChoice",
+    "SegmentsExec",
     "SetOperationExec",
     "SharedPanesExec",
     "SignalInput",
@@ -171,6 +172,7 @@ Physical: TypeAlias = (
     | NumberExec
     | RunningExec
     | GapsExec
+    | SegmentsExec
     | RewindowExec
     | SyncExec
     | KeyWindowsExec

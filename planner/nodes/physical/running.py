@@ -10,23 +10,28 @@ from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.running import RunningCall, running_fields
 from cql.planner.nodes.physical.base import OneInput
 from cql.planner.nodes.physical.columns import column_at
+from cql.planner.nodes.physical.sources import SignalInput
 from cql.planner.nodes.watermarks import Wanted, first_columns
 
 
 @dataclass(frozen=True, slots=True)
 class RunningExec(OneInput):
     """The first ``width`` columns of each row, which pass on, and the values of running ``calls``
-    of columns, under ``names``."""
+    of columns, under ``names``. ``signal``: the rows are the samples of the signal called ``name``,
+    with times."""
 
     width: int
     calls: tuple[RunningCall, ...]
     names: tuple[str, ...]
     why: str = ""
+    signal: SignalInput | None = None
+    name: str = ""
 
     @property
     def schema(self) -> Schema:
         passed = self.input.schema.fields[: self.width]
-        return Schema((*passed, *running_fields(self.calls, self.names)))
+        own = running_fields(self.calls, self.names, self.signal is not None)
+        return Schema((*passed, *own))
 
     @property
     def progressing(self) -> tuple[int, ...]:
@@ -71,6 +76,10 @@ class RunningExec(OneInput):
 
     def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
         return [frozenset(c for c in needed if c < self.width)]
+
+    @property
+    def runs_python(self) -> bool:
+        return self.signal is not None
 
     @property
     def row_cost(self) -> float:

@@ -5,13 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cql.base.model import Schema
+from cql.base.model import Field, Schema
+from cql.base.types import signal
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import WINDOW_COLUMNS
 from cql.planner.nodes.logical.signals import gap_fields, window_fields
 from cql.planner.nodes.physical.base import OneInput, TwoInputs
 from cql.planner.nodes.physical.columns import coded_columns, column_at
+from cql.planner.nodes.physical.sources import SignalInput
 from cql.planner.nodes.watermarks import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsExec(OneInput):
+    """Rows that are the samples of a ``signal`` as segments, without the times: a row for each part
+    of a morsel without a gap. ``name`` of the signal, for errors."""
+
+    signal: SignalInput
+    name: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = (f for k, f in enumerate(self.input.schema) if k != self.signal.time)
+        return Schema(tuple(Field(f.name, signal(f.type), False) for f in fields))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return ()
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}]
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    @property
+    def runs_python(self) -> bool:
+        return True
+
+    @property
+    def state(self) -> str:
+        return "the time of the next sample"
+
+    @property
+    def row_cost(self) -> float:
+        return 5.0
 
 
 @dataclass(frozen=True, slots=True)
