@@ -13,6 +13,7 @@ import pytest
 
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError, RunError
+from cql.planner.placement.scale_out import Whole, placement
 from cql.session.session import Session
 from tests.reference.naive_running import FUNCTIONS
 from tests.support.runtimes import RUNTIMES, apply, named
@@ -239,6 +240,13 @@ def test_a_call_that_nothing_reads_is_dropped(session: Session) -> None:
     assert "fir(" not in query.explain()
 
 
+def test_a_cluster_has_one_task_for_it(session: Session) -> None:
+    _create(session, [1.0])
+    placed = placement(session.sql("SELECT fir(x, 1) AS y FROM s")._plan)
+    assert isinstance(placed, Whole)
+    assert placed.why == "Running needs all rows"
+
+
 def test_state_counts(session: Session) -> None:
     _create(session, [1.0])
     session.sql("SET max_state = '100 MB'")
@@ -261,6 +269,7 @@ def test_state_counts(session: Session) -> None:
         ("SELECT fir(x, 1) AS y, count(*) FROM s GROUP BY y", "in GROUP BY", 49),
         ("SELECT fir(x, 1) AS y, count(*) FROM s GROUP BY 1", "in GROUP BY", 49),
         ("SELECT fir(x, 1), count(*) FROM s GROUP BY x", "beside an aggregate", 8),
+        ("SELECT fir(count(*), 1) FROM s", "beside an aggregate", 8),
         ("SELECT fir(x, 1) OVER (ORDER BY ts) FROM s", "with OVER", 8),
         ("SELECT count(*) FILTER (WHERE cfar(x, 1)) FROM s", "in FILTER", 31),
         ("SELECT a.x FROM s AS a JOIN s AS b ON cfar(a.x, 1)", "in ON", 39),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -23,8 +22,7 @@ def bound(binder: ExprBinder, node: exp.Func) -> Expr:
     name, pos, row = function_name(node), binder.binder.pos(node), binder.row
     if binder.clause != "SELECT" or row is None:
         raise running.refused(name, f"in {binder.clause}", pos)
-    inside = replace(binder, aggregates=False)
-    args = [_argument(inside, a) for a in function_arguments(node)]
+    args = [_argument(binder, a) for a in function_arguments(node)]
     call, type_ = running.resolve(name, args, pos)
     if any(c >= OUTER for c in columns_of(call.value)):
         raise running.refused(name, "of a column of the row around its query", pos)
