@@ -13,6 +13,7 @@ import pytest
 import cql
 from cql.base.types import DOUBLE, signal
 from cql.errors import BindError, CqlError, RunError
+from cql.executor.operators.signals.segment_store import SegmentStore
 from cql.planner.nodes.expr import Call, Column
 from cql.session.session import Session
 from tests.reference import naive_segments
@@ -190,6 +191,39 @@ def test_empty_segments(session: Session) -> None:
     none: dict[str, Any] = dict.fromkeys("ptdz")
     lists: dict[str, Any] = {k: [] for k in "fiwmrh"}
     assert row == {**none, **lists, "o": 0.0, "b": 0.0, "c": [0.0, 0.0, 0.0], "n": 0}
+
+
+def test_segments_inside_a_call_are_gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that only another function reads go before the next row: a morsel of 400 windows holds
+    the samples of one at a time, and those of its results."""
+    most = [0]
+    sweep, close = SegmentStore.sweep, SegmentStore.close
+
+    def swept(store: SegmentStore, through: int) -> None:
+        most[0] = max(most[0], store.counts["bytes"])
+        sweep(store, through)
+
+    def closed(store: SegmentStore) -> None:
+        most[0] = max(most[0], store.counts["bytes"])
+        close(store)
+
+    monkeypatch.setattr(SegmentStore, "sweep", swept)
+    monkeypatch.setattr(SegmentStore, "close", closed)
+    session.create_stream("s", pa.table({"x": np.arange(1400) % 97}), rate=1000)
+    query: Any = session.sql(
+        "SELECT max(magnitude(fft(hann(x) * 2))) AS a, dot(-x, x + 1) AS d,"
+        " subseg(hann(subseg(x, 0, 500)), 10, 5) AS h FROM s [ROWS 1000 SLIDE 1]"
+    )
+    found = query.to_arrow().to_pylist()
+    assert len(found) == 401
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(1000) / 1000)
+    for k, row in enumerate(found):
+        x = (np.arange(k, k + 1000) % 97).astype(float)
+        assert row["a"] == pytest.approx(np.abs(np.fft.rfft(x * window * 2)).max(), rel=1e-9)
+        assert row["d"] == pytest.approx(float((-x * (x + 1)).sum()), rel=1e-12)
+        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(500) / 500)
+        assert row["h"] == pytest.approx((x[:500] * hann)[10:15].tolist(), rel=1e-9)
+    assert 0 < most[0] < 401 * 500 * 8 + 100_000  # the results share the blocks of hann(…)
 
 
 def test_what_a_query_leaves(session: Session) -> None:

@@ -594,6 +594,20 @@ def note_young(g: int, serial: int) -> None:
     _unlock(s)
 
 
+@njit("int64(int64)", nogil=True, cache=True)
+def drop_samples(g: int) -> int:
+    """Gives the samples of a young segment back, which nobody reads any more; returns 0. Without
+    it they would stay until the morsel is through."""
+    line = words(g, SEGMENT)
+    s = line[OWNER]
+    _lock(s)
+    if line[REFERENCES] == 1 and line[FIRST] >= 0:
+        _drop_parts(words(s, STORE), g)
+        line[LENGTH] = 0
+    _unlock(s)
+    return 0
+
+
 @njit("void(int64, int64)", nogil=True, cache=True)
 def sweep(s: int, through: int) -> None:
     """Releases what was noted for morsels up to the serial number ``through``."""

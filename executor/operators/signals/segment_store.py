@@ -198,7 +198,7 @@ class SegmentStore:
 
         Also forgets the blocks of Python that nobody shares any more."""
         self.check_room()
-        made = int(self.words[layout.BYTES])
+        made = int(self.words[layout.BYTES] + self.words[layout.PREPARED_BYTES])
         self._account.resize(self._counted, made, "the samples of its signals")
         self._counted = made
         for block in [b for b in self._hosted if segments.forget(self.address, b)]:
