@@ -45,10 +45,12 @@ def blocks_of_eight() -> Iterator[None]:
     from cql.catalog import blocks, changelog
     from cql.catalog.files import text
     from cql.catalog.memory import iterables, rows
+    from cql.executor import protocols
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (blocks, iterables, changelog):
             patch.setattr(module, "BLOCK_ROWS", 8)
+        patch.setattr(protocols, "BLOCK_SAMPLES", 8)
         for other in (rows, text, blocks, iterables):
             patch.setattr(other, "TOGETHER", 4)
         yield

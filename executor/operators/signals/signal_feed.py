@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import NotSupportedError, RunError
+from cql.executor import protocols
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.source_punctuation import Separated
@@ -23,8 +24,6 @@ from cql.executor.protocols import Block
 from cql.executor.state.store import Snapshot
 from cql.executor.texts.blocks import Computed
 
-#: Samples of a block: so many that its work in Python does not count beside theirs.
-_SAMPLES = 1 << 22
 #: In microseconds, before or after 1970.
 _LATEST = (2**63 - 2**61) // 1000
 
@@ -43,7 +42,7 @@ class SignalFeed(Feed):
         assert given is not None
         self.runs = Runs(Fraction(given.rate, given.per))
         if hasattr(self.reader, "block_rows"):
-            self.reader.block_rows = _SAMPLES
+            self.reader.block_rows = protocols.BLOCK_SAMPLES
 
     def reported(self) -> dict[str, Any]:
         """The samples of each channel, and what interrupts them."""
