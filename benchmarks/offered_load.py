@@ -6,7 +6,9 @@ their capacity, without rate control of the source (a) and with it (b).
 The plan is that of EngineBench with ten operators. Morsels of samples arrive at an even rate by the
 clock. Without rate control whatever has arrived is admitted, so that queues grow; with it, at most
 eight morsels (the paper's tupleBurst) are admitted when all operators have reached completion. The
-engine itself always has rate control (``executor.runtimes.queued.ADMITTED``).
+engine itself always has rate control (``executor.runtimes.queued.ADMITTED``): the memory of a queue
+that grows is allocated by Python, for longer than an operator runs, so that without rate control a
+queue that was held up once may not recover.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _QUOTES = (
 
 
 def figures(rows: int | None = None) -> Iterator[Figure]:
-    """``rows``: of each morsel and second, at most; a quick look takes less time."""
+    """With a number of rows, a quick look: each run takes a tenth of the time."""
     seconds = SECONDS if rows is None else SECONDS / 10
     fastest = max(_throughput(scheduler, inf, seconds, True)[0] for scheduler in SCHEDULERS)
     offered = [share * fastest for share in LOADS]
