@@ -15,7 +15,7 @@ from cql.base.model import Schema
 #: The largest number of rows in one block. Replay of several inputs alternates between whole
 #: blocks, so the order of rows does not depend on the morsel size.
 BLOCK_ROWS = 262_144
-#: Samples of a block of a signal: so many that its work in Python does not count beside theirs.
+#: Samples of a block of a signal: so many that the work of its feed does not count beside theirs.
 BLOCK_SAMPLES = 1 << 22
 
 #: A position in a source, as plain JSON data; equal offsets mean the same position.

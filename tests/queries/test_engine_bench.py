@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from benchmarks import engine_bench, harness
+from benchmarks import engine_bench, figure, harness, offered_load
 from benchmarks.harness import Benchmark, Options
 
 SCHEDULERS = ["depth_first", "fifo", "fifo_slice", "run_to_completion"]
@@ -33,3 +34,13 @@ def test_engine(rows: int) -> None:
 
 def test_passchain() -> None:
     assert measured(engine_bench.passchain(64, rows=500))["rows"] == 500
+
+
+def test_offered_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered_load, "LOADS", (0.5, 3.0))
+    monkeypatch.setattr(offered_load, "ROUNDS", 1)
+    for made in offered_load.figures(1000):
+        assert made.right
+        assert list(made.series) == SCHEDULERS
+        assert json.loads(json.dumps(figure.record_of(made)))["right"]
+        figure.show(made, Console(file=io.StringIO(), width=110))

@@ -13,7 +13,7 @@ import pytest
 
 import cql
 from cql.base.settings import SETTINGS
-from cql.executor.operators.signals import signal_feed
+from cql.executor import protocols
 from cql.executor.operators.signals.segment_store import MANAGERS, SegmentStore
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, apply, named
@@ -44,7 +44,7 @@ def test_windows_are_the_same(
 ) -> None:
     for i in range(FULL if full else QUICK):
         choice = random.Random(f"managers {seed + i}")
-        monkeypatch.setattr(signal_feed, "_SAMPLES", choice.choice((1, 4, 30, 1000)))
+        monkeypatch.setattr(protocols, "BLOCK_SAMPLES", choice.choice((1, 4, 30, 1000)))
         case = random_case(choice)
         case.declare(session, pushed=False)
         session.sql("RESET")
@@ -75,7 +75,7 @@ def _synced(session: Session, value: str, monkeypatch: pytest.MonkeyPatch) -> tu
 
     session.create_stream("s", pa.table({"x": SAMPLES}), rate=1000, replace=True)
     with monkeypatch.context() as patch:
-        patch.setattr(signal_feed, "_SAMPLES", 30)
+        patch.setattr(protocols, "BLOCK_SAMPLES", 30)
         patch.setattr(SegmentStore, "__init__", init)
         session.set("segments", value)
         found = session.sql(SYNC).to_arrow().to_pylist()
