@@ -35,7 +35,7 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
     data_word,
 )
-from cql.executor.kernels.signals.fourier import segment_power
+from cql.executor.kernels.signals.of_segments.fourier import segment_power
 from cql.executor.kernels.signals.segments import flat, pass_on, release, sweep
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel

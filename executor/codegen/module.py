@@ -66,22 +66,24 @@ LIBRARY = {
     "kernels.joins.in_order_join": (
         "finish_morsel load_of look_at_clock note_arrivals note_cost note_progress"
     ),
-    "kernels.signals.functions": (
+    "kernels.signals.of_segments.values": (
         "segment_count segment_crossings segment_max segment_mean segment_min segment_real_max"
         " segment_real_min segment_real_sum segment_rms segment_sum segment_variance segment_has"
         " segment_peak segment_real_sample segment_sample segment_trough"
     ),
-    "kernels.signals.fourier": (
+    "kernels.signals.of_segments.fourier": (
         "segment_even segment_fft segment_inverse segment_is_spectrum segment_of_complex"
         " segment_power"
     ),
-    "kernels.signals.pairs": (
+    "kernels.signals.of_segments.pairs": (
         "segment_as_long segment_combined segment_correlation segment_delay segment_dot"
         " segment_with"
     ),
-    "kernels.signals.rates": ("segment_band_energy segment_haar segment_halves segment_resampled"),
+    "kernels.signals.of_segments.rates": (
+        "segment_band_energy segment_haar segment_halves segment_resampled"
+    ),
     "kernels.signals.segments": "drop_samples",
-    "kernels.signals.transforms": "segment_hann segment_part",
+    "kernels.signals.of_segments.transforms": "segment_hann segment_part",
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",
 }

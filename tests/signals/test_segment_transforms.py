@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from cql.base.types import DOUBLE, signal
-from cql.executor.kernels.signals import fourier, functions, pairs, prepared, rates, segments
-from cql.executor.kernels.signals import transforms as cut
+from cql.executor.kernels.signals import segments
 from cql.executor.kernels.signals.layout import KINDS, PREPARED_BYTES
+from cql.executor.kernels.signals.of_segments import fourier, pairs, prepared, rates, values
+from cql.executor.kernels.signals.of_segments import transforms as cut
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.planner.functions.signals import COMPLEX
 from cql.planner.interpret.signals import MAY_FAIL, NEVER_FAIL
@@ -128,17 +129,17 @@ def test_random_segments(kind: str, made: Segments, full: bool, seed: int) -> No
         g = made.of(x, choice)
         for fn, kernel in _ONE.items():
             _check(fn, made.samples(kernel(g, 1)), x)
-        _check("peak", _or_none(functions.segment_peak(g), -1), x)
-        _check("trough", _or_none(functions.segment_trough(g), -1), x)
+        _check("peak", _or_none(values.segment_peak(g), -1), x)
+        _check("trough", _or_none(values.segment_trough(g), -1), x)
         _check_pairs(made, g, x, choice)
         _check_spectrum(made, g, x)
         _check_rates(made, g, x, choice)
         for number in range(-1, n + 1):
             there = 0 <= number < n
-            assert functions.segment_has(g, number) == there
+            assert values.segment_has(g, number) == there
             if there:
-                read = functions.segment_real_sample if x.dtype.kind == "f" else (
-                    functions.segment_sample)  # fmt: skip
+                read = values.segment_real_sample if x.dtype.kind == "f" else (
+                    values.segment_sample)  # fmt: skip
                 assert read(g, number) == x[number]
     made.store.sweep(1)
 
@@ -238,8 +239,8 @@ def test_not_a_number(made: Segments) -> None:
     for samples, peak, trough in cases:
         for kind in ("float32", "float64"):
             g = made.of(np.array(samples, kind))
-            assert functions.segment_peak(g) == peak, samples
-            assert functions.segment_trough(g) == trough, samples
+            assert values.segment_peak(g) == peak, samples
+            assert values.segment_trough(g) == trough, samples
             assert NEVER_FAIL["peak"](_call(), [samples]) == peak
             assert NEVER_FAIL["trough"](_call(), [samples]) == trough
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from cql.errors import RunError
-from cql.executor.kernels.signals import functions, segments
+from cql.executor.kernels.signals import segments
+from cql.executor.kernels.signals.of_segments import values
 from cql.executor.operators.signals.segment_store import Manager, Room, SegmentStore, Timebase
 from tests.support.signals.programs import STEPS, Program, check_empty, new_store
 
@@ -50,8 +51,8 @@ def test_threads_share_a_store(manager: Manager, full: bool, seed: int) -> None:
                     whole = segments.append(whole, h)
                 passed = segments.pass_on(whole)
                 segments.flat(choice.choice((whole, passed)))
-                assert functions.segment_sum(whole) == 199 * 100
-                assert functions.segment_max(passed) == 199
+                assert values.segment_sum(whole) == 199 * 100
+                assert values.segment_max(passed) == 199
                 for g in (whole, passed, *held):
                     segments.release(g)
         except BaseException as error:
@@ -111,8 +112,8 @@ def test_samples_are_brought_together_once() -> None:
     b = store.make(base, 8, np.arange(8, dtype=np.int64))
     joined = segments.append(a, b)
     assert store.counts["copied"] == 0
-    assert functions.segment_sum(joined) == 56
-    assert functions.segment_max(joined) == 7
+    assert values.segment_sum(joined) == 56
+    assert values.segment_max(joined) == 7
     assert store.counts["copied"] == 16 * 8
     store.release([joined, b])
     check_empty(store, account)
@@ -152,9 +153,9 @@ def test_a_function_without_room_for_its_samples() -> None:
     a = store.make(base, 0, np.arange(8, dtype=np.int64))
     b = store.make(base, 8, np.arange(8, dtype=np.int64))
     joined = segments.append(a, b)
-    assert functions.segment_sum(joined) == 0
-    assert functions.segment_real_sum(joined) == 0
-    assert functions.segment_max(joined) == 0
+    assert values.segment_sum(joined) == 0
+    assert values.segment_real_sum(joined) == 0
+    assert values.segment_max(joined) == 0
     with pytest.raises(RunError, match="no room"):
         store.check_room()
     assert store.samples(joined).tolist() == [*range(8), *range(8)]

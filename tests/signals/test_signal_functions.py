@@ -14,7 +14,7 @@ import pytest
 
 import cql
 from cql.base.types import BIGINT, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, DataType, signal
-from cql.executor.kernels.signals import functions
+from cql.executor.kernels.signals.of_segments import values
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.planner.functions.signals import over_segment
 from cql.planner.interpret.signals import NEVER_FAIL
@@ -31,15 +31,15 @@ KINDS = {
 }
 #: By function: the kernel for integers, and that for fractions.
 _KERNELS: dict[str, tuple[Callable[[int], Any], Callable[[int], Any]]] = {
-    "count": (functions.segment_count, functions.segment_count),
-    "sum": (functions.segment_sum, functions.segment_real_sum),
-    "avg": (functions.segment_mean, functions.segment_mean),
-    "min": (functions.segment_min, functions.segment_real_min),
-    "max": (functions.segment_max, functions.segment_real_max),
-    "var_samp": (lambda g: functions.segment_variance(g, 1),) * 2,
-    "var_pop": (lambda g: functions.segment_variance(g, 0),) * 2,
-    "rms": (functions.segment_rms, functions.segment_rms),
-    "zero_crossings": (functions.segment_crossings, functions.segment_crossings),
+    "count": (values.segment_count, values.segment_count),
+    "sum": (values.segment_sum, values.segment_real_sum),
+    "avg": (values.segment_mean, values.segment_mean),
+    "min": (values.segment_min, values.segment_real_min),
+    "max": (values.segment_max, values.segment_real_max),
+    "var_samp": (lambda g: values.segment_variance(g, 1),) * 2,
+    "var_pop": (lambda g: values.segment_variance(g, 0),) * 2,
+    "rms": (values.segment_rms, values.segment_rms),
+    "zero_crossings": (values.segment_crossings, values.segment_crossings),
 }
 _EXACT = ("count", "min", "max", "zero_crossings")
 
@@ -141,7 +141,7 @@ def test_variance_far_from_zero(offset: int, store: SegmentStore) -> None:
         far = np.array([offset + int(v) for v in samples.astype(int)], kind)
         g = store.make(base, 0, far)
         expected = float(np.var(samples.astype(float), ddof=1))
-        assert functions.segment_variance(g, 1) == pytest.approx(expected, rel=1e-9)
+        assert values.segment_variance(g, 1) == pytest.approx(expected, rel=1e-9)
         store.release([g])
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from cql.base.types import SMALLINT, signal, struct
 from cql.executor.jit.decorators import njit
 from cql.executor.jit.symbols import by_symbol
-from cql.executor.kernels.signals import functions
+from cql.executor.kernels.signals.of_segments import values
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.planner.functions.signals import COMPLEX
 from cql.planner.nodes.declaration_json import type_from_json, type_to_json
 from tests.support.signals.stores import Unlimited
 
-MEAN = by_symbol(functions.segment_mean)
-HAS = by_symbol(functions.segment_has)
+MEAN = by_symbol(values.segment_mean)
+HAS = by_symbol(values.segment_has)
 
 
 @njit("float64(int64, int64)")
@@ -39,10 +39,10 @@ def test_a_call_by_symbol() -> None:
 
 def test_the_code_is_not_copied() -> None:
     (text,) = _kernel.inspect_llvm().values()
-    for function in (functions.segment_mean, functions.segment_has):
+    for function in (values.segment_mean, values.segment_has):
         name = f"{function.__module__}.{function.__name__}"
         assert any(line.startswith("declare") and name in line for line in text.splitlines())
-    assert by_symbol(functions.segment_mean) is MEAN
+    assert by_symbol(values.segment_mean) is MEAN
 
 
 def test_types_of_samples_travel() -> None:

@@ -17,7 +17,7 @@ from cql.executor.codegen.expressions.scope import (
     when,
     zero,
 )
-from cql.executor.kernels.signals import pairs
+from cql.executor.kernels.signals.of_segments import pairs
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call
 from cql.planner.nodes.show import show

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.signals import layout, segments, timebase
-from cql.executor.kernels.signals.fourier import MOST
-from cql.executor.kernels.signals.prepared import free_tables
+from cql.executor.kernels.signals.of_segments.fourier import MOST
+from cql.executor.kernels.signals.of_segments.prepared import free_tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.state.store import Account
 

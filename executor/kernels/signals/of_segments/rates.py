@@ -9,9 +9,16 @@ from typing import Any
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, OWNER, SEGMENT
-from cql.executor.kernels.signals.pairs import inner
-from cql.executor.kernels.signals.prepared import HEAD, keep, kept, leave, new_table
-from cql.executor.kernels.signals.results import DOUBLE, copy_doubles, done, doubles, given, new
+from cql.executor.kernels.signals.of_segments.pairs import inner
+from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, leave, new_table
+from cql.executor.kernels.signals.of_segments.results import (
+    DOUBLE,
+    copy_doubles,
+    done,
+    doubles,
+    given,
+    new,
+)
 from cql.executor.kernels.signals.segments import flat, make, release
 
 _TAPS = 2

@@ -13,8 +13,14 @@ from typing import Any
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, OWNER, SEGMENT, STORE, TWIDDLES
-from cql.executor.kernels.signals.prepared import HEAD, keep, kept, leave, new_table
-from cql.executor.kernels.signals.results import COMPLEX, DOUBLE, copy_doubles, given, new
+from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, leave, new_table
+from cql.executor.kernels.signals.of_segments.results import (
+    COMPLEX,
+    DOUBLE,
+    copy_doubles,
+    given,
+    new,
+)
 from cql.executor.kernels.signals.segments import flat, make, release
 
 #: The longest transform whose factors the store has from its beginning.

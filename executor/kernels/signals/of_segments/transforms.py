@@ -9,7 +9,7 @@ import math
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
-from cql.executor.kernels.signals.results import DOUBLE, copy_doubles, given, new
+from cql.executor.kernels.signals.of_segments.results import DOUBLE, copy_doubles, given, new
 from cql.executor.kernels.signals.segments import flat, subseg
 
 

@@ -8,7 +8,14 @@ from typing import Any
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
-from cql.executor.kernels.signals.results import DOUBLE, copy_doubles, done, doubles, given, new
+from cql.executor.kernels.signals.of_segments.results import (
+    DOUBLE,
+    copy_doubles,
+    done,
+    doubles,
+    given,
+    new,
+)
 from cql.executor.kernels.signals.segments import flat
 
 # Operations of ``segment_with`` and ``segment_combined``.
