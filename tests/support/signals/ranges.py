@@ -35,7 +35,14 @@ class Ranges:
 
     def declare(self, session: Session) -> None:
         slack = f"{self.slack} microseconds" if self.slack else None
-        session.create_stream("d", self.table, ordered_by="start", slack=slack, replace=True)
+        session.create_stream(
+            "d",
+            self.table,
+            ordered_by="start",
+            slack=slack,
+            max_advance="100000 days",
+            replace=True,
+        )
 
     def in_time(self) -> list[tuple[int, int, int | None]]:
         """The rows that are not late."""
