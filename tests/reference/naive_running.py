@@ -56,9 +56,12 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
         yield replace(row, values=(*row.values, *found), marks=marks)
 
 
-def in_runs(times: Sequence[int | None], rate: Fraction) -> list[int | None]:
-    """The run of each sample of a signal; None: it is too early, or has no time."""
-    signal, found = NaiveSignal(rate, True), list[int | None]()
+def in_runs(
+    times: Sequence[int | None], rate: Fraction, tolerance: int | None = None
+) -> list[int | None]:
+    """The run of each sample of a signal; None: it is too early, or has no time. ``tolerance`` in
+    microseconds."""
+    signal, found = NaiveSignal(rate, True, tolerance), list[int | None]()
     for time in times:
         before = signal.samples
         signal.read([(time, (0,))])

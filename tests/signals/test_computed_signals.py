@@ -99,7 +99,7 @@ def test_functions_begin_anew_behind_a_gap(session: Session, full: bool, seed: i
         items = ", ".join(f"{text} AS y{k}" for k, text in enumerate(_CALLS))
         query: Any = session.sql(f"SELECT {items} FROM s")
         found = query.to_arrow()
-        runs = in_runs([time for time, _ in case.rows], Fraction(case.rate))
+        runs = in_runs([time for time, _ in case.rows], Fraction(case.rate), case.tolerance)
         x = [row[0] for _, row in case.rows]
         for k, (fn, numbers) in enumerate(_CALLS.values()):
             expected = computed(fn, x, numbers, runs)
