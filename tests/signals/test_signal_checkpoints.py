@@ -73,9 +73,9 @@ def test_the_cases_keep_segments() -> None:
     assert min(found.values()) > 3, found
 
 
-@pytest.mark.parametrize("shape", [0, len(WINDOWS) + 1])
-def test_in_a_new_process(shape: int, tmp_path: Path) -> None:
-    case = signal_case(shape, 11)
+@pytest.mark.parametrize(("shape", "case_seed"), [(0, 11), (len(WINDOWS) + 1, 15)])
+def test_in_a_new_process(shape: int, case_seed: int, tmp_path: Path) -> None:
+    case = signal_case(shape, case_seed)
     with blocks_of_eight(), signal_session(case) as session:
         plan = plan_of(session, case.text)
         whole = run(plan, session.settings)
@@ -84,7 +84,7 @@ def test_in_a_new_process(shape: int, tmp_path: Path) -> None:
     assert before.saved is not None
     (tmp_path / "run.arrow").write_bytes(to_ipc(before.saved))
     subprocess.run(
-        [sys.executable, "-m", random_queries.__name__, str(shape), "11", str(tmp_path)],
+        [sys.executable, "-m", random_queries.__name__, str(shape), str(case_seed), str(tmp_path)],
         cwd=ROOT,
         env=os.environ | {"PYTHONHASHSEED": "1"},
         check=True,
