@@ -65,6 +65,7 @@ class Engine:
     rows: int
     morsels: int
     operators: int
+    burst: int = 0  # the setting ``tuple_burst``
     workspace: Workspace = field(init=False)
     graph: Graph = field(init=False)
     source: Morsel = field(init=False)
@@ -95,6 +96,7 @@ class Engine:
             ones=ones,
             morsel_rows=self.rows,
             slice_us=Settings().slice_us,
+            burst=self.burst,
         )
 
     def run(self) -> None:

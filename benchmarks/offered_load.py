@@ -5,10 +5,10 @@ their capacity, without rate control of the source (a) and with it (b).
 
 The plan is that of EngineBench with ten operators. Morsels of samples arrive at an even rate by the
 clock. Without rate control whatever has arrived is admitted, so that queues grow; with it, at most
-eight morsels (the paper's tupleBurst) are admitted when all operators have reached completion. The
-engine itself always has rate control (``executor.runtimes.queued.ADMITTED``): the memory of a queue
-that grows is allocated by Python, for longer than an operator runs, so that without rate control a
-queue that was held up once may not recover.
+eight morsels are admitted when all operators have reached completion (the paper's tupleBurst,
+``SET tuple_burst``). The engine itself always has rate control: the memory of a queue that grows is
+allocated by Python, for longer than an operator runs, so that without rate control a queue that was
+held up once may not recover.
 """
 
 from __future__ import annotations
@@ -88,14 +88,13 @@ def _throughput(
 ) -> tuple[float, bool]:
     """Samples a second that leave the plan while ``offered`` samples a second arrive, and whether
     they leave in order."""
-    engine, edge = Engine(scheduler, ROWS, 0, OPERATORS), Edge(0, 0)
+    burst = BURST * ROWS if controlled else _UNBOUNDED  # ``admit`` only enters what it gets
+    engine, edge = Engine(scheduler, ROWS, 0, OPERATORS, burst), Edge(0, 0)
     runtime = engine.runtime
     engine.morsels = WARM
     engine.run()  # loads kernels and allocates the morsels of a usual burst
     engine.delivered.clear()
     engine.total = 0
-    if isinstance(runtime, Queued) and not controlled:
-        runtime._most = _UNBOUNDED  # ``admit`` only enters what it gets
     admitted = 0
     began = time.perf_counter()
     while (now := time.perf_counter() - began) < seconds:

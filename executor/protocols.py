@@ -79,9 +79,7 @@ def place_among(bad: Sequence[BadInput], index: int) -> int:
 
 class Reader(Protocol):
     """One pass over a source, used by one thread at a time. A reader may have ``notices``, a list
-    of texts about its data that grows during the pass; the reporter removes each text it shows. It
-    may have ``block_rows``, the largest number of rows in a block, which a feed of samples raises
-    before the first one."""
+    of texts about its data that grows during the pass; the reporter removes each text it shows."""
 
     def next(self, timeout: float | None = None) -> Block | None:
         """Returns the next block of 1 to BLOCK_ROWS rows, or None after the last block. A bounded
@@ -92,6 +90,13 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class SizedReader(Reader, Protocol):
+    """A reader whose blocks have at most ``block_rows`` rows; a feed of samples raises it before
+    the first block."""
+
+    block_rows: int
 
 
 class Source(Protocol):

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from cql.errors import CatalogError
-from cql.executor.protocols import BadInput, Block, Mark, Offset, Source
+from cql.executor.protocols import BadInput, Block, Mark, Offset, SizedReader, Source
 
 _BEHIND, _ROWS = "behind", "rows"
 
@@ -48,12 +49,13 @@ class ResumedReader:
 
     @property
     def block_rows(self) -> int:
-        """Of the source's reader, if it has it."""
-        return int(self._reader.block_rows)  # type: ignore[attr-defined]
+        """That of the source's reader. Raises AttributeError if this has none, so that neither has
+        the resumed one."""
+        return cast(SizedReader, self._reader).block_rows
 
     @block_rows.setter
     def block_rows(self, rows: int) -> None:
-        self._reader.block_rows = rows  # type: ignore[attr-defined]
+        cast(SizedReader, self._reader).block_rows = rows
 
     def next(self, timeout: float | None = None) -> Block | None:
         if self._sizes:

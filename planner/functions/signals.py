@@ -75,9 +75,9 @@ def _segments(usage: str, args: Sequence[Expr], count: int, pos: Position | None
     _check_numbers(args, usage.split("(", 1)[0], pos)
 
 
-def _whole(expr: Expr, usage: str, number: int, ends: tuple[int, int], pos: Position | None) -> (
-    Literal
-):  # fmt: skip
+def _whole(
+    expr: Expr, usage: str, number: int, ends: tuple[int, int], pos: Position | None
+) -> Literal:
     """A constant argument between ``ends``."""
     name = usage.split("(", 1)[0]
     value = literal_int(expr, f"argument {number} of {name}", pos)
@@ -104,8 +104,9 @@ def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
         )
     _check_numbers(args, symbol, pos)
     usage = f"{symbol}(segment, number)"
-    typed = [a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in
-             enumerate(args, 1)]  # fmt: skip
+    typed = [
+        a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in enumerate(args, 1)
+    ]
     return strict(f"samples_{fn}", typed, signal(DOUBLE), pos)
 
 

@@ -161,10 +161,10 @@ def _sample(call: Call, args: Sequence[Any]) -> Any:
 
 
 def _correlation(x: Sequence[Any], y: Sequence[Any], most: int) -> tuple[float, ...]:
-    lags = range(-most, most + 1)
-    pairs = ([(float(v), float(y[i + lag])) for i, v in enumerate(x) if 0 <= i + lag < len(y)]
-             for lag in lags)  # fmt: skip
-    return tuple(_total([a * b for a, b in each]) for each in pairs)
+    return tuple(
+        _total([float(v) * float(y[i + lag]) for i, v in enumerate(x) if 0 <= i + lag < len(y)])
+        for lag in range(-most, most + 1)
+    )
 
 
 def _delay(call: Call, args: Sequence[Any]) -> int | None:

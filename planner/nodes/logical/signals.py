@@ -23,7 +23,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewindow(OneInput):
+class _OfSignal(OneInput):
+    """Rows of a stream about parts of the signal ``input``."""
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rewindow(_OfSignal):
     """The signal ``input`` in windows of ``size`` samples every ``slide`` samples; ``by_time``:
     both in microseconds. Each window is a row, with a segment of each column in ``channels``;
     ``rests``: also the samples at the ends of runs that no whole window covers.
@@ -42,25 +63,9 @@ class Rewindow(OneInput):
         return Schema((*_segments(self.input.schema, self.channels), *window_fields()))
 
     @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-    @property
     def progressing(self) -> Progressing:
         first = len(self.channels)
         return {first + k: ProgressInfo(None, "RATE") for k in range(len(WINDOW_COLUMNS))}
-
-    @property
-    def times(self) -> tuple[int, ...] | None:
-        return first_time(self)
-
-    @property
-    def is_table(self) -> bool:
-        return False
-
-    @property
-    def is_stream(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def _segments(given: Schema, channels: tuple[int, ...]) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps(OneInput):
+class Gaps(_OfSignal):
     """The gaps of the signal ``input``: a row when the first sample behind a gap comes.
     ``channels`` and ``time`` are as in Rewindow."""
 
@@ -131,24 +136,8 @@ class Gaps(OneInput):
         return Schema(gap_fields())
 
     @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-    @property
     def progressing(self) -> Progressing:
         return dict.fromkeys(range(2), ProgressInfo(None, "RATE"))
-
-    @property
-    def times(self) -> tuple[int, ...] | None:
-        return first_time(self)
-
-    @property
-    def is_table(self) -> bool:
-        return False
-
-    @property
-    def is_stream(self) -> bool:
-        return True
 
 
 def gap_fields() -> tuple[Field, ...]:

@@ -17,7 +17,23 @@ from cql.planner.nodes.watermarks import Wanted
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsExec(OneInput):
+class _OfSignal(OneInput):
+    """An operator over the samples of one signal, whose times are in their timebase: it takes no
+    punctuation, and no sample is late."""
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}]
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer,)
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsExec(_OfSignal):
     """Rows that are the samples of a ``signal`` as segments, without the times: a row for each part
     of a morsel without a gap. ``name`` of the signal, for errors."""
 
@@ -34,16 +50,6 @@ class SegmentsExec(OneInput):
     def progressing(self) -> tuple[int, ...]:
         return ()
 
-    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
-        return [{}]
-
-    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
-        return (consumer,)
-
-    @property
-    def emits_late_rows(self) -> bool:
-        return False
-
     @property
     def runs_python(self) -> bool:
         return True
@@ -58,7 +64,7 @@ class SegmentsExec(OneInput):
 
 
 @dataclass(frozen=True, slots=True)
-class RewindowExec(OneInput):
+class RewindowExec(_OfSignal):
     """Cuts a signal into windows of ``size`` samples every ``slide`` samples; ``by_time``: both in
     microseconds. ``rests``: what no whole window covers at the ends of a run are rows, too."""
 
@@ -89,18 +95,8 @@ class RewindowExec(OneInput):
     def in_windows(self) -> bool:
         return not self.rests
 
-    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
-        return [{}]
-
     def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
         return column >= len(self.input.schema)
-
-    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
-        return (consumer,)
-
-    @property
-    def emits_late_rows(self) -> bool:
-        return False
 
     @property
     def state(self) -> str:
@@ -112,7 +108,7 @@ class RewindowExec(OneInput):
 
 
 @dataclass(frozen=True, slots=True)
-class GapsExec(OneInput):
+class GapsExec(_OfSignal):
     """The gaps of a signal."""
 
     why: str = ""
@@ -125,18 +121,8 @@ class GapsExec(OneInput):
     def progressing(self) -> tuple[int, ...]:
         return (0, 1)
 
-    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
-        return [{}]
-
     def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
         return column in self.progressing
-
-    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
-        return (consumer,)
-
-    @property
-    def emits_late_rows(self) -> bool:
-        return False
 
     @property
     def state(self) -> str:
