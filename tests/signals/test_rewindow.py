@@ -6,10 +6,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import cql
+from cql.executor.kernels.signals import layout
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, apply, named
 from tests.support.signals.cases import Case, random_case
@@ -162,3 +164,23 @@ def test_the_cases_meet_everything() -> None:
         for name in ("gaps", "overlapping", "missing", "rests"):
             counts[name] += getattr(signal, name) > 0
     assert min(counts.values()) >= 10, counts
+
+
+def test_an_output_has_few_samples(session: Session) -> None:
+    """So that results of long windows do not fill the memory, whatever morsel_rows is."""
+    size, slide = 1 << 18, 1 << 10
+    x = np.arange(1 << 19).astype(np.int8)
+    session.create_stream("s", pa.table({"x": x}), rate=1000)
+    windows = f"s [ROWS {size} SLIDE {slide}]"
+    ranges = f"(SELECT window_start, window_end FROM {windows}) AS w, s"
+    when = "s.time >= w.window_start AND s.time < w.window_end"
+    for text in (f"SELECT x FROM {windows}", f"SELECT s.x FROM {ranges} WHERE {when}"):
+        query: Any = session.sql(text)
+        number = 0
+        for batch in query.batches():
+            assert batch.num_rows <= layout.MOST_SAMPLES // size
+            for window in batch.column(0):
+                first = slide * number
+                np.testing.assert_array_equal(window.values, x[first : first + size])
+                number += 1
+        assert number == (len(x) - size) // slide + 1

@@ -35,7 +35,7 @@ FIRST_YOUNG = 18  # the young segments, in a ring of MOST_SEGMENTS lines: the nu
 NEXT_YOUNG = 19  # and of the next one
 FULL = 20  # 1: something was refused since there was no room
 EMPTY = 21  # the address of a segment without samples, for a function that finds no room
-TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``transforms``)
+TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``of_segments.fourier``)
 PREPARED = 23  # address of the first table that functions prepared (``prepared``); 0: none
 PREPARED_BYTES = 24
 STORE = 25
@@ -76,6 +76,8 @@ SERIAL = 0  # of the morsel for which the segment was made
 MADE_SEGMENT = 1  # its address
 YOUNG_WORDS = 2
 
+#: An operator gives its output on when the segments in it have so many samples.
+MOST_SAMPLES = 1 << 22
 #: The kinds of samples, by their number.
 KINDS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex128")
 SIZES = (1, 2, 4, 8, 4, 8, 16)

@@ -34,7 +34,7 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
 )
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
-from cql.executor.kernels.signals.layout import LENGTH, SEGMENT, START
+from cql.executor.kernels.signals.layout import LENGTH, MOST_SAMPLES, SEGMENT, START
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -59,13 +59,14 @@ COVERED = 8  # the number of the sample behind the last one that is in a window
 LEAD = 9  # samples of the run's lead
 LEAD_WAITS = 10  # 1: the lead has not left
 WITH_RESTS = 11  # 1: rests leave, too
+SAMPLES_OUT = 12  # samples in the segments of the output
 # Counters.
-ROWS_IN = 12
-ROWS_OUT = 13
-SAMPLES_IN = 14
-RUNS = 15
-RESTS = 16  # samples of rests
-FIRST = 17
+ROWS_IN = 13
+ROWS_OUT = 14
+SAMPLES_IN = 15
+RUNS = 16
+RESTS = 17  # samples of rests
+FIRST = 18
 
 _MICROSECOND = 1000
 
@@ -150,7 +151,9 @@ def _emit(d: Any, u: Any, o: Any, begin: int, end: int, start: int, stop: int) -
     """Writes the samples from ``begin`` to ``end`` as a row of the output, as the window from
     ``start`` to ``stop`` in time. Returns DONE, OUTPUT_FULL, or NEED if the store is full."""
     j, channels = o[ROWS], d[CHANNELS]
-    if j == o[CAPACITY]:
+    if j == 0:
+        d[SAMPLES_OUT] = 0
+    if j == o[CAPACITY] or d[SAMPLES_OUT] >= MOST_SAMPLES:
         return OUTPUT_FULL
     for c in range(channels):
         kept = _held(d, c)
@@ -163,6 +166,7 @@ def _emit(d: Any, u: Any, o: Any, begin: int, end: int, start: int, stop: int) -
     words(o[HEADER + 2 * (channels + 1)], j + 1)[j] = stop
     words(o[HEADER + 2 * (channels + 2)], j + 1)[j] = stop - 1
     o[ROWS] = j + 1
+    d[SAMPLES_OUT] += channels * (end - begin)
     d[ROWS_OUT] += 1
     return DONE
 

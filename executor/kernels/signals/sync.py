@@ -60,7 +60,7 @@ from cql.executor.kernels.order.sort_keys import (
     whole,
 )
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
-from cql.executor.kernels.signals.layout import LENGTH, SEGMENT, START
+from cql.executor.kernels.signals.layout import LENGTH, MOST_SAMPLES, SEGMENT, START
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -100,14 +100,15 @@ PREVIOUS = OWN + 16  # the slot before it in the list
 RUN = OWN + 17  # the run
 SHARE = OWN + 18  # rows of the output that the row has given
 END_SENT = OWN + 19  # 1: the end of the output was sent
-PROGRESSING = OWN + 20  # columns of the rows that progress; their numbers and watermarks follow
+SAMPLES_OUT = OWN + 20  # samples in the segments of the output
+PROGRESSING = OWN + 21  # columns of the rows that progress; their numbers and watermarks follow
 # Counters.
-ROWS_IN = OWN + 21
-ROWS_OUT = OWN + 22
-LATE = OWN + 23  # rows below a watermark of their input
-EMPTY = OWN + 24  # ranges without samples
-OVER_GAPS = OWN + 25  # ranges with samples of several runs
-PROGRESS = OWN + 26  # of each progressing column, its number and its watermark
+ROWS_IN = OWN + 22
+ROWS_OUT = OWN + 23
+LATE = OWN + 24  # rows below a watermark of their input
+EMPTY = OWN + 25  # ranges without samples
+OVER_GAPS = OWN + 26  # ranges with samples of several runs
+PROGRESS = OWN + 27  # of each progressing column, its number and its watermark
 ATTRIBUTE = 2
 
 _MICROSECOND = 1000
@@ -323,7 +324,9 @@ def _emit(d: Any, u: Any, o: Any, slot: int) -> int:
         end = min(sample_at(_clock(d, g), limit), last)
         if first < end:
             j = o[ROWS]
-            if j == o[CAPACITY]:
+            if j == 0:
+                d[SAMPLES_OUT] = 0
+            if j == o[CAPACITY] or d[SAMPLES_OUT] >= MOST_SAMPLES:
                 return OUTPUT_FULL
             for c in range(channels):
                 kept = _held(d, d[RUN], c)
@@ -335,6 +338,7 @@ def _emit(d: Any, u: Any, o: Any, slot: int) -> int:
             places[j] = slot
             o[ROWS] = j + 1
             d[SHARE] += 1
+            d[SAMPLES_OUT] += channels * (end - first)
             d[ROWS_OUT] += 1
         d[RUN] += 1
     return DONE
