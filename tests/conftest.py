@@ -15,6 +15,7 @@ import pytest
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.fuzz.known_nulls import known_nulls
 from tests.support.runtimes import BY_NAME, by_default
+from tests.support.sampling import ALL_CASES, draw
 from tests.support.spark_fixtures import spark
 
 __all__ = ["spark"]
@@ -33,6 +34,7 @@ _RUNTIME = "--runtime"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_FULL, action="store_true", help="the full random counts")
+    parser.addoption(ALL_CASES, action="store_true", help="all cases of the sampled tests")
     parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
     parser.addoption(_REWRITE, action="store_true", help="write the files that tests hold")
     parser.addoption(
@@ -45,9 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks all Spark tests as slow. With ``--runtime``, skips the tests of the choice that
-    ``auto`` makes. With several processes (``-n 2 --dist loadgroup``), one process runs all Spark
-    tests. The other tests of a file run in one process, which compiles each kernel once."""
+    """Draws the cases of sampled tests, and marks all Spark tests as slow. With ``--runtime``,
+    skips the tests of the choice that ``auto`` makes. With several processes (``-n 3 --dist
+    loadgroup``), one process runs all Spark tests. The other tests of a file run in one process,
+    which compiles each kernel once."""
+    draw(config, items)
     if config.getoption(_RUNTIME):
         skip = pytest.mark.skip(reason="is about the runtime that auto takes, or depends on it")
         for item in items:

@@ -155,6 +155,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CHAINS)
 @pytest.mark.parametrize("length", [150, 5_000])

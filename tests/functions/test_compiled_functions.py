@@ -44,6 +44,7 @@ NUMBERS = [0, 1, -1, 2, 3, -7, 62, 63, 64, 10**9, -(10**9) - 1, 3 * 10**9, 2**62
 NUMBERS += [-(2**63), -(2**63) + 1]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(ARITHMETIC)))
 def test_compiled_code_computes_as_python_does(number: int) -> None:

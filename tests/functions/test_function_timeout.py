@@ -238,6 +238,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> None:
@@ -255,6 +256,7 @@ def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> No
         assert values(session.sql("SELECT i FROM s")) == list(range(ROWS))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_limit_that_is_not_reached_changes_nothing(settings: dict[str, Any]) -> None:

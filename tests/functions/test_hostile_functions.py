@@ -70,6 +70,7 @@ HOSTILE: list[tuple[Any, str, str, str, str, int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 def test_what_a_function_does_wrong_is_a_bad_row(number: int) -> None:
     function, takes, gives, argument, message, offset = HOSTILE[number]

@@ -125,6 +125,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_function_stands_wherever_an_expression_does(settings: dict[str, Any]) -> None:

@@ -130,6 +130,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("turn", range(TURNS if metafunc.config.getoption("--full") else 1))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["as it was", "with other partitions"])
 @pytest.mark.parametrize("kind", MAKE)

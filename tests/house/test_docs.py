@@ -54,6 +54,7 @@ def touring(*, spark: bool) -> list[Page]:
     return [page for page in PAGES if any(block.spark is spark for block in page.blocks)]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("page", touring(spark=False), ids=lambda p: p.name)
 def test_snippets(
@@ -84,6 +85,7 @@ def test_every_golden_has_its_page() -> None:
     assert held <= {golden(page) for page in touring(spark=False)}
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", touring(spark=True), ids=lambda p: p.name)
@@ -211,7 +213,7 @@ def test_the_setup_commands() -> None:
     assert first.startswith("python3 -m venv .venv && .venv/bin/pip install -q -e '.[demo]' && ")
     assert first.endswith(".venv/bin/cql demo")
     install = ".venv/bin/pip install -q -e '.[test]' && "
-    assert second == f"{install}.venv/bin/pytest -q -n 2 --dist loadgroup"
+    assert second == f"{install}.venv/bin/pytest -q -n 3 --dist loadgroup"
     extras = set(re.findall(r"\.\[(\w+)\]", f"{first} {second}"))
     assert extras <= set(project["optional-dependencies"])
     assert project["readme"] == README.name

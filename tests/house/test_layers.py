@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -86,11 +87,13 @@ def _imports(node: ast.AST, *, type_only: bool, lazy: bool) -> Iterator[Import]:
                 yield from _imports(child, type_only=type_only, lazy=inner)
 
 
-def _modules() -> list[Module]:
+@cache
+def modules() -> dict[str, Module]:
+    """All modules of the package, by name."""
     homes = {"cql": ROOT / "cql"} | {
         f"cql.{part}": ROOT / part for part in ("planner", "executor", "catalog")
     }
-    found = []
+    found = {}
     for package, folder in homes.items():
         for path in sorted(folder.rglob("*.py")):
             relative = path.relative_to(folder)
@@ -98,12 +101,8 @@ def _modules() -> list[Module]:
                 continue  # symbolic links to the other packages
             parts = [package, *relative.with_suffix("").parts]
             name = ".".join(parts).removesuffix(".__init__")
-            found.append(Module(name, path, ast.parse(path.read_text("utf-8"), str(path))))
+            found[name] = Module(name, path, ast.parse(path.read_text("utf-8"), str(path)))
     return found
-
-
-MODULES = _modules()
-NAMES = {m.name: m for m in MODULES}
 
 
 def _within(name: str, package: str) -> bool:
@@ -113,7 +112,7 @@ def _within(name: str, package: str) -> bool:
 def _layer(name: str) -> int | None:
     """Rank of a module's layer; None for ``cql`` and its attributes, which every module may import,
     and for modules outside ``cql``."""
-    while name not in NAMES and "." in name:
+    while name not in modules() and "." in name:
         name = name.rpartition(".")[0]
     if name == "cql" or not _within(name, "cql"):
         return None
@@ -122,7 +121,7 @@ def _layer(name: str) -> int | None:
 
 
 def _violations(check: str) -> Iterator[str]:
-    for module in MODULES:
+    for module in modules().values():
         for found in module.imports:
             if found.type_only:
                 continue
@@ -149,6 +148,7 @@ def _violations(check: str) -> Iterator[str]:
                         yield f"{place}: import cql.{target}"
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("check", ["order", "sqlglot", "pyspark", "unsafe", "bare"])
 def test_imports(check: str) -> None:
@@ -158,7 +158,7 @@ def test_imports(check: str) -> None:
 def test_the_planner_sees_of_the_executor_only_protocols_as_types() -> None:
     bad = [
         f"{m.where(i.line)}: {i.module}"
-        for m in MODULES
+        for m in modules().values()
         if _within(m.name, "cql.planner")
         for i in m.imports
         if _within(i.module, "cql.executor") or _within(i.module, "cql.catalog")
@@ -173,20 +173,20 @@ def _loaded_by(name: str) -> set[str]:
     todo = [name]
     while todo:
         current = todo.pop()
-        if current in seen or current not in NAMES:
+        if current in seen or current not in modules():
             continue
         seen.add(current)
         if "." in current:
             todo.append(current.rpartition(".")[0])
-        todo += [i.module for i in NAMES[current].imports if not (i.type_only or i.lazy)]
+        todo += [i.module for i in modules()[current].imports if not (i.type_only or i.lazy)]
     return seen
 
 
 def test_importing_cql_loads_no_heavy_library() -> None:
     bad = [
-        f"{NAMES[name].where(i.line)}: {i.module}"
+        f"{modules()[name].where(i.line)}: {i.module}"
         for name in _loaded_by("cql")
-        for i in NAMES[name].imports
+        for i in modules()[name].imports
         if i.module.split(".")[0] in HEAVY and not (i.type_only or i.lazy)
     ]
     assert not bad
@@ -208,7 +208,7 @@ def test_nothing_evaluates_text_as_python() -> None:
     banned = {"eval", "exec", "__import__"}
     bad = [
         module.where(call.lineno)
-        for module in MODULES
+        for module in modules().values()
         if module.name not in DEFINES_FUNCTIONS
         for call in _calls(module)
         if (isinstance(call.func, ast.Name) and call.func.id in banned)
@@ -222,7 +222,7 @@ def test_only_spark_sql_gives_text_to_spark() -> None:
     builds its texts from checked parts may call them."""
     texts = {"sql", "expr", "selectExpr"}
     bad = []
-    for module in MODULES:
+    for module in modules().values():
         # The demo reads its own tables back with constant texts, as its reader would.
         if str(module.path.relative_to(ROOT)) in ("catalog/spark/quoting.py", "cql/show/demo.py"):
             continue
@@ -258,17 +258,17 @@ def test_no_test_imports_a_test() -> None:
 
 def test_a_room_is_seen_at_a_glance() -> None:
     """A folder holds at most 16 modules."""
-    files = Counter(m.path.parent.relative_to(ROOT) for m in MODULES)
+    files = Counter(m.path.parent.relative_to(ROOT) for m in modules().values())
     assert max(files.values()) <= 16, files.most_common(3)
 
 
 def test_no_import_goes_in_a_circle() -> None:
     """Imports inside functions count too. A package and its own modules make no circle: the package
     ``cql.dialect`` imports its modules, and they import each other through the package."""
-    needs: dict[str, set[str]] = {m.name: set() for m in MODULES}
-    for module in MODULES:
+    needs: dict[str, set[str]] = {m.name: set() for m in modules().values()}
+    for module in modules().values():
         for found in module.imports:
-            target = found.module if found.module in NAMES else found.module.rpartition(".")[0]
+            target = found.module if found.module in modules() else found.module.rpartition(".")[0]
             if target in needs and not found.type_only and not _within(module.name, target):
                 needs[module.name].add(target)
     order = TopologicalSorter(needs)

@@ -179,6 +179,7 @@ def imported(*patterns: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("extras", "patterns"),
     [

@@ -345,6 +345,7 @@ BAD_READERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mistake", BAD_READERS)
 def test_mistakes_of_readers(mistake: str) -> None:
     free, *change = BAD_READERS[mistake]

@@ -107,6 +107,7 @@ def partitions(
     return model, final
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_partitions_are_worked_on_in_order(scheme: str, full: bool) -> None:
@@ -176,6 +177,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes(mistake: str) -> None:

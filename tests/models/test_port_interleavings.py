@@ -86,6 +86,7 @@ def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
     return model, final
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("outputs", [[1, 1, 1], [2, 0, 1], [0, 1, 2]], ids=str)
@@ -263,6 +264,7 @@ def alone(threads: int, came_to: list[int], **options: Any) -> Scenario:
     return model, final
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("came_to", [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]], ids=str)

@@ -146,6 +146,7 @@ CASES_OF_PARKING: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["races", "x86"])
 @pytest.mark.parametrize("case", CASES_OF_PARKING)
@@ -183,6 +184,7 @@ BAD_PARKING = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mistake", BAD_PARKING)
 def test_mistakes_of_parking(mistake: str) -> None:
     changes = [Change(*BAD_PARKING[mistake])]
@@ -270,6 +272,7 @@ LONG: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("locked", [0, 1], ids=["figure 4", "figure 2"])
 @pytest.mark.parametrize("mode", ["races", "x86"])
@@ -333,6 +336,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes(mistake: str) -> None:
     case, mode, *change = MISTAKES[mistake]

@@ -33,6 +33,7 @@ def rows(session: Session, text: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("kind", [pa.int32(), pa.string(), pa.bool_(), pa.float64()])
 def test_null_keys_are_a_group_of_their_own(
@@ -59,6 +60,7 @@ def test_null_keys_are_a_group_of_their_own(
     assert len(pairs) == 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_nan_is_one_value_above_infinity(session: Session, operator: str) -> None:
     """As in Spark: NaN equals NaN and is larger than any other value; 0.0 and -0.0 are one
@@ -161,6 +163,7 @@ STATE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", STATE)
 def test_state_beyond_its_limit_is_an_error(session: Session, what: str) -> None:
     session.set("morsel_rows", 1024)

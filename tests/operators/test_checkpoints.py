@@ -22,6 +22,7 @@ from tests.support.checkpoints import CASES, Part, ledgers, plan_of_case, rows_o
 from tests.support.paths import ROOT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("morsel_rows", [16, 64])
 @pytest.mark.parametrize("case", CASES)
 def test_a_query_continues_from_a_checkpoint(case: str, morsel_rows: int) -> None:
@@ -30,6 +31,7 @@ def test_a_query_continues_from_a_checkpoint(case: str, morsel_rows: int) -> Non
         stop_and_continue(root, morsel_rows, choice)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ["growing keys", "join", "names of a relation"])
 def test_in_a_new_process(case: str, tmp_path: Path) -> None:
     root = plan_of_case(case)

@@ -101,6 +101,7 @@ def test_carried_columns(
         assert session.sql(texts[case]).to_arrow().to_pylist() == kept[case], named(settings)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("case", "column"), list(enumerate(TYPES)))
 def test_keys(
     session: cql.Session, rows: list[Row], case: int, column: str, seed: int, full: bool
@@ -129,6 +130,7 @@ def test_keys(
             assert (first, last) == (own[0], own[-1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("case", "column"), list(enumerate(c for c in TYPES if c != "user")))
 def test_elements(
     session: cql.Session, rows: list[Row], case: int, column: str, seed: int, full: bool

@@ -264,6 +264,7 @@ PROGRESS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("morsel_rows", [1, 7, 256])
 @pytest.mark.parametrize("query", [*QUERIES, *PROGRESS])

@@ -125,6 +125,7 @@ def stream(n: int, seed: int, jitter: int) -> pa.Table:
     return pa.table([pa.array(ts), names, values, real], schema=schema)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("morsel_rows", [1, 7, 64, 65_536])
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
 def test_order_depends_on_no_morsel_and_no_runtime(morsel_rows: int, runtime: str) -> None:

@@ -93,6 +93,7 @@ def by_code() -> Any:
         }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("distinct", [60, ROWS])
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(

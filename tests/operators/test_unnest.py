@@ -17,6 +17,7 @@ from tests.support.fuzz.random_cases import case_of, check
 from tests.support.fuzz.random_unnest import SHAPES, unnest_shape
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("index", range(len(SHAPES)))
 def test_random_arrays_equal_the_reference(index: int, full: bool, seed: int) -> None:
     """With --full, the cases also draw other operators below, each of which compiles its own

@@ -132,6 +132,7 @@ def bag(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TWINS)
 def test_a_wide_column_gives_what_one_of_18_digits_does(session: cql.Session, name: str) -> None:
     found = []

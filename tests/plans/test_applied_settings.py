@@ -60,6 +60,7 @@ def test_each_setting_has_its_rule() -> None:
         assert values or len(SETTINGS[name].choices) == 1, name
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES, ids=str)
 def test_a_setting_is_seen_or_told_or_refused(

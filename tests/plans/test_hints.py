@@ -25,6 +25,7 @@ def _hinted(text: str, *hints: str) -> str:
     return text.replace("SELECT", f"SELECT /*+ {', '.join(hints)} */", 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_hint_is_refused_where_the_setting_is_told(
     shared: cql.Session, query: str, full: bool

@@ -54,6 +54,7 @@ REASONS = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("text", "why"), REASONS)
 def test_another_order_has_the_same_rows(session: cql.Session, text: str, why: str) -> None:
     query = session.sql(text)
@@ -114,6 +115,7 @@ ENDLESS = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("joined", ENDLESS)
 def test_endless_streams_join_as_those_that_end(session: cql.Session, joined: str) -> None:
     rows = pa.table({"t": range(30), "k": [t % 4 for t in range(30)], "v": range(30)})
@@ -128,6 +130,7 @@ def test_endless_streams_join_as_those_that_end(session: cql.Session, joined: st
     assert difference(*map(storage_rows, results)) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("time", ["p.t", "q.t", "r.t"])
 def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time: str) -> None:
     """The bands bound how far each earlier input's time lies below the time of the last input."""
@@ -145,6 +148,7 @@ def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time
         assert window == {"n": sum(end - 50 <= t < end for t in at), "window_end": end}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "source",

@@ -58,6 +58,7 @@ def result(session: Session, text: str, runtime: str, rows: int) -> pa.Table:
     return session.sql(text).to_arrow()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*DEPEND, *FREE])
 def test_runtimes_give_one_order(session: Session, name: str) -> None:

@@ -141,6 +141,7 @@ def _compare(session: cql.Session, number: int, rng: random.Random) -> None:
     assert _rows(session, limited) == expected[offset : offset + count], limited
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(QUICK))
 def test_with_order_by_equals_sorted(first: int, full: bool, seed: int) -> None:
     for number in range(first, len(QUERIES), QUICK) if full else (first,):
@@ -151,6 +152,7 @@ def test_with_order_by_equals_sorted(first: int, full: bool, seed: int) -> None:
                 _compare(session, number, rng)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(QUICK, len(QUERIES)))
 def test_order_by_keeps_the_rows(session: cql.Session, number: int) -> None:
     text, keys = QUERIES[number]
@@ -258,6 +260,7 @@ OVER_ORDERED = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", OVER_ORDERED)
 def test_an_order_inside_changes_nothing_above(session: cql.Session, text: str) -> None:
     """Even an inner ORDER BY that would block until the input ends, or hide times of windows."""

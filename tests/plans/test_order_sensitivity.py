@@ -68,6 +68,7 @@ def answer(session: cql.Session, text: str, runtime: str) -> pa.Table:
     return session.sql(text).to_arrow()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("text", QUERIES)
 def test_only_what_can_be_seen_is_put_in_order(

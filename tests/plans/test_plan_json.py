@@ -47,6 +47,7 @@ def test_a_plan_makes_the_round_trip(path: Path) -> None:
         travels(session, planned(session, path))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, SHAPES, 20))
 def test_a_random_plan_makes_the_round_trip(first: int) -> None:
     for index in range(first, min(first + 20, SHAPES)):

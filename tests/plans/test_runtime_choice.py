@@ -303,6 +303,7 @@ def test_no_other_split_is_better(seed: int) -> None:
             assert found.among(workers) == pytest.approx(best)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     [

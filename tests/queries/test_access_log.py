@@ -81,6 +81,7 @@ def test_golden_is_the_answer_of_duckdb(name: str, rewrite: bool) -> None:
     assert table_of(path.read_text("utf-8")) == table_of(golden(name))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_query_gives_its_golden_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def log(request: pytest.FixtureRequest) -> pa.Table:
     return make_log.access_log(ROWS, seed=request.config.getoption("--seed"), rate=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_duckdb_under_any_runtime(name: str, log: pa.Table, seed: int, full: bool) -> None:

@@ -94,6 +94,7 @@ def test_q4(data: Path, options: Options) -> None:
     assert [r["goal"] for r in record["ratios"]] == [0.6, 1.5, 1.5]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [sliding.q9, sliding.q9_groups, sliding.overlap, sliding.several])
 def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
@@ -101,6 +102,7 @@ def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
     assert record["ratios"]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("number", tpcxbb_scaling.KERNELS)
 def test_kernels_of_tpcxbb(number: int) -> None:
@@ -179,6 +181,7 @@ def test_first(data: Path, options: Options, full: bool) -> None:
     assert len(record["limits"]) == len(names(record)) == (4 if full else 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", access_log.DUCKDB)
 def test_access_log(name: str, options: Options) -> None:

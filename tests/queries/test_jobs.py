@@ -43,6 +43,7 @@ def test_a_task_plans_the_same(path: Path) -> None:
         assert operators(received(session, query)) == operators(query)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_task_gives_the_rows(path: Path) -> None:

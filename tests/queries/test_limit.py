@@ -107,6 +107,7 @@ FIRST: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_the_first_rows_end_the_query(settings: Settings) -> None:
@@ -263,6 +264,7 @@ FAILING = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:keys are in one partition")
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
@@ -318,6 +320,7 @@ def test_what_fails_in_morsels_behind_the_last_row_is_not_counted() -> None:
         assert query.bad_rows().num_rows <= 6
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_python_sources_are_closed_when_the_query_ends(

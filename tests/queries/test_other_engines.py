@@ -581,6 +581,7 @@ def test_integers_and_dates(session: Session) -> None:
 DOUBLED = {"a": [1, 1, 2, 3, None, 3], "b": ["x", "x", "y", "y", None, "z"]}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
@@ -646,6 +647,7 @@ def test_count_of_several_columns(session: Session) -> None:
 # --------------------------------------------------- Flink and Spark: GROUP BY the window alone
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "operator", ["auto", "wid", "panes", "two_stacks", "subtract", "buffered", "two_level"]
 )
@@ -658,6 +660,7 @@ def test_grouped_by_the_window_alone(session: Session, operator: str, slide: int
     assert session.sql(text).to_arrow().column("w").to_pylist() == sorted(starts)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "rows"),
     [

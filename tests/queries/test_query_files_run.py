@@ -19,6 +19,7 @@ from tests.support.query_files import FILES, RUNNING, declare, header
 from tests.support.runtime_queries import compare, pairwise
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
@@ -52,6 +53,7 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
         assert refused.value.position is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_the_ordered_runtime_changes_no_row(

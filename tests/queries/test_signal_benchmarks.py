@@ -28,6 +28,7 @@ def measured(benchmark: Benchmark) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", signals.TABLE_I)
 def test_table_1(make: Callable[[int], Benchmark]) -> None:
     record = measured(make(SAMPLES))

@@ -54,6 +54,7 @@ def test_golden_is_worked_out_from_the_data(stem: str) -> None:
     assert table_of(stream_queries.golden(stem)) == table_of(want)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_query_gives_its_golden_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

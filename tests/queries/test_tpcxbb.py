@@ -206,6 +206,7 @@ def test_every_file_has_its_like_in_sql() -> None:
     assert set(FILES) == set(SQL) == set(SHAPES)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_equals_duckdb_in_any_order_under_any_runtime(
@@ -228,6 +229,7 @@ def test_limits_are_reached(tables: dict[str, pa.Table]) -> None:
         assert pc.max(viewed.aggregate([([], "count_all")])["count_all"]).as_py() == 30
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FILES)
 def test_equals_the_reference(name: str, seed: int) -> None:
     """Also with rows later than declared, which each operator drops by its own rule."""

@@ -204,6 +204,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_texts_die_with_their_windows(
@@ -229,6 +230,7 @@ def test_texts_die_with_their_windows(
         assert max(after for _, after in compactions) < 90_000
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ALTERNATIVES)
 def test_texts_in_every_operator_for_windows(

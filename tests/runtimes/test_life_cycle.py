@@ -405,6 +405,7 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.usefixtures("stress")
 @pytest.mark.parametrize(

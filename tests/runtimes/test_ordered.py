@@ -49,6 +49,7 @@ def every() -> list[dict[str, Any]]:
     return [dict(zip(CHOICES, values, strict=True)) for values in product(*CHOICES.values())]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", ALL)
 def test_the_output_of_depth_first(
@@ -61,6 +62,7 @@ def test_the_output_of_depth_first(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", ALL)
 def test_buffers_of_one_slot(
@@ -103,6 +105,7 @@ def skewed(seed: int) -> Session:
     return session
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "by"),
@@ -141,12 +144,14 @@ def growing_session(seed: int) -> Session:
     return session
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [q for q in GROWING if q not in OF_GROWING])
 def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed: int) -> None:
     compare(growing_session, GROWING[query], pairwise(seed)[::5])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("query", "event", "least"),
     [
@@ -279,6 +284,7 @@ def multiplying() -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", MULTIPLIED)
 def test_several_workers_multiply_rows(multiplying: Session, stress: None, query: str) -> None:
@@ -325,6 +331,7 @@ def test_workers_are_at_one_operator_at_once(multiplying: Session, text: str, ki
     assert set(kinds) == {tables.STATELESS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheduler", list(POLICIES))
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_parked_input_waits_for_room(scheduler: str, workers: int) -> None:

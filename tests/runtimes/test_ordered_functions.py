@@ -98,6 +98,7 @@ def rows(session: cql.Session, text: str, **settings: Any) -> pa.Table:
     return session.sql(text).to_arrow()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_answer_is_that_of_depth_first(session: cql.Session, name: str) -> None:
@@ -153,6 +154,7 @@ def test_a_function_that_holds_the_interpreter_stays_in_one_thread(
     assert [isinstance(o, ReplicatedOperator) for o in found] == list(calls.values())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["one(i)", "one(i) + length(w)", "two(w, i)", "text(w)"])
 def test_a_function_that_is_not_parallel_keeps_its_stage_alone(
     monkeypatch: pytest.MonkeyPatch, text: str
@@ -259,6 +261,7 @@ def broken() -> Iterator[cql.Session]:
         yield session
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("call", BROKEN)
 def test_the_first_failure_is_told(broken: cql.Session, call: str) -> None:
     told: set[str] = set()

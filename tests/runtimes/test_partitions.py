@@ -92,6 +92,7 @@ TEXT_KEYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", TEXT_KEYS)
 def test_rows_are_spread_by_content(
@@ -147,6 +148,7 @@ def wide(seed: int) -> Session:
     return session
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", MANY)
 def test_up_to_256_partitions(wide: Session, seed: int, query: str, full: bool) -> None:
@@ -212,6 +214,7 @@ NEW_TEXTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", NEW_TEXTS)
 def test_texts_that_are_made_before_partitions(
@@ -239,6 +242,7 @@ FAILING = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", FAILING)
 def test_bad_rows_are_traced_to_their_source(session: Session, query: str) -> None:
     found = []

@@ -122,6 +122,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUERIES)
 def test_partitions_keep_rows_and_order(name: str) -> None:
     text, split = QUERIES[name]

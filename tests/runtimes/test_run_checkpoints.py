@@ -43,6 +43,7 @@ from tests.support.run_checkpoints import (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_continues(case: str, seed: int, full: bool) -> None:
     if not full and (CASES.index(case) + seed) % 2:
@@ -58,6 +59,7 @@ def test_a_run_continues(case: str, seed: int, full: bool) -> None:
                 stop_and_continue(plan, session.settings, choice, stops=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_query_files_continue(path: Path, seed: int, full: bool) -> None:
@@ -98,6 +100,7 @@ UNDER_ALL = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", UNDER_ALL)
 def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
     """Each part of a run has a runtime of its own."""
@@ -113,6 +116,7 @@ def test_under_another_runtime(case: str, seed: int, full: bool) -> None:
                           partitions_differ=True)  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("case", ["two keys", "join", "outer join", "asof"])
 def test_partitions(case: str, partitions: int, seed: int, stress: None) -> None:
@@ -166,6 +170,7 @@ ELSEWHERE = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", DIVIDED)
 def test_other_partitions(case: str, seed: int, full: bool, stress: None) -> None:
     """Each part of a run has other partitions and workers, or none. The checkpoint after no row has
@@ -262,6 +267,7 @@ STEPS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("case", STEPS)
 def test_steps_below_windows(case: str, fuse: bool, seed: int, full: bool) -> None:
@@ -300,6 +306,7 @@ def with_table() -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", OVER_TABLE)
 def test_tables(with_table: Session, query: str, seed: int) -> None:
     """The stop may be inside the table."""
@@ -420,6 +427,7 @@ REPLAYABLE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", REPLAYABLE)
 def test_data_in_memory(kind: str, seed: int) -> None:
     with session_over({"b": growing_streams.stream(2)}, slack=5) as session:

@@ -32,6 +32,7 @@ def session(seed: int) -> Session:
     return open_session(seed)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_one_answer(session: Session, query: str, seed: int, full: bool) -> None:
@@ -70,6 +71,7 @@ def test_all_operators_give_one_answer(session: Session) -> None:
     one_answer(session, "RANGE 40 SLIDE 7", EVERY, operators)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("window", ["RANGE 40 SLIDE 10", "RANGE 40 SLIDE 7", "RANGE 31 SLIDE 2"])
 def test_what_can_be_subtracted_is(session: Session, window: str) -> None:

@@ -395,6 +395,7 @@ BURSTS = tuple(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rows", [1, 7, 64])
 @pytest.mark.parametrize("query", MEETING | CHAINS)
 def test_runtimes_keep_the_order_of_depth_first(query: str, rows: int) -> None:

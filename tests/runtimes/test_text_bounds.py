@@ -127,6 +127,7 @@ def test_texts_that_only_pass_are_in_no_dictionary(
     assert watched.most <= 1 + 7  # NULL, and the values of k at most
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("query", CODED)
 def test_the_dictionary_is_bounded(

@@ -319,6 +319,7 @@ def test_max_state(session: Session) -> None:
     session.set("max_state", "1 GB")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])  # their morsels can be counted
 @pytest.mark.parametrize(
     "text",
@@ -425,6 +426,7 @@ def _in_new_process(session: Session) -> list[int]:
     return list(session.sql(CACHED).to_arrow()["m"].to_pylist())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ending", "damage"),
     [

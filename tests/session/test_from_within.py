@@ -113,6 +113,7 @@ def _table() -> pa.Table:
     return pa.table({"ts": numbers, "k": [n % 3 for n in numbers], "v": numbers})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("text", [SELECT, GROUPS], ids=["function", "aggregate"])
 def test_what_would_wait_for_itself_is_refused(

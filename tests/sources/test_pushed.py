@@ -93,6 +93,7 @@ def test_all_ways_to_push(session: cql.Session) -> None:
     assert reading.rest() == [3, 4, None, 5, 6, 7, 8, 9, 10]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_results_are_those_of_the_same_rows_from_a_list(
     session: cql.Session, settings: dict[str, Any]

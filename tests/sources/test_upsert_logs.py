@@ -238,6 +238,7 @@ for k, gone in ((1, None), (2, None), (3, 1), (4, 2), (1, 3), (5, 4)):
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("when", "removed"),
     [("staged", 0), ("linked", 0), ("unlink", 0), ("unlink", 1), ("unlink", 2)],

@@ -227,6 +227,7 @@ RANDOM = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
 @pytest.mark.parametrize("text", RANDOM)
 def test_random_relations(
@@ -464,6 +465,7 @@ with cql.connect(spark=False) as session:
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("when", "held"), [("staged", {1: 1}), ("_staging", {1: 2, 2: 2}), ("rows-", {1: 2, 2: 2})]
 )

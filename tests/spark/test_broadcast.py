@@ -43,6 +43,7 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab
     made.session.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUERIES)
 def test_tables_are_looked_up_in(tables: Tables, name: str) -> None:
     text = QUERIES[name].format(s=tables.stream("many late"))

@@ -166,6 +166,7 @@ def same(frame: Any, expected: pa.Table) -> bool:
     return made == wanted
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(spark: Any, session: Session, name: str) -> None:
     text, shared = TEXTS[name]

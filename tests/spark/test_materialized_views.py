@@ -30,6 +30,7 @@ from tests.support.view_tables import (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", GROWING)
 def test_rows_after_each_append(
     session: Session, base: Callable[..., Base], name: str, full: bool
@@ -52,6 +53,7 @@ def test_rows_after_each_append(
     check(session, text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WHOLE)
 def test_other_queries_are_computed_anew(
     session: Session, base: Callable[..., Base], name: str
@@ -103,6 +105,7 @@ def test_a_window_is_final_from_its_watermark_on(
     assert first.to_pylist() == [{"n": 1 if closed else 3}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "sql", "clause", "window"),
     [
@@ -179,6 +182,7 @@ def test_two_inputs(session: Session, base: Callable[..., Base]) -> None:
         session.sql("DROP MATERIALIZED VIEW default.v")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["filter", "sliding", "cumulating", "band join"])
 def test_on_executors(session: Session, base: Callable[..., Base], name: str) -> None:
     one = base()

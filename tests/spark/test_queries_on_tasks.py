@@ -10,6 +10,7 @@ import pytest
 from tests.support.query_tables import COUNTS, SHARED, SharedQuery
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHARED)
 def test_tasks_answer_a_query_file(
     spark: Any, tmp_path: Path, name: str, seed: int, full: bool

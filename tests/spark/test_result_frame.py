@@ -35,6 +35,7 @@ def rows_of(frame: Any) -> list[str]:
     return sorted(map(repr, frame.toArrow().to_pylist()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUERIES)
 def test_frames_have_the_rows_and_the_figures_of_the_query(tables: Tables, name: str) -> None:
     text = QUERIES[name].format(s=tables.stream("many late"))

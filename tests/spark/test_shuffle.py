@@ -73,12 +73,14 @@ def in_any_order(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ONE)
 def test_one_table(tables: Tables, name: str, full: bool) -> None:
     for kind in KINDS if full else ("many late",):
         check(tables, ONE[name].format(s=tables.stream(kind)), (1, 2, 5, 16) if full else (5,))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TWO)
 def test_two_tables(tables: Tables, name: str, seed: int, full: bool) -> None:
     pairs = (("few late", "ordered"), ("many late", "far ahead"))
@@ -137,6 +139,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_of_each_type(spark: Any, tables: Tables, tmp_path: Path, name: str) -> None:
     declared, keys = KEYS[name]

@@ -85,6 +85,7 @@ def test_every_kind_of_table_knows_its_char_columns(session: Any, spark: Any, ta
     assert bag(rows(session.sql(text))) == bag(spark.sql(text).collect())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", QUERIES)
 def test_queries_give_the_rows_of_spark(session: Any, spark: Any, text: str) -> None:
     text = text.format(t="chars")

@@ -53,6 +53,7 @@ def test_types_and_rows_are_those_of_spark(spark: Any, session: cql.Session) -> 
         assert told(session, text.format("s")) == sorted(map(repr, theirs))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUERIES)
 def test_tasks_give_the_same_rows(session: cql.Session, name: str) -> None:
     here = told(session, QUERIES[name])

@@ -334,6 +334,7 @@ def test_hidden_and_uncommitted_files_are_left_out(spark: Any, tables: Any, tmp_
     assert rows(read_batches(files_of(spark, name))) == [{"id": 1}]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv"])

@@ -101,6 +101,7 @@ def test_tables_of_all_kinds(tables: Tables, kind: str, seed: int, full: bool) -
     check(tables, kind, WINDOWS["tumbling"], tuple(tasks))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_by_time(tables: Tables, name: str, full: bool) -> None:
     for kind in KINDS if full else ("very late",):
@@ -112,6 +113,7 @@ def test_rows(tables: Tables, name: str) -> None:
     check(tables, "few late", ROWS[name], (1, 5))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "operator", ["wid", "panes", "two_stacks", "subtract", "two_level", "buffered", "adaptive"]
 )
@@ -145,6 +147,7 @@ JOINS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_by_time(tables: Tables, name: str, full: bool) -> None:
     text = JOINS[name].format(s=tables.stream("very late"), r=tables.stream("many late"))
@@ -294,6 +297,7 @@ def timeless(spark: Any, tables: Tables, tmp_path_factory: pytest.TempPathFactor
     return "default.timeless"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     [

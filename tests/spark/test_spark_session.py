@@ -350,6 +350,7 @@ def test_hostile_partition_values_stay_values(spark: Any, tmp_path: Path, text: 
     assert spark.table("canary").count() == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("canary")

@@ -103,6 +103,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_random_epochs(
     spark: Any,
@@ -144,6 +145,7 @@ class _KilledError(BaseException):
     """Ends a writer as the end of its process would."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("layout", "when", "calls"),
     [

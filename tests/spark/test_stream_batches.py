@@ -39,6 +39,7 @@ BY_TIME: dict[str, tuple[str, Callable[[dict[str, Any]], dt.datetime]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BY_TIME)
 def test_by_time(
     session: Session,
@@ -64,6 +65,7 @@ def test_by_time(
     assert made.replayed() == made.rows
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["tumbling", "sliding", "cumulating", "windows of windows", "band join"]
 )

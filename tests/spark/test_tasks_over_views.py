@@ -52,6 +52,7 @@ def check(tables: Tables, text: str) -> None:
         assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, rows.to_pylist()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_view(tables: Tables, view: str, name: str) -> None:
     check(tables, QUERIES[name].format(s=view))

@@ -49,6 +49,7 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab
     made.session.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(tables: Tables, name: str, seed: int, full: bool) -> None:
     """By default, a shape has one kind of table, and half of the aggregates but for the first."""

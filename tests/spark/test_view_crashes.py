@@ -56,6 +56,7 @@ class Steps:
         return step
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["before", "behind", "dead"])
 @pytest.mark.parametrize("name", ["part", "early"])
 def test_a_crash_at_each_step(
@@ -146,6 +147,7 @@ KILLED = """
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["staged", "committed", "renamed", "removed"])
 def test_a_killed_process(
     spark: Any, session: Session, base: Callable[..., Base], tmp_path: Path, when: str

@@ -100,6 +100,7 @@ def test_group_keys_of_every_type(n: Scan, seed: int, key: str) -> None:
     _assert_same(plan, sql, n=_data(seed))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
@@ -204,6 +205,7 @@ def _null() -> Expr:
     return Literal(None, BIGINT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4))
 def test_expressions(n: Scan, seed: int) -> None:
     rows = _data(seed)

@@ -264,6 +264,7 @@ def count(full: bool) -> int:
     return 20_000 if full else 400
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("to", READ, ids=str)
 @pytest.mark.parametrize("safe", [False, True])
 def test_texts_as_values(to: DataType, safe: bool, rng: random.Random, count: int) -> None:

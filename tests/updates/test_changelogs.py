@@ -118,6 +118,7 @@ def declare(session: Session, rows: Sequence[Row], choice: random.Random, *, key
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("keyed", [True, False], ids=["upsert", "retract"])
 def test_random_changes_make_the_relation_of_the_model(

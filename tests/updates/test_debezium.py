@@ -316,6 +316,7 @@ def last_rows(envelopes: list[Envelope]) -> Counter[tuple[Any, ...]]:
     return Counter(table.values())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_random_histories(settings: Settings, full: bool) -> None:
     for case in range(100 if full else 3):

@@ -51,6 +51,7 @@ def session() -> Iterator[Session]:
 # -- answers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_what_waits_between_the_stages_is_superseded(settings: Settings, session: Session) -> None:
     apply(session, settings)
@@ -119,6 +120,7 @@ def test_rows_that_come_while_others_are_read(queue: str, seed: int, session: Se
         assert len(given) == len(all_rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES[::2], ids=named)
 @pytest.mark.parametrize("mode", ["LAZY", "EAGER"])
 def test_windows_over_a_derived_stream_are_updates(
@@ -354,6 +356,7 @@ def test_no_row_follows_a_stop(session: Session) -> None:
     assert rows_of(read) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES[::3], ids=named)
 def test_readers_that_leave(settings: Settings, session: Session) -> None:
     apply(session, settings)

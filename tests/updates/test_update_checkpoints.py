@@ -60,6 +60,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_each_stop(case: str) -> None:
     """The rows, the staleness and all other counts are those of a run without a stop."""
@@ -160,6 +161,7 @@ def test_only_bad_rows_come_first() -> None:
         assert stop_and_continue(plan, session.settings, random.Random(1)) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ["LINECUTTING", "REFRESH IN-PLACE", "EAGER"])
 def test_in_a_new_process(case: str, tmp_path: Path) -> None:
     """Its clock has another base, and its dictionary has other codes."""

@@ -23,6 +23,7 @@ from tests.support.updates.traces import (
 QUICK, FULL = 20, 1_800
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("scheduler", "storage"), ROW_KINDS)
 def test_rows(scheduler: Scheduler, storage: Storage, full: bool, seed: int) -> None:
     for i in range(FULL if full else QUICK):
@@ -47,6 +48,7 @@ def test_rows_with_refresh(scheduler: Scheduler, storage: Storage, full: bool, s
                 raise AssertionError(f"{name}, step {step}") from error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("scheduler", "eager", "by_key"), WINDOW_KINDS)
 def test_windows(scheduler: Scheduler, eager: bool, by_key: bool, full: bool, seed: int) -> None:
     for i in range(FULL if full else QUICK):

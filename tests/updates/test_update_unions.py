@@ -181,6 +181,7 @@ def shown(rows: Sequence[Row]) -> list[str]:
 KEYS = {"k": [1], "name,k": [1, 4], "x": [2], "f,b": [3, 6], "v": [5]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("key", KEYS)
 def test_random_inputs(key: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,7 @@ def test_eager_leaves_out_a_window_when_the_next_one_has_begun(session: Session)
     assert (told["windows"], told["superseded"], told["held"]) == (4, 1, 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("mode", ["LAZY", "EAGER"])
 @pytest.mark.parametrize("bounds", [(4, 4), (4, 2), (5, 2), (2, 3)], ids=str)
@@ -142,6 +143,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("mode", ["LAZY", "EAGER"])
 @pytest.mark.parametrize("key", KEYS)

@@ -110,6 +110,7 @@ def _final(query: Any) -> Rows:
     return +found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 @pytest.mark.parametrize("query", ANSWERS)
 def test_the_last_row_of_each_key(query: str, settings: Settings, session: Session) -> None:

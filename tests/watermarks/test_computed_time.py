@@ -109,6 +109,7 @@ def test_random_cases_equal_the_reference(window: str, seed: int) -> None:
         check(Case("computed", Shape(-1, text, ("a",), ()), (stream,), {}, True, settings))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_as_if_the_time_were_stored(session: Session, runtime: Settings) -> None:
     apply(session, runtime, {"morsel_rows": 16})

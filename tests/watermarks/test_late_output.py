@@ -88,6 +88,7 @@ def run(session: Session, text: str) -> list[dict[str, Any]]:
     return kept.to_arrow().to_pylist()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(
@@ -110,6 +111,7 @@ def test_the_rows_that_a_window_leaves_out(window: str, settings: dict[str, Any]
             assert found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks"])
 def test_whatever_the_operator(operator: str) -> None:
     rows = rows_of(3, "s")

@@ -28,6 +28,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [*range(UNITED), UNITED + 1, UNITED + 2])
 def test_random_cases(index: int, full: bool) -> None:

@@ -78,6 +78,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_spellings_of_unions(session: Session, spelling: str) -> None:
     """c's windows [0, 10) and [10, 20) close while other values lag: c passed them in both
@@ -95,6 +96,7 @@ def test_spellings_of_unions(session: Session, spelling: str) -> None:
     assert "the least of what s, u say of it" in str(session.sql(f"EXPLAIN {text}"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_unions_in_every_runtime(session: Session, settings: Settings) -> None:
     """The union drops exactly the rows that are late by their own value at their own input."""

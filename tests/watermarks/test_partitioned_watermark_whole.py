@@ -129,6 +129,7 @@ OF_WINDOWS = {
 SETTINGS = {"merge": {"union_operator": "merge"}, "panes": {"window_operator": "panes"}}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("name", [*OF_ROWS, *OF_WINDOWS])
@@ -204,6 +205,7 @@ RANDOM: dict[str, Callable[[int], Case]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_cases(name: str, full: bool) -> None:
     outcomes = Counter(check(drawn(RANDOM[name](seed), seed)) for seed in range(60 if full else 3))

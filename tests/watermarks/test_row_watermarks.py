@@ -180,6 +180,7 @@ JOINS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [None, 50])
 @pytest.mark.parametrize("name", BY_KEY)
 def test_parts_by_key_are_the_whole(name: str, most: int | None) -> None:

@@ -182,6 +182,7 @@ def test_an_input_alone_is_never_idle(live: Live) -> None:
     assert query.progress().late == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "run_to_completion"])
 @pytest.mark.parametrize("fuse", ["on", "off"])
 def test_idleness_passes_filters_and_windows(live: Live, runtime: str, fuse: str) -> None:

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 SMALL = 4
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(SMALL))
 def test_random_joins_equal_the_reference(first: int, full: bool) -> None:

@@ -41,6 +41,7 @@ def summed(around: tuple[Any, ...]) -> int | None:
     return sum(found) if found else None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", ["u", "n"])
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_each_row_has_the_value_of_its_own(

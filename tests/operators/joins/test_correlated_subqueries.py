@@ -116,6 +116,7 @@ def compare(session: cql.Session, database: Any, text: str) -> None:
 SOME = ("no rows", "derived table", "outer join", "union", "values", "view")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_kind_of_from(session: cql.Session, database: Any, name: str, full: bool) -> None:
     if not (full or name in SOME):
@@ -130,6 +131,7 @@ def test_every_kind_of_from(session: cql.Session, database: Any, name: str, full
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_where_it_stands_and_what_it_computes(
     session: cql.Session, database: Any, number: int, full: bool

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 PART = 12
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, SHAPES, PART))
 def test_random_joins_equal_the_reference(first: int, full: bool) -> None:
     for index in range(first, min(first + PART, SHAPES)) if full else (first,):
@@ -248,6 +249,7 @@ NUMBERS = (pa.int64(), None, 20, "60", "[RANGE 600]")
 MILLISECONDS = (pa.int64(), "milliseconds", 20_000, "60000", "[RANGE 10 MINUTES]")
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "x", "y", "kind", "unit", "step", "apart", "window"),
@@ -322,6 +324,7 @@ CROWDS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CROWDS)
 def test_pairs_pass_though_they_are_many(what: str) -> None:

@@ -103,6 +103,7 @@ def compared(seed: object, text: str, theirs: str | None = None) -> None:
     assert found is None, f"{sizes}: {found}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds(kind: str, condition: str, seed: int) -> None:
@@ -111,6 +112,7 @@ def test_kinds(kind: str, condition: str, seed: int) -> None:
         compared(f"{seed} {k}", f"SELECT a.t, a.k, a.s{right} FROM a {kind} b ON {condition}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_with_tables(kind: str, seed: int) -> None:
     """A NULL key matches nothing, not even a 0."""
@@ -132,6 +134,7 @@ def test_kinds_with_tables(kind: str, seed: int) -> None:
         assert difference(storage_rows(expected), storage_rows(found)) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["JOIN", "FULL JOIN", "ANTI JOIN"])
 def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
     """An aggregate reads these rows; the rows with a NULL key are the rows of one key."""
@@ -150,6 +153,7 @@ def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
     compared(seed, *texts)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("condition", SUBQUERIES)
 def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> None:
@@ -184,11 +188,13 @@ def test_times_at_the_end_of_all_times() -> None:
             session.sql(asked.format("EXISTS", "a.t * 4 - 1 <= b.t")).to_arrow()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", RELATIONS)
 def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
     compared(seed, text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "asked"), [*zip(ONE_SIDE, cycle(ASKED), strict=False)])
 def test_what_is_asked_of_one_side_above_a_join(source: str, asked: str, seed: int) -> None:
     compared(seed, f"SELECT a.t, a.v, b.t AS u, b.v AS w FROM {source} WHERE {asked}")
@@ -200,6 +206,7 @@ def test_what_is_asked_above_semi_joins(kind: str, seed: int) -> None:
         compared(seed, f"SELECT a.t, a.v FROM a {kind} b ON a.k = b.k AND {near} WHERE a.v > 5")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", BANDS_ABOVE)
 def test_bands_above_outer_joins(text: str, seed: int) -> None:
     compared(seed, text)
@@ -224,6 +231,7 @@ def test_keys_of_bigint_and_decimal(seed: int) -> None:
     compared(seed, text.format("(SELECT t, CAST(k AS DECIMAL(8, 3)) AS d FROM b)"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "ANTI JOIN"])
 def test_times_that_lie_near_those_of_a_table(kind: str) -> None:
     """An outer join refuses conditions that can fail, except sums and differences of times."""
@@ -269,6 +277,7 @@ def test_three_streams_whose_distances_are_sums(ways: str) -> None:
         assert difference(wanted, storage_rows(query.to_arrow())) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
 @pytest.mark.parametrize("slack", [0, 40])

@@ -23,6 +23,7 @@ PAIRS = """
     FROM a [NOW] p {kind} JOIN b [PARTITION BY k ROWS {n}] q ON p.k = q.k"""
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(QUICK))
 def test_random_joins_equal_the_reference(first: int, full: bool, seed: int) -> None:
@@ -56,6 +57,7 @@ def _expected(
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
 @pytest.mark.parametrize(("kind", "n"), [("", 5), ("LEFT", 3), ("", 1), ("LEFT", 70)])
 @pytest.mark.parametrize("morsel_rows", [2, 64, 4096])

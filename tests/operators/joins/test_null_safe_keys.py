@@ -134,6 +134,7 @@ def conditions(first: int, full: bool) -> list[str]:
     return list(CONDITIONS) if full else [list(CONDITIONS)[first % len(CONDITIONS)]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("near", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_joins_of_streams(session: cql.Session, kind: str, near: bool, full: bool) -> None:
@@ -149,6 +150,7 @@ def test_joins_of_streams(session: cql.Session, kind: str, near: bool, full: boo
 SIDES = (("l", "u"), ("t", "u"), ("l [RANGE UNBOUNDED]", "r [RANGE UNBOUNDED]"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_joins_with_tables_and_of_relations(session: cql.Session, kind: str, full: bool) -> None:
     number = KINDS.index(kind)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 QUICK = 4
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(QUICK))
 def test_random_joins_equal_the_reference(first: int, full: bool, seed: int) -> None:

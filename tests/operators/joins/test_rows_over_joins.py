@@ -57,6 +57,7 @@ def counted(rows: list[tuple[int, ...]], n: int, m: int) -> list[tuple[int, ...]
     return [(len(w), sum(r[2] for r in w), sum(r[3] for r in w), e) for w, e in held]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("operator", "runtime"), CHOICES)
 def test_every_operator_gives_the_same_windows(
     session: Session, operator: str, runtime: Settings

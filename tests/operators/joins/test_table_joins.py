@@ -28,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 SMALL = 4
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(SMALL))
 def test_random_joins_equal_the_reference(first: int, full: bool) -> None:
@@ -68,6 +69,7 @@ def test_rows_pass_in_their_order_late_ones_too(session: cql.Session) -> None:
     assert results(session, "SELECT ms FROM clicks ANTI JOIN pages USING (page)") == [(30,), (50,)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "source",
     [
@@ -219,6 +221,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_with_one_row_each(name: str, kind: str) -> None:

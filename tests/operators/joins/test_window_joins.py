@@ -102,6 +102,7 @@ JOIN = "FROM a JOIN b ON a.k = b.k AND abs(a.ts - b.at) <= INTERVAL 1 SECOND"
 WIDER = JOIN.replace("1 SECOND", "2 SECONDS")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("order", "shown"),
     [
@@ -269,6 +270,7 @@ def test_an_idle_input_holds_nothing_back(operator: str) -> None:
     assert late(query)["b", "idle"] == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", IN_ORDER)
 @pytest.mark.parametrize("runtime", ["depth_first", "fifo"])

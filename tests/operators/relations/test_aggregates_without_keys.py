@@ -48,6 +48,7 @@ def _stream(rows: list[tuple[int, int | None]]) -> Stream:
     return Stream("n", tuple(made), 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("method", QUERIES)
 @pytest.mark.parametrize("stream", ["", "ISTREAM", "DSTREAM"])
@@ -66,6 +67,7 @@ def test_edges(method: str, stream: str, seed: int) -> None:
                 assert found is None, f"{name}: {found}\n{case.describe()}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "query",
     [

@@ -95,6 +95,7 @@ def test_texts_that_are_forgotten_stay_known(
     assert sum(seen) > 100
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda r: "-".join(map(str, r.values())))
 def test_a_first_row_shows_before_the_watermark_has_passed_it(runtime: dict[str, Any]) -> None:
     """The slack is so large that punctuation never reaches the times of these rows. The input is
@@ -203,6 +204,7 @@ ABOVE = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ABOVE)
 def test_what_stands_above_gets_the_same_rows(text: str) -> None:
     with cql.connect(morsel_rows=32) as session:

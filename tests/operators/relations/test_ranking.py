@@ -314,6 +314,7 @@ QUERIES = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", QUERIES)
 def test_runtimes_agree(text: str) -> None:
     rng = random.Random(text)

@@ -43,6 +43,7 @@ def session() -> Any:
         yield made
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", RELATIONS)
@@ -56,6 +57,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
         assert found is None, f"{found}\n{case.describe()}"
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", STREAMS)
@@ -75,6 +77,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("empty", BESIDE)
 @pytest.mark.parametrize("stream", ["", "ISTREAM", "DSTREAM", "RSTREAM"])
@@ -265,6 +268,7 @@ EARLY = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", EARLY, ids=range(len(EARLY)))
 def test_early_results_end_as_those_of_closed_windows(seed: int, text: str) -> None:
     """The changes sum to the rows that leave without EMIT CHANGES; the groups of closed windows are

@@ -59,6 +59,7 @@ def stream(name: str, rows: list[tuple[int, int | None]]) -> Stream:
     return Stream(name, tuple(made), 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("text", [*OVER_RELATIONS, *OVER_TABLES])
 def test_edges(text: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +100,7 @@ ORDERED = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ORDERED)
 def test_the_order_depends_on_nothing_but_the_rows(
     text: str, monkeypatch: pytest.MonkeyPatch

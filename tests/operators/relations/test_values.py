@@ -66,6 +66,7 @@ def _expected(rows: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[Any, ..
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [
@@ -121,6 +122,7 @@ def _failing(session: Session, where: int) -> None:
     session.aggregate(picky)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_bad_row", ["fail", "keep"])
 @pytest.mark.parametrize(
     "settings",

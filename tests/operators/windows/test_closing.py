@@ -52,6 +52,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_equals_duckdb(key: str) -> None:
@@ -93,6 +94,7 @@ def endless() -> Iterator[pa.RecordBatch]:
         start += 100
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "first"),

@@ -73,6 +73,7 @@ def test_every_spelling_and_offsets(source: str) -> None:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("case", range(3))

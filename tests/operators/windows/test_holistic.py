@@ -70,6 +70,7 @@ _WINDOWED = """
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_kernels")
 @pytest.mark.parametrize("seed", range(6))
@@ -101,6 +102,7 @@ def test_duckdb_says_the_same(operator: str, seed: int) -> None:
 # Values -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("call", "value"),
     [
@@ -176,6 +178,7 @@ def test_refusals(session: cql.Session, call: str, error: type[CqlError], messag
 LISTS = "(SELECT k, array_agg(x) AS a FROM s GROUP BY k)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "answer"),
     [

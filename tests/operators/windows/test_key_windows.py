@@ -45,6 +45,7 @@ SUMS = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_every_runtime_gives_the_same_rows_in_the_same_order(
     session: Session, runtime: dict[str, Any]

@@ -45,6 +45,7 @@ def shown(table: pa.Table) -> list[str]:
     return sorted(repr(tuple(0.0 if v == 0 else v for v in row)) for row in rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("slide", [60, 20])
 @pytest.mark.parametrize(
     ("by", "way", "limit"),
@@ -229,6 +230,7 @@ NUMBERS = """SELECT k, n, e, place FROM (
 {where}"""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("by", "order", "where"),
     [

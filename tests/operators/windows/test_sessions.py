@@ -102,6 +102,7 @@ def random_rows(rng: random.Random, count: int) -> Rows:
     return rows
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [1, 2, 3])
 @ASKED
 def test_unions_of_uneven_watermarks_equal_the_reference(
@@ -194,6 +195,7 @@ def test_sessions_of_a_group_do_not_overlap(case: int) -> None:
             assert not linked(a, b, gap) or b[0] + gap >= (a[1] or 0)
 
 
+@pytest.mark.sampled
 @ASKED
 def test_keys_and_sessions_without_end_take_bounded_memory(asked: str) -> None:
     def state(rows: int) -> tuple[int, SessionOperator]:

@@ -73,6 +73,7 @@ def stream(session: cql.Session, values: Sequence[Any], kind: pa.DataType, name:
     session.create_stream(name, data, ordered_by="t", unit="seconds", replace=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_all_operators_fail_for_the_same_windows(
@@ -89,6 +90,7 @@ def test_all_operators_fail_for_the_same_windows(
         assert outcome(session.sql(hinted, morsel_rows=1 + seed % 3)) == expected, values
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_groups_with_null_and_decimals(session: cql.Session, operator: str) -> None:
     """Sums and means of DECIMAL(18, 0), whose limit is below that of 64 bits; a partial sum reaches
@@ -146,6 +148,7 @@ FITS = [TOP, 3, 4, LOW + 9, -3, 5]
 BEYOND = [TOP, -1, 3, 4, 5, -8]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_groups(session: cql.Session, name: str) -> None:
     """The rule also holds for the sums of sessions, relations and other groups."""

@@ -60,6 +60,7 @@ DAY = "date_format(ts, 'yyyy-MM-dd')"
 PLAIN = "SELECT {} AS g, channel, count(*) AS n FROM bid GROUP BY g, channel"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_the_same_rows_are_late_and_counted(session: Session, runtime: Settings) -> None:
     apply(session, runtime, {"morsel_rows": 16})
@@ -88,6 +89,7 @@ CLOSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("text", CLOSED.values(), ids=CLOSED)
 def test_groups_leave_endless_input(session: Session, text: str) -> None:
@@ -115,6 +117,7 @@ ALIKE = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("unit", ALIKE)
 def test_parts_and_starts_close_as_their_unit_does(session: Session, unit: str) -> None:
     text = "SELECT min(ts) AS first, count(*) AS n FROM bid GROUP BY {}"

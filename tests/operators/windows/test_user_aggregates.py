@@ -400,6 +400,7 @@ def test_overflow_raises_as_in_python() -> None:
 # -- random cases ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("functions", [COMPILED, IN_PYTHON], ids=["compiled", "in Python"])
 @pytest.mark.parametrize(("text", "names"), QUERIES)

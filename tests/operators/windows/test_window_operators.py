@@ -143,6 +143,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks", "subtract", "buffered"])

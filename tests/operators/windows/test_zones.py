@@ -54,6 +54,7 @@ def test_zones_know_only_names() -> None:
             days_of(name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("window", "zone"), list(zip(WINDOWS, ZONES, strict=False)))
 def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
     """Results equal the reference: out of order, with late rows, under every operator."""
