@@ -46,8 +46,6 @@ from tests.support.run_checkpoints import (
 @pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_continues(case: str, seed: int, full: bool) -> None:
-    if not full and (CASES.index(case) + seed) % 2:
-        pytest.skip("with --full")
     choice = random.Random(f"{case} {seed}")
     for small in (False, True) if full else (choice.random() < 0.5,):
         with (
@@ -59,12 +57,10 @@ def test_a_run_continues(case: str, seed: int, full: bool) -> None:
                 stop_and_continue(plan, session.settings, choice, stops=2)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_query_files_continue(path: Path, seed: int, full: bool) -> None:
-    if not full and (RUNNING.index(path) + seed) % 12:
-        pytest.skip("with --full")
     choice = random.Random(f"{path.stem} {seed}")
     with cql.connect(spark=False, morsel_rows=7) as session:
         plan = planned(session, path)._plan

@@ -7,12 +7,11 @@ change the choice. Another ``--seed`` draws others; four seeds in a row draw all
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from zlib import crc32
 
 import pytest
 
-#: One case in so many runs.
+#: One case in so many runs; ``@pytest.mark.sampled(12)`` names another number.
 PART = 4
 ALL_CASES = "--all-cases"
 #: Options that ask for more than a sample, or for tests by name.
@@ -26,23 +25,25 @@ def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     if any(config.getoption(name) for name in _FOR_ALL) or any("::" in arg for arg in config.args):
         return
     seed = int(config.getoption("--seed"))
-    sampled = [item for item in items if item.get_closest_marker("sampled")]
-    kept = drawn([item.nodeid for item in sampled], seed)
-    left = {item for item in sampled if item.nodeid not in kept}
+    parts: dict[str, int] = {}
+    cases: dict[str, list[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            parts[test] = mark.args[0] if mark.args else PART
+            cases.setdefault(test, []).append(item.nodeid)
+    left: set[str] = set()
+    for test, names in cases.items():
+        left |= set(names) - drawn(names, parts[test], seed)
     if left:
-        config.hook.pytest_deselected(items=[item for item in items if item in left])
-        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
 
 
-def drawn(names: Iterable[str], seed: int) -> set[str]:
-    """The names of cases that are drawn: of each test, those whose hash has the seed's remainder,
-    or if there is none, those that are next to it."""
-    by_test: dict[str, list[str]] = {}
-    for name in names:
-        by_test.setdefault(name.partition("[")[0], []).append(name)
-    kept: set[str] = set()
-    for cases in by_test.values():
-        distance = {case: (crc32(case.encode()) - seed) % PART for case in cases}
-        least = min(distance.values())
-        kept |= {case for case in cases if distance[case] == least}
-    return kept
+def drawn(names: list[str], part: int, seed: int) -> set[str]:
+    """The names of a test's cases that are drawn: those whose hash has the seed's remainder by
+    ``part``, or if there is none, those that are next to it."""
+    distance = {name: (crc32(name.encode()) - seed) % part for name in names}
+    least = min(distance.values())
+    return {name for name in names if distance[name] == least}

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.sampling import PART, drawn
+from tests.support.sampling import drawn
 
-NAMES = [f"file.py::test_{test}[{case}]" for test in "ab" for case in range(40)]
+NAMES = [f"file.py::test[{case}]" for case in range(80)]
 
 
-def test_seeds_in_a_row_draw_all_cases() -> None:
-    parts = [drawn(NAMES, seed) for seed in range(PART)]
-    assert set().union(*parts) == set(NAMES)
-    assert sum(len(part) for part in parts) == len(NAMES)
+@pytest.mark.parametrize("part", [4, 12])
+def test_seeds_in_a_row_draw_all_cases(part: int) -> None:
+    samples = [drawn(NAMES, part, seed) for seed in range(part)]
+    assert set().union(*samples) == set(NAMES)
+    assert sum(len(sample) for sample in samples) == len(NAMES)
 
 
 def test_other_cases_do_not_change_the_choice() -> None:
-    assert drawn(NAMES[:60], 1) == drawn(NAMES, 1) & set(NAMES[:60])
+    assert drawn(NAMES[:60], 4, 1) == drawn(NAMES, 4, 1) & set(NAMES[:60])
 
 
-@pytest.mark.parametrize("seed", range(PART))
+@pytest.mark.parametrize("seed", range(4))
 def test_each_test_keeps_a_case(seed: int) -> None:
-    few = ["file.py::test_c[only]", "file.py::test_d"]
-    assert drawn(few, seed) == set(few)
+    assert drawn(NAMES[:1], 4, seed) == set(NAMES[:1])
 
 
 def test_tests_that_are_named_keep_all_cases(pytester: pytest.Pytester) -> None:

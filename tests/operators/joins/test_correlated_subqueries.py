@@ -134,12 +134,9 @@ def test_every_kind_of_from(session: cql.Session, database: Any, name: str, full
 @pytest.mark.sampled
 @pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_where_it_stands_and_what_it_computes(
-    session: cql.Session, database: Any, number: int, full: bool
+    session: cql.Session, database: Any, number: int
 ) -> None:
-    if not full and number % 2:
-        pytest.skip("with --full")
-    text = TEXTS[number]
-    compare(session, database, text)
+    compare(session, database, TEXTS[number])
 
 
 REFUSED = (
