@@ -67,9 +67,9 @@ LIBRARY = {
         "finish_morsel load_of look_at_clock note_arrivals note_cost note_progress"
     ),
     "kernels.signals.of_segments.values": (
-        "segment_count segment_crossings segment_max segment_mean segment_min segment_real_max"
-        " segment_real_min segment_real_sum segment_rms segment_sum segment_variance segment_has"
-        " segment_peak segment_real_sample segment_sample segment_trough"
+        "segment_count segment_crossings segment_has segment_max segment_mean segment_min"
+        " segment_peak segment_real_max segment_real_min segment_real_sample segment_real_sum"
+        " segment_rms segment_sample segment_sum segment_sum_fits segment_trough segment_variance"
     ),
     "kernels.signals.of_segments.fourier": (
         "segment_even segment_fft segment_inverse segment_is_spectrum segment_of_complex"

@@ -49,8 +49,10 @@ def over_segment(name: str, segment: Expr, pos: Position | None) -> Expr:
         return strict(fn, (segment,), BIGINT, pos)
     _check_numbers((segment,), name, pos)
     if fn == "sum":
-        return strict(fn, (segment,), BIGINT if sample.is_integer else DOUBLE, pos)
-    return strict(fn, (segment,), _AGGREGATES[fn] or sample, pos)
+        to = BIGINT if sample.is_integer else DOUBLE
+    else:
+        to = _AGGREGATES[fn] or sample
+    return strict(fn, (segment,), to, pos, nullable=True)
 
 
 def is_segment(expr: Expr) -> bool:
@@ -208,7 +210,8 @@ _XCORR, _DELAY = "xcorr(segment, other, most)", "delay(segment, other, most)"
 _HAAR, _ENERGY = "haarwavelet(segment, levels)", "band_energy(segment, level)"
 
 SIGNALS = (
-    _simple("rms(segment)", "Root of the mean square of the samples.", DOUBLE),
+    _simple("rms(segment)", "Root of the mean square of the samples.", DOUBLE,
+            nullable=True),
     _simple("zero_crossings(segment)", "How often the sign of the samples changes.", BIGINT),
     _simple("peak(segment)", "The number, from 0 on, of the first greatest sample.", BIGINT,
             nullable=True),

@@ -16,8 +16,9 @@ from cql.planner.nodes.expr import Call
 Strict: TypeAlias = Callable[[Call, Sequence[Any]], Any]
 
 
-def _of(fn: Callable[[Sequence[Any]], Any]) -> Strict:
-    return lambda call, args: fn(args[0])
+def _of(fn: Callable[[Sequence[Any]], Any], least: int = 0) -> Strict:
+    """A function of one segment, which is NULL of fewer than ``least`` samples."""
+    return lambda call, args: fn(args[0]) if len(args[0]) >= least else None
 
 
 def _total(x: Sequence[Any]) -> float:
@@ -29,20 +30,19 @@ def _total(x: Sequence[Any]) -> float:
 
 
 def _sum(x: Sequence[Any]) -> Any:
-    if x and isinstance(x[0], int):
-        return (sum(x) + 2**63) % 2**64 - 2**63
-    return _total(x)
+    if not isinstance(x[0], int):
+        return _total(x)
+    total = sum(x)
+    if not -(2**63) <= total < 2**63:
+        raise EvaluationError("value", f"the sum of the {len(x):,} samples has more than 64 bits")
+    return total
 
 
 def _mean(x: Sequence[Any]) -> float:
-    if not x:
-        return math.nan
     return sum(x) / len(x) if isinstance(x[0], int) else _total(x) / len(x)
 
 
 def _variance(x: Sequence[Any], less: int) -> float:
-    if len(x) <= less:
-        return math.nan
     if isinstance(x[0], int):
         n = len(x)
         distances: int = n * sum(v * v for v in x) - sum(x) ** 2
@@ -59,7 +59,7 @@ def _variance(x: Sequence[Any], less: int) -> float:
 
 
 def _rms(x: Sequence[Any]) -> float:
-    return math.sqrt(_total([float(v) * float(v) for v in x]) / len(x)) if x else math.nan
+    return math.sqrt(_total([float(v) * float(v) for v in x]) / len(x))
 
 
 def _lowest(x: Sequence[Any]) -> Any:
@@ -141,14 +141,14 @@ def _rank(value: float) -> tuple[bool, float]:
     return value != value, 0.0 if value != value else value
 
 
-def _peak(x: Sequence[Any]) -> int | None:
+def _peak(x: Sequence[Any]) -> int:
     """NaN is above all numbers."""
-    return int(max(range(len(x)), key=lambda i: _rank(x[i]))) if x else None
+    return int(max(range(len(x)), key=lambda i: _rank(x[i])))
 
 
-def _trough(x: Sequence[Any]) -> int | None:
+def _trough(x: Sequence[Any]) -> int:
     numbers = [i for i, v in enumerate(x) if v == v]
-    return int(min(numbers or range(len(x)), key=lambda i: x[i])) if x else None
+    return int(min(numbers or range(len(x)), key=lambda i: x[i]))
 
 
 def _sample(call: Call, args: Sequence[Any]) -> Any:
@@ -227,20 +227,19 @@ def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
 #: Functions of segments that never fail.
 NEVER_FAIL: dict[str, Strict] = {
     "count": _of(len),
-    "sum": _of(_sum),
-    "avg": _of(_mean),
-    "min": _of(_lowest),
-    "max": _of(_highest),
-    "stddev_samp": _of(lambda x: math.sqrt(_variance(x, 1))),
-    "stddev_pop": _of(lambda x: math.sqrt(_variance(x, 0))),
-    "var_samp": _of(lambda x: _variance(x, 1)),
-    "var_pop": _of(lambda x: _variance(x, 0)),
-    "rms": _of(_rms),
+    "avg": _of(_mean, 1),
+    "min": _of(_lowest, 1),
+    "max": _of(_highest, 1),
+    "stddev_samp": _of(lambda x: math.sqrt(_variance(x, 1)), 2),
+    "stddev_pop": _of(lambda x: math.sqrt(_variance(x, 0)), 1),
+    "var_samp": _of(lambda x: _variance(x, 1), 2),
+    "var_pop": _of(lambda x: _variance(x, 0), 1),
+    "rms": _of(_rms, 1),
     "zero_crossings": _of(_crossings),
     "hann": _of(_hann),
     "power_spectrum": _of(_power),
-    "peak": _of(_peak),
-    "trough": _of(_trough),
+    "peak": _of(_peak, 1),
+    "trough": _of(_trough, 1),
     "fft": _of(_fft),
     "real": _of(lambda x: tuple(v.real for v in x)),
     "imag": _of(lambda x: tuple(v.imag for v in x)),
@@ -251,8 +250,9 @@ NEVER_FAIL: dict[str, Strict] = {
     "delay": _delay,
     "subseg": lambda call, args: _part(*args),
 }
-#: Functions that fail for segments of some lengths.
+#: Functions that fail for segments of some lengths, and a sum that needs more than 64 bits.
 MAY_FAIL: dict[str, Strict] = {
+    "sum": _of(_sum, 1),
     "dot": _dot,
     "sample": _sample,
     "ifft": _inverse,

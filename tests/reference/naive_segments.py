@@ -41,10 +41,10 @@ def _max(call: Call, x: Sequence[Any]) -> Any:
 
 
 @function("stddev_samp", "stddev_pop", "var_samp", "var_pop")
-def _spread(call: Call, x: Sequence[Any]) -> float:
+def _spread(call: Call, x: Sequence[Any]) -> float | None:
     less = call.fn.endswith("_samp")
     if len(x) == less:
-        return math.nan
+        return None
     mean = statistics.fmean(x)
     variance = math.fsum((v - mean) ** 2 for v in x) / (len(x) - less)
     return variance if call.fn.startswith("var") else math.sqrt(variance)

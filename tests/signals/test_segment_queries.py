@@ -185,12 +185,35 @@ def test_empty_segments(session: Session) -> None:
         f"SELECT peak({e}) AS p, trough({e}) AS t, delay({e}, x, 3) AS d, dot({e}, {e}) AS o,"
         f" fft({e}) AS f, ifft(fft({e})) AS i, power_spectrum({e}) AS w, {e} * 2 AS m,"
         f" resample({e}, 3, 2) AS r, haarwavelet({e}, 2) AS h, band_energy({e}, 2) AS b,"
-        f" xcorr({e}, x, 1) AS c, size({e}) AS n, x + NULL AS z {W}"
+        f" xcorr({e}, x, 1) AS c, size({e}) AS n, x + NULL AS z, sum({e}) AS ns, avg({e}) AS na,"
+        f" min({e}) AS nl, max({e}) AS nh, rms({e}) AS nr, stddev_pop({e}) AS np,"
+        f" max(subseg(y, 99, 1)) AS ny, stddev(subseg(x, 0, 1)) AS n1, variance({e}) AS n2,"
+        f" stddev_pop(subseg(x, 0, 1)) AS s {W}"
     )
     row = query.to_arrow().to_pylist()[0]
-    none: dict[str, Any] = dict.fromkeys("ptdz")
+    several = ("ns", "na", "nl", "nh", "nr", "np", "ny", "n1", "n2")
+    none: dict[str, Any] = dict.fromkeys((*"ptdz", *several))
     lists: dict[str, Any] = {k: [] for k in "fiwmrh"}
-    assert row == {**none, **lists, "o": 0.0, "b": 0.0, "c": [0.0, 0.0, 0.0], "n": 0}
+    assert row == {**none, **lists, "o": 0.0, "b": 0.0, "c": [0.0, 0.0, 0.0], "n": 0, "s": 0.0}
+
+
+def test_sums_beyond_64_bits(session: Session) -> None:
+    """As the aggregate over rows, the sum fails; sums that come back into 64 bits do not."""
+    most = 2**63 - 1
+    for samples, total in (
+        ([most, 1, -1, 0], most),
+        ([-most, -1, most, 1], 0),
+        ([most, most, -most, -most - 1], -1),
+    ):
+        session.create_stream("s", pa.table({"x": samples}), rate=1, replace=True)
+        size = len(samples)
+        query: Any = session.sql(f"SELECT sum(x) AS n FROM s [ROWS {size} SLIDE {size}]")
+        assert query.to_arrow()["n"].to_pylist() == [total]
+    for samples in ([most, 1], [-most - 1, -1], [most] * 9):
+        session.create_stream("s", pa.table({"x": samples}), rate=1, replace=True)
+        n = len(samples)
+        with pytest.raises(RunError, match=f"the sum of the {n} samples has more than 64 bits"):
+            session.sql(f"SELECT sum(x) AS n FROM s [ROWS {n} SLIDE {n}]").to_arrow()
 
 
 def test_segments_inside_a_call_are_gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,11 @@ import pytest
 import cql
 from cql.base.types import BIGINT, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, DataType, signal
 from cql.executor.kernels.signals.of_segments import values
+from cql.executor.kernels.signals.of_segments.values import segment_sum_fits
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.planner.functions.signals import over_segment
-from cql.planner.interpret.signals import NEVER_FAIL
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.signals import MAY_FAIL, NEVER_FAIL
 from cql.planner.nodes.expr import Call, Column
 from tests.support.signals.stores import Unlimited
 
@@ -54,7 +56,7 @@ def store() -> Iterator[SegmentStore]:
 
 def _twin(fn: str, samples: Sequence[Any]) -> Any:
     call = Call(fn, (Column(0, "x", signal(DOUBLE), False),), DOUBLE, False, None)
-    return NEVER_FAIL[fn](call, [samples])
+    return {**NEVER_FAIL, **MAY_FAIL}[fn](call, [samples])
 
 
 def _check(store: SegmentStore, samples: Any, near: float = 1e-9) -> None:
@@ -62,7 +64,13 @@ def _check(store: SegmentStore, samples: Any, near: float = 1e-9) -> None:
     g = store.make(base, 0, samples)
     values, whole = samples.tolist(), samples.dtype.kind == "i"
     for fn, kernels in _KERNELS.items():
-        found, expected = kernels[not whole](g), _twin(fn, values)
+        try:
+            found, expected = kernels[not whole](g), _twin(fn, values)
+        except EvaluationError:
+            assert not segment_sum_fits(g)
+            continue
+        if expected is None:
+            continue  # too few samples, which the generated code sees
         where = f"{fn} of {len(values)} {samples.dtype}: {found} is not {expected}"
         if fn in _EXACT or (fn == "sum" and whole):
             same = found == expected or (math.isnan(found) and math.isnan(expected))
@@ -160,6 +168,8 @@ def test_in_queries(kind: str, seed: int) -> None:
     choice = random.Random(f"{kind} {seed}")
     n = 3000
     samples = _random(kind, n, np.random.default_rng(seed))
+    if kind == "int64":
+        samples >>= 12  # the sum of a window fits
     names = [*_KERNELS, "stddev", "stddev_pop"]
     size, slide = choice.randint(1, 700), choice.randint(1, 400)
     with cql.connect(spark=False) as session:

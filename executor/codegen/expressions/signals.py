@@ -99,8 +99,17 @@ _NEEDED = {
         "the spectrum has {:,} values, which are not those of {:,} samples",
     ),
 }
-#: Results that stand for NULL.
-_NONE = {"peak": -1, "trough": -1, "delay": pairs.NO_LAG}
+_FITS = _Needed(
+    "segment_sum_fits({0})",
+    ("segment_count({0})", "int64(64)"),
+    "the sum of the {:,} samples has more than {} bits",
+)
+#: The least number of samples that give a value: the function is NULL of fewer.
+_LEAST = {
+    **dict.fromkeys(("sum", "avg", "min", "max", "rms", "var_pop", "stddev_pop"), 1),
+    **dict.fromkeys(("var_samp", "stddev_samp"), 2),
+    **dict.fromkeys(("peak", "trough"), 1),
+}
 
 SEGMENTS = frozenset((*_VALUES, *_OF_KIND, *_ARITHMETIC, "ifft"))
 
@@ -112,6 +121,7 @@ def over_segments(call: Call) -> bool:
 def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> Code:
     """A call over segments. No segment is read where an argument is NULL."""
     value = None if valid is None else let(scope, zero(call.type))
+    enough = None if valid is None or call.fn not in _LEAST else let(scope, "False", "v")
     with when(scope, valid):
         needed, text = _texts(call)
         names = [a.value for a in args]
@@ -124,11 +134,18 @@ def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
             value = let(scope, text)
         else:
             scope.line(f"{value} = {text}")
+        if call.fn in _LEAST:
+            there = f"segment_count({names[0]}) >= int64({_LEAST[call.fn]})"
+            if enough is None:
+                valid = let(scope, there, "v")
+            else:
+                scope.line(f"{enough} = {there}")
+                valid = enough
         for name, arg in zip(names, call.args, strict=True):
             if isinstance(arg, Call) and arg.type.kind is Kind.SIGNAL and arg.fn in SEGMENTS:
                 scope.line(f"drop_samples({name})")  # the call was its only reader
-    if call.fn in _NONE:
-        there = f"{value} != int64({_NONE[call.fn]})"
+    if call.fn == "delay":
+        there = f"{value} != int64({pairs.NO_LAG})"
         valid = let(scope, there if valid is None else f"{valid} & ({there})", "v")
     return Code(value, valid)
 
@@ -158,5 +175,7 @@ def _texts(call: Call) -> tuple[_Needed | None, str]:
         if len(call.args) == 1:
             return None, "segment_inverse({0}, segment_even({0}), {serial})"
         return _NEEDED[fn], "segment_inverse({0}, {1}, {serial})"
+    if fn == "sum" and call.args[0].type.element == BIGINT:
+        return _FITS, _OF_KIND[fn][0]
     text = _OF_KIND[fn][call.type.is_fraction] if fn in _OF_KIND else _VALUES[fn]
     return _NEEDED.get(fn), text

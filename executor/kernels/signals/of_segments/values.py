@@ -49,12 +49,19 @@ def _sum_of_integers(x: Any) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _sum_of_words(x: Any) -> float:
-    """The sum of integers of 64 bits, rounded once for each half of their bits."""
+def _sums_of_halves(x: Any) -> tuple[int, int]:
+    """The sums of the higher and of the lower 32 bits of integers of 64 bits."""
     high, low = int64(0), int64(0)
     for i in range(x.size):
         high += x[i] >> 32
         low += x[i] & 0xFFFFFFFF
+    return high, low
+
+
+@njit(nogil=True, cache=True)
+def _sum_of_words(x: Any) -> float:
+    """The sum of integers of 64 bits, rounded once for each half of their bits."""
+    high, low = _sums_of_halves(x)
     return float64(high) * 4294967296.0 + float64(low)
 
 
@@ -73,7 +80,7 @@ def segment_count(g: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def segment_sum(g: int) -> int:
-    """The sum of whole numbers; it wraps around beyond 64 bits."""
+    """The sum of whole numbers, which ``segment_sum_fits`` if they have 64 bits."""
     (n, at), kind = _samples(g), _kind(g)
     if kind == 0:
         return _sum_of_integers(as_i8(at, n))
@@ -82,6 +89,14 @@ def segment_sum(g: int) -> int:
     if kind == 2:
         return _sum_of_integers(as_i32(at, n))
     return _sum_of_integers(words(at, n))
+
+
+@njit("boolean(int64)", nogil=True, cache=True)
+def segment_sum_fits(g: int) -> bool:
+    """Whether the sum of whole numbers of 64 bits has 64 bits, too."""
+    n, at = _samples(g)
+    high, low = _sums_of_halves(words(at, n))
+    return -0x80000000 <= high + (low >> 32) <= 0x7FFFFFFF
 
 
 @njit("float64(int64)", nogil=True, cache=True)
