@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
-from cql.planner.nodes.logical import Running, samples_of
+from cql.planner.nodes.logical import Process, Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
 from tests.reference.naive_signals import NaiveSignal
@@ -54,6 +55,30 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
         found = (values[k] for values in made)
         marks = (*row.marks, *(None for _ in made))
         yield replace(row, values=(*row.values, *found), marks=marks)
+
+
+def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows that an operator of the user emits for numbers and texts; its state has numbers and
+    lists of them."""
+    own = node.function
+    state = SimpleNamespace(**{f.name: [0] * f.size if f.shape else 0 for f in own.state})
+    for row in rows:
+        made: list[list[Any]] = []
+
+        def emit(*values: Any, into: list[list[Any]] = made) -> None:
+            into.append([*values, *(None for _ in own.returns[len(values) :])])
+
+        given = SimpleNamespace(
+            **{name: row.values[c] for name, c in zip(node.names, node.given, strict=True)}
+        )
+        own.function(state, given, emit, *(a.value for a in node.arguments))
+        for values in made:
+            every, marks = (*row.values, *values), (*row.marks, *(None for _ in values))
+            yield replace(
+                row,
+                values=tuple(every[c] for c in node.columns),
+                marks=tuple(marks[c] for c in node.columns),
+            )
 
 
 def in_runs(

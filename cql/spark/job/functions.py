@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from cql.errors import NotSupportedError
 from cql.functions.declare import declare
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.functions import UserFunction
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.declaration_json import type_from_json, type_to_json
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 def function_to_json(declared: Declared) -> dict[str, Any]:
     """The declaration with its source. Raises NotSupportedError for a function that refers to
     something that cannot travel."""
+    if isinstance(declared, UserOperator):
+        raise NotSupportedError(
+            f"the operator {declared.name} in another process is not supported: its state goes from"
+            " row to row",
+            hint="run the query here, over what Spark has: SET runtime = 'auto'",
+        )
     made = _made(declared)
     source = _received(made)
     if source is None:
