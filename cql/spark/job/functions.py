@@ -38,7 +38,7 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
         raise NotSupportedError(
             f"the operator {declared.name} in another process is not supported: its state goes from"
             " row to row",
-            hint="run the query here, over what Spark has: SET runtime = 'auto'",
+            hint="this process runs it, also over tables of Spark",
         )
     made = _made(declared)
     source = _received(made)
