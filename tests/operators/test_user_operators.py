@@ -311,6 +311,7 @@ def test_wrong_calls(session: Session) -> None:
     session.register_function("twice", lambda x: 2 * x, ["int"], "int")
     for text, kind, message in (
         ("SELECT * FROM sam(TABLE s)", BindError, "unknown operator sam"),
+        ("SELECT * FROM gaps(TABLE audio)", BindError, "GAPS takes the name of a signal"),
         ("SELECT * FROM twice(TABLE s)", BindError, "twice is a function of values"),
         ("SELECT same(v) FROM s", BindError, "same is an operator over a table"),
         ("SELECT * FROM same(s)", NotSupportedError, "the table function same"),

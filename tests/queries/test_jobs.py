@@ -17,7 +17,7 @@ from cql.query.query import Query
 from cql.spark.job.job import Job
 from cql.spark.task.task import query_of
 from tests.support.paths import ROOT
-from tests.support.query_files import PORTABLE, planned
+from tests.support.query_files import RUNNING, planned
 
 
 def received(session: cql.Session, query: Query) -> Query:
@@ -36,7 +36,7 @@ def operators(query: Query) -> str:
     return query.explain().partition("runtime")[0]
 
 
-@pytest.mark.parametrize("path", PORTABLE, ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_task_plans_the_same(path: Path) -> None:
     with cql.connect(spark=False, runtime="ordered", workers=2, partitions=4) as session:
         query = planned(session, path)
@@ -44,7 +44,7 @@ def test_a_task_plans_the_same(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PORTABLE, ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_task_gives_the_rows(path: Path) -> None:
     with cql.connect(spark=False) as session:
         query = planned(session, path)
@@ -56,7 +56,7 @@ def test_a_task_gives_the_rows(path: Path) -> None:
 
 
 def print_hashes() -> None:
-    for path in PORTABLE:
+    for path in RUNNING:
         with cql.connect(spark=False) as session:
             print(plan_hash(planned(session, path)._plan.root))
 
@@ -76,4 +76,4 @@ def test_processes_agree_on_the_hash() -> None:
         )
         made.append(done.stdout.split())
     assert made[0] == made[1] == made[2]
-    assert len(set(made[0])) > len(PORTABLE) * 0.9
+    assert len(set(made[0])) > len(RUNNING) * 0.9

@@ -120,5 +120,3 @@ def header(text: str) -> list[tuple[str, str]]:
 
 
 RUNNING = [p for p in FILES if ("expect", "runs") in header(p.read_text("utf-8"))]
-#: Those whose functions, if they have any, another process can get.
-PORTABLE = [p for p in RUNNING if "functions" not in dict(header(p.read_text("utf-8")))]

@@ -55,6 +55,8 @@ def _operator(binder: Binder, node: TableFunction) -> UserOperator:
             node,
             hint="SELECT it of the rows; @session.operator declares an operator",
         )
+    if name.lower() == "gaps":
+        raise binder.error("GAPS takes the name of a signal", node, hint="FROM GAPS(audio) AS g")
     known = [f.name for f in own.values() if isinstance(f, UserOperator)]
     raise binder.error(
         f"unknown operator {name}",
