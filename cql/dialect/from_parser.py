@@ -417,6 +417,7 @@ class FromParser(BaseParser):
         else:
             source = self.placed(self.object_name("the name of a stream or table"), opened)
         self._window_behind(source)
+        self.refuse_unsupported(unsupported.OF_ARGUMENT)
         constants: list[exp.Expr] = []
         while self._match(TokenType.COMMA):
             constants.append(self._parse_assignment() or self.refuse("an argument is missing"))

@@ -121,6 +121,10 @@ def test_nested_columns_and_names(session: Session) -> None:
 
     text = "SELECT array(k, NULL) AS xs, struct(name AS s) AS o, CAST(k AS decimal(5, 2)) AS `a b`"
     ((found,), *_) = _rows(session, f"SELECT text FROM shown(TABLE ({text} FROM s WHERE k = 2))")
+    (row, *_) = _rows(
+        session, "SELECT text FROM shown(TABLE (SELECT NULL AS a, v IS NULL AS b FROM s))"
+    )
+    assert row == ("Row(a=None, b=False)",)
     name = next(name for _, k, name, _ in rows_of(1, 400) if k == 2)
     assert found == f"Row(xs=[2, None], o={{'s': {name!r}}}, _2=Decimal('2.00'))"
 
@@ -320,6 +324,8 @@ def test_wrong_calls(session: Session) -> None:
         ("SELECT * FROM many(TABLE s, 'a')", BindError, "argument 2 of many must be a constant"),
         ("SELECT * FROM many(TABLE s, k)", BindError, "k"),
         ("SELECT * FROM same(TABLE s", ParseError, "is not closed"),
+        ("SELECT * FROM same(TABLE s PARTITION BY k)", ParseError, "PARTITION BY is not supported"),
+        ("SELECT * FROM same(TABLE s ORDER BY v)", ParseError, "ORDER BY is not supported"),
         ("SELECT * FROM same(TABLE s,)", ParseError, "an argument is missing"),
         ("SELECT * FROM same(TABLE (SELECT v, ts AS v2 FROM s))", BindError, "returns v2"),
     ):

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.base.types import DataType, Kind
-from cql.errors import NotSupportedError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Again, Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy
@@ -120,7 +119,6 @@ class ProcessOperator(GeneratedOperator):
     def __init__(self, name: str, node: ProcessExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
         self.node, self._fields = node, node.function.state
-        self._refuse()
         arguments = tuple(to_python(a.value, a.type) for a in node.arguments)
         account = partial(workspace.resize, what=BUFFERS)
         self._calls = OperatorCalls(node.function, node.names, arguments, account)
@@ -131,18 +129,6 @@ class ProcessOperator(GeneratedOperator):
             self.resize(_saved(f.name), f.size, f.dtype)
         self._emitted([0])
         self.rebuild()
-
-    def _refuse(self) -> None:
-        """Raises NotSupportedError for a column that Python gets no values of."""
-        for c in self.node.given:
-            f = self.node.input.schema[c]
-            if f.type.kind is Kind.NULL:
-                raise NotSupportedError(
-                    f"the column {f.name} of type void in the table of {self.node.function.name} is"
-                    " not supported",
-                    position=self.node.pos,
-                    hint="give NULL a type: CAST(NULL AS int)",
-                )
 
     def rebuild(self) -> None:
         """Makes the object that the function gets, over the arrays as they now are."""
@@ -196,6 +182,8 @@ class ProcessOperator(GeneratedOperator):
     ) -> tuple[list[Value], DataType | None]:
         """The values of a column of some rows; see ``udf.operator_calls.column_of``."""
         f = self.node.input.schema[c]
+        if f.type.kind is Kind.NULL:
+            return [None] * (last - first), None
         address = int(morsel.words[data_word(c)])
         values = view_address(address, stored_dtype(f.type.storage), last)[first:]
         valid: npt.NDArray[np.uint8] | None = None
