@@ -22,6 +22,7 @@ import pyarrow as pa
 
 import cql
 from benchmarks import signal_kernels as kernels
+from benchmarks import signal_pipeline as pipes
 from benchmarks.harness import Benchmark, Contender, Limit, Ratio
 from benchmarks.signal_kernels import ALPHA, BETA, GAMMA, WINDOW
 from benchmarks.workloads import Answer, sums
@@ -36,6 +37,8 @@ RATE = 44_100
 JOINED = 4_000_000
 #: Samples of the file: nine seconds.
 FILE = 9 * RATE
+#: Samples of all sensors of PIPELINE.
+PIPE = 10_000_000
 #: Operators of PASSCHAIN.
 CHAIN = 10
 #: Rounds before those that count, and rounds that count.
@@ -219,6 +222,39 @@ def silencefilter_by_row(rows: int | None = None, folder: Path | None = None) ->
     )
 
 
+def pipeline(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """Ten sensors of a water pipe, a wave in every eighth window; the waves with their times. The
+    operator in Python is called for each window of all sensors."""
+    length = (rows or PIPE) // pipes.SENSORS // pipes.WINDOW * pipes.WINDOW
+    waves = [
+        pipes.WAVES[k % len(pipes.WAVES)]._replace(start=pipes.WINDOW * (6 + 8 * k) + 40)
+        for k in range((length // pipes.WINDOW + 1) // 8)
+    ]
+    sensors = pipes.vibrations(length, waves)
+    session = cql.connect(spark=False, functions=[pipes.leak_detect])
+    session.set("workers", 1)
+    table = pa.table({f"s{k}": samples for k, samples in enumerate(sensors)})
+    session.create_stream("pipe", table, rate=pipes.RATE)
+    session.sql(f"CREATE CONSTANT omega = {pipes.OMEGA}")
+    text = pipes.text()
+    contenders = [
+        Contender("numpy", lambda: pipes.leaks_of(sensors), lambda found: found, pinned=True),
+        Contender(
+            "segments", lambda: session.sql(text).to_arrow(), _leaks, pinned=True, paper=4.3e6
+        ),
+    ]
+    return Benchmark(
+        "pipeline",
+        f"PIPELINE of the XStream paper: {sensors.size:,} samples in memory, of ten sensors",
+        sensors.size,
+        pipes.leaks_of(sensors),
+        contenders,
+        [Ratio("segments", "numpy")],
+        warm=ROUNDS["warm"],
+        counted=ROUNDS["counted"],
+    )
+
+
 def loading(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     """Nine seconds of sound from a file, as rows. The paper reads CSV."""
     x = sound(min(rows or FILE, FILE))
@@ -314,11 +350,16 @@ def _timed_sums(times: Any, samples: Any) -> Answer:
     return sums(wide, wide * (times % 1009))
 
 
+def _leaks(table: Any) -> Answer:
+    times = table.column("time").cast("int64").to_numpy()
+    return pipes.answer(table.column("leak").to_pylist(), times)
+
+
 def _firsts(table: Any) -> Any:
     """The numbers of the samples that begin at the times."""
     micros = table.column(0).cast("int64").to_numpy()
     return np.round(micros * (RATE / 1e6)).astype(np.int64)
 
 
-#: What ``signals`` runs: table I. DETECTAUDIO and PIPELINE belong behind SILENCEFILTER.
-TABLE_I = (loading, passchain, statfilter, silencefilter, silencefilter_by_row)
+#: What ``signals`` runs: table I, and PIPELINE. DETECTAUDIO belongs behind SILENCEFILTER.
+TABLE_I = (loading, passchain, statfilter, silencefilter, silencefilter_by_row, pipeline)

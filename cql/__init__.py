@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cql.errors import CqlError
     from cql.functions.declare import function
     from cql.functions.declare_aggregate import aggregate
+    from cql.functions.declare_operator import operator
     from cql.query.query import Query
     from cql.session.session import Session, connect
 
@@ -25,6 +26,7 @@ __all__ = [
     "aggregate",
     "connect",
     "function",
+    "operator",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "aggregate": "cql.functions.declare_aggregate",
     "connect": "cql.session.session",
     "function": "cql.functions.declare",
+    "operator": "cql.functions.declare_operator",
 }
 
 

@@ -395,6 +395,8 @@ class FromParser(BaseParser):
         if name in _WINDOW_TABLES and self._next.token_type == TokenType.L_PAREN:
             self._advance(2)
             return self._window_table(name, token)
+        if self._kind(self._index + 2) == TokenType.TABLE:
+            return self._operator_over_table(token)
         function = None
         if token.token_type != TokenType.TABLE:  # TABLE(TABLE(…)) is not valid
             function = self._parse_function(optional_parens=False, anonymous=True)
@@ -404,6 +406,24 @@ class FromParser(BaseParser):
                 hint=did_you_mean(token.text, _WINDOW_TABLES) or "TUMBLE, HOP, CUMULATE, SESSION",
             )
         return self.placed(exp.Table(this=function), token)
+
+    def _operator_over_table(self, start: Token) -> nodes.TableFunction:
+        """``f(TABLE t, …)``, where the table may be a query in parentheses, or have a window."""
+        name = self.name("a table function")
+        self._advance(2)
+        opened = self._curr
+        if opened.token_type == TokenType.L_PAREN:
+            source = self._wrapped_item()
+        else:
+            source = self.placed(self.object_name("the name of a stream or table"), opened)
+        self._window_behind(source)
+        self.refuse_unsupported(unsupported.OF_ARGUMENT)
+        constants: list[exp.Expr] = []
+        while self._match(TokenType.COMMA):
+            constants.append(self._parse_assignment() or self.refuse("an argument is missing"))
+        self.close_paren()
+        made = nodes.TableFunction(this=name, source=source, expressions=constants)
+        return self.placed(made, start)
 
     # ----------------------------------------------------------------- window table functions
 

@@ -44,6 +44,7 @@ class CqlGenerator(generator.Generator):
             f"WATERMARK {self.sql(e, 'this')} DELAY OF {self.interval(e.args['delay'])}"
         ),
         nodes.WindowTable: lambda self, e: self.window_table(e),
+        nodes.TableFunction: lambda self, e: self.table_function(e),
         nodes.TypedNumber: lambda self, e: f"{e.this}{e.args['kind']}",
         exp.HexString: lambda self, e: f"X'{e.this}'",
         nodes.GroupWindow: lambda self, e: self.group_window(e),
@@ -271,6 +272,10 @@ class CqlGenerator(generator.Generator):
             if (length := table.args.get(key)) is not None
         ]
         return f"TABLE({table.window_kind}({', '.join(arguments)}))" + self._behind_item(table)
+
+    def table_function(self, item: nodes.TableFunction) -> str:
+        given = [f"TABLE {self.sql(item, 'source')}", *map(self.sql, item.expressions)]
+        return f"{self.sql(item, 'this')}({', '.join(given)})" + self._behind_item(item)
 
     def group_window(self, window: nodes.GroupWindow) -> str:
         order = ("size", "slide") if window.window_kind == "WINDOW" else ("slide", "size")

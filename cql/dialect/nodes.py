@@ -151,6 +151,13 @@ class WindowTable(exp.Expression):
         return str(self.args["kind"])
 
 
+class TableFunction(exp.Expression):
+    """``f(TABLE t, 3)``: an operator of the user called ``this`` over ``source`` (an item of FROM),
+    with constants behind it (``expressions``)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "source": True, "expressions": False, **_ITEM_ARGS}
+
+
 class TypedNumber(exp.Expression):
     """Spark's ``1L``, ``2.0D``: ``this`` the number (str), ``kind`` one of NUMBER_TYPES (str)."""
 
@@ -558,6 +565,7 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     FromUnion,
     FromWatermark,
     WindowTable,
+    TableFunction,
     TypedNumber,
     GroupWindow,
     JoinWindow,

@@ -37,6 +37,12 @@ OF_QUERY: Clauses = {
     ("MINUS", "ALL"): "EXCEPT does the same",
 }
 
+#: Clauses behind the table of an operator.
+OF_ARGUMENT: Clauses = {
+    ("PARTITION BY",): "an array in the state can have a place for each key",
+    ("ORDER BY",): "FROM f(TABLE (SELECT … ORDER BY …)) puts the rows in order",
+}
+
 #: Two-sign operators, and the hint of each.
 OPERATORS = {
     "**": "pow(x, y) is x to the power y",

@@ -42,12 +42,14 @@ from cql.functions.checks import (
     signature,
 )
 from cql.functions.declare_aggregate import declare_aggregate, is_definition
+from cql.functions.declare_operator import renamed
 
 if TYPE_CHECKING:
-    from cql.planner.functions.user_aggregates import UserAggregate
-    from cql.planner.functions.user_functions import UserFunction
+    from cql.planner.functions.user.aggregates import UserAggregate
+    from cql.planner.functions.user.functions import UserFunction
+    from cql.planner.functions.user.operators import UserOperator
 
-    Declared: TypeAlias = UserFunction | UserAggregate
+    Declared: TypeAlias = UserFunction | UserAggregate | UserOperator
 #: The values that ``connect(functions=…)`` accepts.
 Functions: TypeAlias = "Iterable[Any] | Mapping[str, Any] | ModuleType | str | Path"
 
@@ -87,9 +89,13 @@ def declare(
     null_handling: str,
     parallel: bool | None = None,
 ) -> Declared:
-    """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
-    from cql.planner.functions.user_functions import UserFunction
+    """The declaration of the Python function ``made``, or of an aggregate; see ``function``. An
+    operator, which is declared already, gets the ``name``."""
+    from cql.planner.functions.user.functions import UserFunction
+    from cql.planner.functions.user.operators import UserOperator
 
+    if isinstance(made, UserOperator):
+        return made if name is None else renamed(made, name)
     if is_definition(made):
         return declare_aggregate(made, name, args, returns, null_handling, parallel)
     if type(made) is UserFunction:
@@ -154,6 +160,8 @@ def collect(functions: Functions) -> list[Declared]:
 
 
 def _collect(functions: Functions) -> Iterator[Declared]:
+    from cql.planner.functions.user.operators import UserOperator
+
     if isinstance(functions, str | Path):
         functions = load(functions)
     if isinstance(functions, ModuleType):
@@ -161,13 +169,15 @@ def _collect(functions: Functions) -> Iterator[Declared]:
         if not found:
             raise BindError(
                 f"the module {functions.__name__} declares no function",
-                hint="decorate them with @cql.function or @cql.aggregate",
+                hint="decorate them with @cql.function, @cql.aggregate or @cql.operator",
             )
         yield from dict.fromkeys(found)
         return
     if isinstance(functions, Mapping):
         for name, made in functions.items():
-            if is_declared(made):
+            if isinstance(made, UserOperator):
+                yield renamed(made, name)
+            elif is_declared(made):
                 kinds, result = [k for _, k in made.parameters], made.returns
                 nulls = "call" if made.sees_null else "default"
                 yield declare(made, name, kinds, result, nulls, made.parallel)
@@ -179,10 +189,11 @@ def _collect(functions: Functions) -> Iterator[Declared]:
 
 
 def is_declared(value: object) -> bool:
-    from cql.planner.functions.user_aggregates import UserAggregate
-    from cql.planner.functions.user_functions import UserFunction
+    from cql.planner.functions.user.aggregates import UserAggregate
+    from cql.planner.functions.user.functions import UserFunction
+    from cql.planner.functions.user.operators import UserOperator
 
-    return type(value) in (UserFunction, UserAggregate)
+    return type(value) in (UserFunction, UserAggregate, UserOperator)
 
 
 def load(source: str | Path) -> ModuleType:

@@ -42,7 +42,7 @@ from cql.functions.checks import (
 )
 
 if TYPE_CHECKING:
-    from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
+    from cql.planner.functions.user.aggregates import UserAggregate, UserMethod
     from cql.planner.nodes.expr import Value
 
 _NEEDED = ("init", "update", "final")
@@ -80,7 +80,7 @@ def aggregate(
 
 def is_definition(made: object) -> bool:
     """Whether ``made`` is an aggregate, declared or not."""
-    from cql.planner.functions.user_aggregates import UserAggregate
+    from cql.planner.functions.user.aggregates import UserAggregate
 
     return type(made) is UserAggregate or (
         issubclass(type(made), type) and any(hasattr(made, role) for role in ("update", "final"))
@@ -96,7 +96,7 @@ def declare_aggregate(
     parallel: bool | None,
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
-    from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
+    from cql.planner.functions.user.aggregates import UserAggregate, UserMethod
 
     if isinstance(made, UserAggregate):
         made = made.definition
@@ -172,8 +172,8 @@ def _state(
     label: str, init: Callable[..., Any] | None
 ) -> tuple[tuple[DataType, ...], tuple[Value, ...]]:
     """The types and values of the initial state, in storage form."""
-    from cql.planner.functions.user_aggregates import parts
-    from cql.planner.functions.user_functions import called
+    from cql.planner.functions.user.aggregates import parts
+    from cql.planner.functions.user.functions import called
     from cql.planner.interpret.error import EvaluationError
     from cql.planner.interpret.python_values import from_python
 

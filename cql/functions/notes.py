@@ -6,21 +6,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from cql.base.uninterruptible import load_module
-from cql.planner.functions.user_aggregates import UserAggregate
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.expr import Call, walk
 from cql.planner.nodes.held import expressions_in
 from cql.planner.nodes.logical import AggregateCall
-from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.physical import Physical, ProcessExec
+from cql.planner.nodes.physical import walk as walk_plan
 
 
 def notes(root: Physical) -> tuple[str, ...]:
     """Lines for each user's function that the plan calls, and for each way to compute it."""
-    return tuple(dict.fromkeys(line for call in _calls(root) for line in _lines(call)))
+    lines = [line for call in _calls(root) for line in _lines(call)]
+    lines += [f"operator {own.name}: in Python, once per row" for own in _operators(root)]
+    return tuple(dict.fromkeys(lines))
 
 
 def calls_users(root: Physical) -> bool:
     """Whether the plan calls a user's function."""
-    return any(True for _ in _calls(root))
+    return any(True for _ in _calls(root)) or any(True for _ in _operators(root))
+
+
+def _operators(root: Physical) -> Iterator[UserOperator]:
+    return (node.function for node in walk_plan(root) if isinstance(node, ProcessExec))
 
 
 def _calls(root: Physical) -> Iterator[Call | AggregateCall]:

@@ -24,6 +24,8 @@ from cql.session.pyspark_names import pyspark_names
 if TYPE_CHECKING:
     from cql.functions.checks import Type
     from cql.functions.declare import Declared, Functions
+    from cql.functions.declare_operator import State
+    from cql.planner.functions.user.operators import UserOperator
     from cql.session.names import SessionCatalog
 
 
@@ -83,6 +85,26 @@ class Registering(ABC):
             return self._register(made)
         return lambda definition: self._register(made(definition))
 
+    def operator(
+        self,
+        returns: Mapping[str, Type],
+        *,
+        state: Mapping[str, State] | None = None,
+        args: Sequence[Type] | None = None,
+        name: str | None = None,
+    ) -> Callable[[Any], UserOperator]:
+        """``cql.operator`` that also registers: a decorator for operators of this session."""
+        from cql.functions.declare_operator import operator
+
+        made = operator(returns, state=state, args=args, name=name)
+
+        def decorate(function: Any) -> UserOperator:
+            declared = made(function)
+            self._register(declared)
+            return declared
+
+        return decorate
+
     def register_function(
         self,
         name: str,
@@ -93,8 +115,8 @@ class Registering(ABC):
         null_handling: str = "default",
         parallel: bool | None = None,
     ) -> None:
-        """Registers a Python function, or a class that is an aggregate (``cql.aggregate``), as
-        ``name`` for later queries.
+        """Registers a Python function, a class that is an aggregate (``cql.aggregate``), or an
+        operator (``cql.operator``), as ``name`` for later queries.
 
         Replaces a function of the same name; existing queries keep the old function. For the other
         parameters see ``cql.function``."""

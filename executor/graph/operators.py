@@ -42,6 +42,7 @@ from cql.planner.nodes.physical import (
     NewestExec,
     OopJoinExec,
     Physical,
+    ProcessExec,
     RelationExec,
     RelationJoinExec,
     RewindowExec,
@@ -62,7 +63,14 @@ from cql.planner.nodes.physical import (
 
 #: Nodes whose operators pass late rows on in morsels of their own, or with own columns.
 PASS_LATE_ROWS = (
-    SlackExec | DupelimExec | LimitExec | LookupExec | RunningExec | UnnestExec | TableJoinExec
+    SlackExec
+    | DupelimExec
+    | LimitExec
+    | LookupExec
+    | RunningExec
+    | ProcessExec
+    | UnnestExec
+    | TableJoinExec
 )
 
 
@@ -110,6 +118,14 @@ def _(node: RunningExec, site: Site) -> Operator:
     from cql.executor.operators.flow.running import RunningOperator
 
     return RunningOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: ProcessExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.flow.process")
+    from cql.executor.operators.flow.process import ProcessOperator
+
+    return ProcessOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

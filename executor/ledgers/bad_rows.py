@@ -21,7 +21,7 @@ from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.state.store import Snapshot, State
 from cql.executor.state.texts import saved_texts, texts_of
-from cql.executor.udf.errors import TIME_LIMIT
+from cql.executor.udf.errors import OPERATOR, TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 
 #: All bad rows are counted; this many keep their details.
@@ -96,7 +96,7 @@ class BadRows:
             nobody = failure.fatal and (again is None or not again.of_row)  # e.g. overflow of a sum
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
-            if failure.site.kind in ("function", TIME_LIMIT):
+            if failure.site.kind in ("function", OPERATOR, TIME_LIMIT):
                 where = f", in {failure.operator}{where}"
             raise RunError(
                 f"{failure.site.message}{where}",
@@ -256,6 +256,9 @@ def _remedy(failure: Failure, *, kept: bool) -> str:
     """The hint for a failure. ``kept``: ON BAD ROW KEEP is set but does not cover this failure."""
     if failure.site.kind == TIME_LIMIT:
         return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
+    if failure.site.kind == OPERATOR:
+        why = "ON BAD ROW KEEP does not help, as its state may have changed; " if kept else ""
+        return f"{why}leave such rows out in its table: (TABLE (SELECT … WHERE …))"
     if failure.site.kind == "rows":
         return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
     if failure.fatal and failure.site.again is not None:

@@ -44,8 +44,8 @@ from cql.executor.jit.pipeline import passes
 from cql.executor.kernels.lib.memory import bits_of_f64, words
 from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
 from cql.executor.udf import arithmetic, loop_limit
-from cql.planner.functions.user_aggregates import UserMethod
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserMethod
+from cql.planner.functions.user.functions import UserFunction
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Value
 

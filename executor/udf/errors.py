@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The kind of an error site whose function exceeded the time limit.
 TIME_LIMIT = "time limit"
+#: That of an operator of the user.
+OPERATOR = "operator"
 
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:

@@ -23,8 +23,9 @@ from cql.errors import (
     did_you_mean,
 )
 from cql.planner.functions.signature import Signature
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.functions import UserFunction
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.catalog import Relation, Relations
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.expr_size import Sizes
@@ -56,14 +57,16 @@ class Context:
     ``parameters`` are Python values for ``:name`` (int, float, str, bool, None, datetime, date,
     Decimal, timedelta); ``constants`` come from CREATE CONSTANT; ``views`` and ``streams`` from
     CREATE VIEW and CREATE STREAM … AS. All these names are matched without regard to case.
-    ``functions`` are the user's functions, by names in lower case."""
+    ``functions`` are the user's functions and operators, by names in lower case."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Literal] = field(default_factory=dict)
     views: Mapping[Name, NamedQuery] = field(default_factory=dict)
     streams: Mapping[Name, NamedQuery] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
-    functions: Mapping[str, UserFunction | UserAggregate] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction | UserAggregate | UserOperator] = field(
+        default_factory=dict
+    )
     warnings: list[Notice] = field(default_factory=list)
     relations: dict[Name, Relation | None] = field(default_factory=dict)
 
@@ -77,6 +80,11 @@ class Context:
         """The user's aggregate of that name."""
         found = self.functions.get(name.lower())
         return found.within(self._limit) if isinstance(found, UserAggregate) else None
+
+    def operator(self, name: str) -> UserOperator | None:
+        """The user's operator of that name."""
+        found = self.functions.get(name.lower())
+        return found.within(self._limit) if isinstance(found, UserOperator) else None
 
     @property
     def _limit(self) -> Limit | None:

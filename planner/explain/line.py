@@ -65,6 +65,13 @@ def named(exprs: tuple[Expr, ...], names: tuple[str, ...]) -> str:
     return ", ".join(t if (t := show(e)) == n else f"{t} AS {n}" for e, n in pairs)
 
 
+def process_text(node: lg.Process | ph.ProcessExec) -> str:
+    """``leak_detect(pipe0, pipe1; 3.0)``: the columns that an operator of the user sees, and its
+    constants."""
+    behind = f"; {', '.join(map(show, node.arguments))}" if node.arguments else ""
+    return f"{node.function.name}({', '.join(node.names)}{behind})"
+
+
 def aggregate_text(keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> str:
     """Aggregates and keys, as text."""
     by = f" by {', '.join(show(k) for k in keys)}" if keys else ""

@@ -6,6 +6,7 @@ from cql.planner.explain.line import (
     Line,
     aggregate_text,
     named,
+    process_text,
     sort_text,
     subquery_text,
     values_text,
@@ -50,6 +51,8 @@ def logical_line(node: lg.Logical) -> Line:
             return Line("Limit", sort_text((), node.limit, node.offset).removeprefix("limit "))
         case lg.Running():
             return Line("Running", ", ".join(node.names))
+        case lg.Process():
+            return Line("Process", process_text(node))
         case lg.RowNumber():
             by = ", ".join(node.input.schema[c].name for c in node.partition)
             return Line("RowNumber", f"by {by} {sort_text(node.keys, None, 0)}")

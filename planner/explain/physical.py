@@ -17,6 +17,7 @@ from cql.planner.explain.line import (
     Line,
     aggregate_text,
     named,
+    process_text,
     progress_text,
     sort_text,
     values_text,
@@ -88,6 +89,13 @@ def physical_line(node: ph.Physical) -> Line:
             return _wid_line(node)
         case ph.RunningExec():
             return Line("Running", ", ".join(node.names), (node.why, f"state: {node.state}"))
+        case ph.ProcessExec():
+            state = f"state: {node.state}"
+            return Line(
+                "Process",
+                process_text(node),
+                (node.why, state, f"append-only{progress_text(node)}"),
+            )
         case ph.KeyWindowsExec():
             state = f"state: the last {node.windows.rows:,} rows of each key"
             return Line("KeyWindows", node.windows.text(node.input.schema), (node.why, state))

@@ -22,7 +22,7 @@ from cql.planner.lower.relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower.running import running
+from cql.planner.lower.running import process, running
 from cql.planner.lower.signals import gaps, rewindow, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
@@ -40,6 +40,7 @@ from cql.planner.nodes.logical import (
     Logical,
     Newest,
     Number,
+    Process,
     Project,
     RelationToStream,
     Rewindow,
@@ -122,6 +123,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return ordering.declared(lower(node.input, settings), node)
         case Running():
             return running(node, lower(node.input, settings))
+        case Process():
+            return process(node, lower(node.input, settings))
         case Rewindow():
             return rewindow(node, lambda below: lower(below, settings), settings)
         case Gaps():

@@ -1,11 +1,11 @@
-"""Running functions: values of the calls become columns below the operator."""
+"""Running functions, whose values become columns below the operator, and operators of the user."""
 
 from __future__ import annotations
 
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.signals import signal_input
-from cql.planner.nodes.logical import Running, samples_of
-from cql.planner.nodes.physical import Physical, ProjectExec, RunningExec
+from cql.planner.nodes.logical import Process, Running, samples_of
+from cql.planner.nodes.physical import Physical, ProcessExec, ProjectExec, RunningExec
 from cql.planner.nodes.physical.columns import column_at
 from cql.planner.nodes.rewrite import replace
 
@@ -27,3 +27,11 @@ def running(node: Running, child: Physical) -> RunningExec:
         return RunningExec(made, width, calls, node.names, _WHY)
     why, given = f"{_WHY}, and begins anew behind each gap", signal_input(samples, node.time)
     return RunningExec(made, width, calls, node.names, why, given, samples.name)
+
+
+def process(node: Process, child: Physical) -> ProcessExec:
+    """The operator of the user over ``child``."""
+    why = "Python, once per row in their order; its state goes from row to row"
+    return ProcessExec(
+        child, node.function, node.arguments, node.given, node.names, node.columns, why, node.pos
+    )

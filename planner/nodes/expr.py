@@ -16,7 +16,7 @@ from cql.errors import Position
 from cql.planner.nodes.rewrite import replace
 
 if TYPE_CHECKING:
-    from cql.planner.functions.user_functions import UserFunction
+    from cql.planner.functions.user.functions import UserFunction
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
@@ -56,7 +57,8 @@ class _Hasher(PlanWalk[bytes]):
         return _digest(value, *(parts if isinstance(value, tuple) else sorted(parts)))
 
     def function(self, value: Function) -> bytes:
-        return _digest(value, self.of(value.usage), self.of(value.sees_null))
+        state = (self.of(value.state_text),) if isinstance(value, UserOperator) else ()
+        return _digest(value, self.of(value.usage), self.of(value.sees_null), *state)
 
     def relation(self, value: Relation) -> bytes:
         return self.of((value.name, value.bounded, value.schema, value.stream))

@@ -23,8 +23,8 @@ from cql.base.recursion import deep_stack
 from cql.base.types import DataType
 from cql.base.window import Window, WindowKind, WindowOperator
 from cql.errors import PlanError, Position
-from cql.planner.functions.content_hash import content_hash
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.content_hash import content_hash
 from cql.planner.nodes.catalog import Queue, Relation
 from cql.planner.nodes.declaration_json import (
     schema_to_json,
@@ -243,7 +243,7 @@ class _Reader:
 
 
 def _limit_of(function: Function) -> Limit | None:
-    return function.limit if isinstance(function, UserFunction) else function.update.limit
+    return function.update.limit if isinstance(function, UserAggregate) else function.limit
 
 
 def _declaration(relation: Relation) -> dict[str, Json]:

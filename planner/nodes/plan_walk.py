@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.functions import UserFunction
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.catalog import Relation
 from cql.planner.nodes.physical import SourceExec
 
 T = TypeVar("T")
 
 Scalar: TypeAlias = bool | int | float | str | bytes | Enum | None
-Function: TypeAlias = UserFunction | UserAggregate
+Function: TypeAlias = UserFunction | UserAggregate | UserOperator
 
 
 class PlanWalk(ABC, Generic[T]):
@@ -42,7 +43,7 @@ class PlanWalk(ABC, Generic[T]):
                 return self.items(value, [self.of(part) for part in value])
             case frozenset():
                 return self.items(value, [self.of(part) for part in value])
-            case UserFunction() | UserAggregate():
+            case UserFunction() | UserAggregate() | UserOperator():
                 return self.function(value)
             case _ if dataclasses.is_dataclass(value):
                 parts = [(name, self._field(value, name)) for name in self.fields(type(value))]

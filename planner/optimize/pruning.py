@@ -22,6 +22,7 @@ from cql.planner.nodes.logical import (
     Limit,
     Logical,
     Number,
+    Process,
     Project,
     Rewindow,
     RowNumber,
@@ -88,6 +89,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _number(node, wanted)
         case Running():
             return _running(node, wanted)
+        case Process():
+            return _process(node, wanted)
         case Rewindow():
             return _rewindow(node, wanted)
         case Sync():
@@ -270,6 +273,23 @@ def _running(node: Running, wanted: frozenset[int]) -> tuple[Logical, Places]:
         time=None if node.time is None else places[node.time],
     )
     return made, {**places, **{width + k: len(below.schema) + at for at, k in enumerate(kept)}}
+
+
+def _process(node: Process, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    """All columns that the operator sees stay: nobody knows which of them it reads."""
+    width = len(node.input.schema)
+    kept = [k for k in range(len(node.columns)) if k in wanted] or [0]
+    passed = {node.columns[k] for k in kept if node.columns[k] < width}
+    below, places = _pruned(node.input, frozenset(node.given) | passed)
+    new_width = len(below.schema)
+    columns = (node.columns[k] for k in kept)
+    made = replace(
+        node,
+        input=below,
+        given=tuple(places[c] for c in node.given),
+        columns=tuple(places[c] if c < width else c - width + new_width for c in columns),
+    )
+    return made, {k: at for at, k in enumerate(kept)}
 
 
 def _rewindow(node: Rewindow, wanted: frozenset[int]) -> tuple[Logical, Places]:

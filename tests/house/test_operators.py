@@ -7,7 +7,8 @@ import ast
 
 from tests.support.paths import ROOT
 
-CHOICES = ("WindowOperator", "JoinOperator")
+#: Choices of the planner, and what a user declares.
+CHOICES = ("WindowOperator", "JoinOperator", "UserOperator")
 PACKAGES = ("cql", "planner", "executor", "catalog")
 
 
@@ -35,6 +36,5 @@ def test_operators_are_compiled() -> None:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether a name is that of a class of operators; two end so that name choices of the
-    planner."""
+    """Whether a name is that of a class of running operators."""
     return name.endswith(("Operator", "Instances")) and name not in CHOICES

@@ -11,10 +11,10 @@ import cql
 
 RUN = "await_termination exception is_active is_insert is_paused pause resume start status stop"
 NAMES = {
-    "cql": "CqlError Punctuation Query Session __version__ aggregate connect function",
-    "session": "aggregate close create_stream drop_function end function on_notice punctuate push"
-    " queries query_set register_function register_functions register_in_spark register_table set"
-    " settings sql stop together warm_up",
+    "cql": "CqlError Punctuation Query Session __version__ aggregate connect function operator",
+    "session": "aggregate close create_stream drop_function end function on_notice operator"
+    " punctuate push queries query_set register_function register_functions register_in_spark"
+    " register_table set settings sql stop together warm_up",
     "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name progress"
     " read row_count schema show summary text to_arrow to_pandas to_polars"
     " to_spark workers write_to",

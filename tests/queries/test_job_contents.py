@@ -203,6 +203,22 @@ def test_equal_sources_are_one_function() -> None:
     assert first.function is second.function
 
 
+@cql.operator({"total": "double", "n": "int"}, state={"sum": "float64", "ks": ("int64", (2, 2))})
+def summed(state: Any, row: Any, emit: Any, most: int) -> None:
+    """Sums, a few at a time."""
+    state.sum += helped(row.v or 0.0)
+    state.ks[1, 1] += row.k or 0
+    if state.ks[1, 1] >= most:
+        emit(state.sum, n=state.ks[1, 1])
+        state.ks = 0
+
+
+def test_operators_travel(session: Session) -> None:
+    session.register_functions([summed])
+    made = check(session, "SELECT n, total FROM summed(TABLE s, 3) AS x WHERE total > 1")
+    assert "operator summed: in Python, once per row" in made.explain()
+
+
 def waits(x: int) -> int:
     time.sleep(0)
     return random.Random(x).randrange(5) + len(json.dumps([x]))

@@ -28,6 +28,7 @@ from cql.planner.nodes.logical import (
     Limit,
     Logical,
     Number,
+    Process,
     Project,
     RelationToStream,
     Rewindow,
@@ -61,7 +62,7 @@ from tests.reference.naive_relations import (
 )
 from tests.reference.naive_rewindow import gaps, rewindowed, synced
 from tests.reference.naive_rows import Answer, Inputs, Row, Run, moved_mark
-from tests.reference.naive_running import running
+from tests.reference.naive_running import processed, running
 from tests.reference.naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from tests.reference.naive_values import BadRowError, group_key
 
@@ -106,6 +107,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
+        case Process():
+            return list(processed(node, _rows(node.input, run)))
         case Running():
             return list(running(node, _rows(node.input, run), run))
         case Rewindow():

@@ -117,7 +117,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
     A NULL argument gives NULL unless the function handles NULL itself. A function that raises, or
     returns a value of another type, makes a bad row.
 
-    >>> from cql.planner.functions.user_functions import UserFunction
+    >>> from cql.planner.functions.user.functions import UserFunction
     >>> from cql.base.types import BIGINT
     >>> half = UserFunction("half", lambda a: 12 // a, (("a", BIGINT),), BIGINT)
     >>> call = Call("half", (Column(0, "a", BIGINT),), BIGINT, function=half)

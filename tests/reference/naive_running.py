@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
-from cql.planner.nodes.logical import Running, samples_of
+import numpy as np
+
+from cql.base.types import Kind
+from cql.planner.nodes.logical import Process, Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
 from tests.reference.naive_signals import NaiveSignal
@@ -54,6 +60,40 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
         found = (values[k] for values in made)
         marks = (*row.marks, *(None for _ in made))
         yield replace(row, values=(*row.values, *found), marks=marks)
+
+
+def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows that an operator of the user emits. Its rows have numbers, texts, instants and
+    segments, and what it emits are numbers and texts."""
+    own = node.function
+    state = SimpleNamespace(
+        **{f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in own.state}
+    )
+
+    kind_of_row = namedtuple("kind_of_row", node.names, rename=True)
+
+    def given_of(row: Row, c: int) -> Any:
+        value, kind = row.values[c], node.input.schema[c].type.kind
+        if kind is Kind.TIMESTAMP:
+            return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value)
+        return np.array(value) if kind is Kind.SIGNAL else value
+
+    for row in rows:
+        made: list[list[Any]] = []
+
+        def emit(*values: Any, into: list[list[Any]] = made, **named: Any) -> None:
+            behind = (named.get(name) for name, _ in own.returns[len(values) :])
+            into.append([*values, *behind])
+
+        given = kind_of_row(*(given_of(row, c) for c in node.given))
+        own.function(state, given, emit, *(a.value for a in node.arguments))
+        for values in made:
+            every, marks = (*row.values, *values), (*row.marks, *(None for _ in values))
+            yield replace(
+                row,
+                values=tuple(every[c] for c in node.columns),
+                marks=tuple(marks[c] for c in node.columns),
+            )
 
 
 def in_runs(

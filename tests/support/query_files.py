@@ -19,6 +19,7 @@ from cql.planner.nodes import statements as st
 from cql.query.query import Query
 from queries.access_log.make_log import SAMPLE
 from tests.support import dialect_corpus
+from tests.support.paths import QUERIES
 
 FILES = dialect_corpus.query_files()
 
@@ -60,9 +61,13 @@ def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[t
 
 
 def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, Context]:
-    """Declares the streams of a file over random rows in memory, and its constants and views.
-    Returns the rows of each stream, and a context with the constants and views."""
+    """Declares the streams of a file over random rows in memory, and its functions, constants and
+    views. Returns the rows of each stream, and a context with the others."""
     data: dict[str, Any] = {}
+    for key, value in header(text):
+        if key == "functions":
+            (path,) = QUERIES.rglob(value)
+            session.register_functions(path)
     names: dict[str, dict[Any, Any]] = {"constants": {}, "views": {}, "streams": {}}
     listed = [tree for key, value in header(text) if key == "streams" for tree in parse(value)]
     for tree in (*listed, *dialect_corpus.script(text)[0]):
@@ -83,7 +88,7 @@ def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, 
         else:
             assert isinstance(bound, st.CreateView)
             names[f"{bound.definition.kind}s"][bound.name] = bound.definition
-    return data, Context(**names)
+    return data, Context(**names, functions=dict(session._functions))
 
 
 def planned(session: cql.Session, path: Path) -> Query:

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from cql.errors import NotSupportedError
 from cql.functions.declare import declare
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
+from cql.functions.declare_operator import declare_operator
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.functions import UserFunction
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.declaration_json import type_from_json, type_to_json
 
 if TYPE_CHECKING:
@@ -39,11 +41,17 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
         module = _Module(declared.name)
         module.define(made.__name__, made)
         source = module.source()
-    return {
+    found = {
         "name": declared.name,
         "object": made.__name__,
         "source": source,
         "args": [type_to_json(kind) for _, kind in declared.parameters],
+    }
+    if isinstance(declared, UserOperator):
+        columns = [[name, type_to_json(kind)] for name, kind in declared.returns]
+        state = [[f.name, f.dtype, list(f.shape)] for f in declared.state]
+        return found | {"columns": columns, "state": state}
+    return found | {
         "returns": type_to_json(declared.returns),
         "null_handling": "call" if declared.sees_null else "default",
         "parallel": declared.parallel,
@@ -53,11 +61,16 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
 def function_from_json(data: Mapping[str, Any]) -> Declared:
     """The declaration that ``function_to_json`` described. Equal sources give the same object, so
     that a process compiles a function once."""
-    namespace = _namespace(data["source"])
+    made = _namespace(data["source"])[data["object"]]
+    kinds = [type_from_json(kind) for kind in data["args"]]
+    if "state" in data:
+        columns = {name: type_from_json(kind) for name, kind in data["columns"]}
+        state = {name: (dtype, tuple(shape)) for name, dtype, shape in data["state"]}
+        return declare_operator(made, data["name"], columns, state, kinds)
     return declare(
-        namespace[data["object"]],
+        made,
         data["name"],
-        [type_from_json(kind) for kind in data["args"]],
+        kinds,
         type_from_json(data["returns"]),
         data["null_handling"],
         data["parallel"],
@@ -87,7 +100,7 @@ def _received(made: Any) -> str | None:
 
 def _made(value: object) -> Any:
     """The Python function or class behind a declaration; ``value`` itself if it is none."""
-    if isinstance(value, UserFunction):
+    if isinstance(value, UserFunction | UserOperator):
         return value.function
     return value.definition if isinstance(value, UserAggregate) else value
 

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 from cql.base.types import DataType, Kind
 from cql.errors import Position
-from cql.planner.functions.user_aggregates import UserMethod
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserMethod
+from cql.planner.functions.user.functions import UserFunction
 from cql.planner.nodes.expr import Call, Cast, Expr, Literal, Value
 
 

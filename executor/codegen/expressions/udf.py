@@ -21,7 +21,7 @@ from cql.executor.codegen.expressions.scope import (
     zero,
 )
 from cql.planner.functions.folding import can_fail
-from cql.planner.functions.user_aggregates import Shape
+from cql.planner.functions.user.aggregates import Shape
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.show import show

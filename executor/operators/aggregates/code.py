@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.executor.codegen.expressions.emit import Code
-from cql.planner.functions.user_aggregates import UserMethod
+from cql.planner.functions.user.aggregates import UserMethod
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.operators.stage.row_sink import store_row
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.physical import TableJoinExec, UnnestExec
+from cql.planner.nodes.physical import ProcessExec, TableJoinExec, UnnestExec
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class PassingWriter(ABC):
     """Writes the kernel. ``partners``: the types of a partner's columns, which stand behind the
     row's columns. ``rest``: conditions on a row and a partner together."""
 
-    node: TableJoinExec | UnnestExec
+    node: TableJoinExec | UnnestExec | ProcessExec
     kernel: KernelText = field(default_factory=KernelText)
 
     @abstractmethod

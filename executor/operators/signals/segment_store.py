@@ -185,6 +185,18 @@ class SegmentStore:
         segments.copy_out(g, 0, len(made), made.ctypes.data)
         return made
 
+    def view(self, g: int) -> Samples:
+        """The samples of a segment in their place, as long as it lives; nobody may change them.
+
+        Raises RunError if there is no room to bring them together."""
+        line = self._line(g)
+        address, length = int(segments.flat(g)), line[layout.LENGTH]
+        self._check(address != 0 or length == 0)
+        kind = np.dtype(layout.KINDS[line[layout.BASE] & 15])
+        found = view_address(address, kind, length)
+        found.flags.writeable = False
+        return found
+
     def _line(self, g: int) -> list[int]:
         found: list[int] = view_address(g, np.dtype(np.int64), layout.SEGMENT).tolist()
         return found

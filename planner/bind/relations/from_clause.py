@@ -12,11 +12,11 @@ from cql.base.model import Field, Schema
 from cql.base.window import Window, WindowKind
 from cql.dialect import nodes
 from cql.dialect import to_sql as printed
-from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
+from cql.dialect.nodes import FromUnion, StreamWindow, TableFunction, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
-from cql.planner.bind.relations import changelog, signals
+from cql.planner.bind.relations import changelog, signals, user_operators
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.derived_stream import read, refuse_relation
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
@@ -252,6 +252,8 @@ def bind_item(binder: Binder, node: exp.Expr, env: Env, *, temporal: bool = Fals
             return _window_table(binder, node, env)
         case FromUnion():
             item = _union(binder, node, env)
+        case TableFunction():
+            item = _operated(binder, node, env)
         case exp.Subquery():
             item = _subquery(binder, node, env)
         case exp.Table():
@@ -310,7 +312,10 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",
             node,
-            "TUMBLE and HOP are; a file is declared: CREATE STREAM s USING csv OPTIONS (path '…')",
+            f"an operator of yours reads a table: {node.this.name}(TABLE t)"
+            if binder.context.operator(node.this.name) is not None
+            else "TUMBLE and HOP are; a file is declared: CREATE STREAM s USING csv OPTIONS (path"
+            " '…')",
         )
     name, alias = name_of(node), _alias(node)
     source = Source((alias,) if alias else name)
@@ -394,7 +399,7 @@ def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
     alias = _alias(node)
     source = Source((alias,)) if alias else None
     inner = node.this
-    if isinstance(inner, exp.Table | FromUnion | WindowTable) or (
+    if isinstance(inner, exp.Table | FromUnion | TableFunction | WindowTable) or (
         isinstance(inner, exp.Subquery) and inner.args.get("joins")
     ):
         item = _wrapped(binder, node, inner, source, env)
@@ -556,6 +561,14 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
         item = replace(item, plan=plan, hidden=item.hidden + more)
     window = bind_window.bracket(binder, node, item.plan, find)
     return replace(item, window=bracket_window(item.plan, window, text, pos))
+
+
+def _operated(binder: Binder, node: TableFunction, env: Env) -> Item:
+    """``f(TABLE t) AS x``: the rows of an operator of the user."""
+    inner = _applied(bind_item(binder, node.args["source"], env))
+    made = user_operators.processed(binder, Bound(inner.plan, inner.hidden), node, env)
+    bound = _progressing(binder, made, node)
+    return Item(bound.plan, bound.hidden, Source((_alias(node) or node.this.name,)))
 
 
 def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:

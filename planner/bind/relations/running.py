@@ -10,10 +10,12 @@ from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Gaps,
     Join,
     Limit,
     Logical,
     Number,
+    Process,
     Project,
     Rewindow,
     Running,
@@ -39,7 +41,7 @@ def with_running(plan: Logical, call: RunningCall, name: str, pos: Position | No
         if all(c < width for c in columns_of(call.value)):
             return replace(plan, calls=(*plan.calls, call), names=(*plan.names, name))
     else:
-        over = _unordered(plan)
+        over = unordered(plan)
         if over is not None:
             raise _refusal(call.fn, over, pos)
     samples = samples_of(plan)
@@ -57,7 +59,7 @@ def _refusal(fn: str, over: str, pos: Position | None) -> NotSupportedError:
     return error
 
 
-def _unordered(plan: Logical) -> str | None:
+def unordered(plan: Logical) -> str | None:
     """What ``plan`` is whose rows come in no defined order; None if they come in one."""
     if is_of_updates(plan):
         return "an update stream, whose rows replace older ones,"
@@ -77,14 +79,14 @@ def _unordered(plan: Logical) -> str | None:
         case Aggregate() if plan.window is None and len(plan.keys) == 1:
             return None
         case SubqueryJoin() | Filter() | Project() | Limit() | Unnest() | Bucket():
-            return _unordered(plan.input)
-        case Watermark() | Number() | Rewindow() | Running() | Aggregate():
-            return _unordered(plan.input)
+            return unordered(plan.input)
+        case Watermark() | Number() | Rewindow() | Running() | Aggregate() | Gaps() | Process():
+            return unordered(plan.input)
         case Sync():
-            return _unordered(plan.left)
+            return unordered(plan.left)
         case Join() if plan.looks_up:
             beside = plan.left.is_table and not plan.right.is_table
-            return _unordered(plan.right if beside else plan.left)
+            return unordered(plan.right if beside else plan.left)
     return (
         f"{_CLAUSES.get(type(plan).__name__, 'this query')}, whose rows come in no defined order,"
     )

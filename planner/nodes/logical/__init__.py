@@ -29,7 +29,7 @@ from cql.planner.nodes.logical.parts import (
     SortKey,
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
-from cql.planner.nodes.logical.running import Running, RunningCall
+from cql.planner.nodes.logical.running import Process, Running, RunningCall
 from cql.planner.nodes.logical.signals import Gaps, Rewindow, Samples, Sync, samples_of
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
@@ -72,6 +72,7 @@ __all__ = [
     "Newest",
     "Number",
     "Partitioning",
+    "Process",
     "Project",
     "RefreshItem",
     "RelationToStream",
@@ -112,6 +113,7 @@ Logical: TypeAlias = (
     | Number
     | Watermark
     | Running
+    | Process
     | Gaps
     | Rewindow
     | Sync

@@ -12,7 +12,7 @@ from cql.errors import Position
 from cql.planner.nodes.expr import Expr, Literal
 
 if TYPE_CHECKING:
-    from cql.planner.functions.user_aggregates import UserAggregate
+    from cql.planner.functions.user.aggregates import UserAggregate
 
 
 @dataclass(frozen=True, slots=True)

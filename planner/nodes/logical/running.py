@@ -1,15 +1,20 @@
-"""Running functions: values of each row that depend on the rows before it."""
+"""Running functions and operators of the user: what they make of a row depends on the rows before
+it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import Position
-from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical.base import PassesRows
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical.base import OneInput, PassesRows, first_time
 from cql.planner.nodes.logical.progress import Progressing
+
+if TYPE_CHECKING:
+    from cql.planner.functions.user.operators import UserOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,53 @@ def running_fields(
     """The columns of the calls. ``timed``: over the samples of a signal with times."""
     pairs = zip(calls, names, strict=True)
     return tuple(Field(name, call.type, timed or call.value.nullable) for call, name in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Process(OneInput):
+    """The rows that the operator ``function`` of the user emits for the rows of ``input``, one
+    after the other. It sees the columns ``given``, under ``names``, and has constant
+    ``arguments``. The output has ``columns``: those of the input, and behind them (from the width
+    of the input on) those that the operator returns."""
+
+    function: UserOperator
+    arguments: tuple[Literal, ...]
+    given: tuple[int, ...]
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return process_schema(self.input.schema, self.function, self.columns)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        below = self.input.progressing
+        return {k: below[c] for k, c in enumerate(self.columns) if c in below}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
+
+    @property
+    def makes_relation(self) -> bool | None:
+        return False
+
+
+def process_schema(below: Schema, function: UserOperator, columns: tuple[int, ...]) -> Schema:
+    """The ``columns`` of the input and of what the operator returns."""
+    every = (*below, *(Field(name, kind, True) for name, kind in function.returns))
+    return Schema(tuple(every[c] for c in columns))

@@ -44,7 +44,7 @@ from cql.planner.nodes.physical.relations import (
     TopExec,
     change_fields,
 )
-from cql.planner.nodes.physical.running import RunningExec
+from cql.planner.nodes.physical.running import ProcessExec, RunningExec
 from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SegmentsExec, SyncExec
 from cql.planner.nodes.physical.sources import (
     Awaited,
@@ -112,6 +112,7 @@ __all__ = [
     "Physical",
     "PhysicalNode",
     "PhysicalPlan",
+    "ProcessExec",
     "ProjectExec",
     "PunctuatedSortExec",
     "QuerySetPlan",
@@ -171,6 +172,7 @@ Physical: TypeAlias = (
     | SortExec
     | NumberExec
     | RunningExec
+    | ProcessExec
     | GapsExec
     | SegmentsExec
     | RewindowExec

@@ -1,17 +1,22 @@
-"""The operator of running functions."""
+"""Operators whose state goes from row to row: running functions, and operators of the user."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cql.base.model import Schema
-from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical.running import RunningCall, running_fields
-from cql.planner.nodes.physical.base import OneInput
-from cql.planner.nodes.physical.columns import column_at
+from cql.errors import Position
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical.running import RunningCall, process_schema, running_fields
+from cql.planner.nodes.physical.base import OneInput, WidensRows
+from cql.planner.nodes.physical.columns import coded_columns, column_at, wanted_of
 from cql.planner.nodes.physical.sources import SignalInput
 from cql.planner.nodes.watermarks import Wanted, first_columns
+
+if TYPE_CHECKING:
+    from cql.planner.functions.user.operators import UserOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +95,59 @@ class RunningExec(OneInput):
     def state(self) -> str:
         """Its size follows from the constants of the calls."""
         return "the values that each function looks back on"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExec(WidensRows, OneInput):
+    """The rows that an operator of the user emits for each row, with columns of that row; the
+    fields are as in the logical ``Process``."""
+
+    function: UserOperator
+    arguments: tuple[Literal, ...]
+    given: tuple[int, ...]
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return process_schema(self.input.schema, self.function, self.columns)
+
+    @property
+    def kind(self) -> str:
+        """As of a join: a row without a row that is emitted for it leaves nothing."""
+        return "inner"
+
+    @property
+    def shares_morsels(self) -> bool:
+        return False
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [wanted_of(self.forwarded(range(self.width)), wanted)]
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        origin = self.columns[column]
+        return origin < self.width and self.input.comes_in_order(origin, guarded=guarded)
+
+    def late_out_of_order(self, column: int, *, guarded: bool) -> bool:
+        origin = self.columns[column]
+        return origin < self.width and self.input.late_out_of_order(origin, guarded=guarded)
+
+    def common_watermark(self, consumer: str | None) -> tuple[str | None, ...]:
+        return (consumer or f"the operator {self.function.name}",)
+
+    def encodes(self, needed: frozenset[int]) -> Sequence[frozenset[int]]:
+        return [coded_columns(self.input.schema)]
+
+    @property
+    def runs_python(self) -> bool:
+        return True
+
+    @property
+    def row_cost(self) -> float:
+        return 2_000.0
+
+    @property
+    def state(self) -> str:
+        return self.function.state_text or "none"

@@ -19,7 +19,7 @@ from cql.base.reentrancy import OneAtATime
 from cql.base.types import BOOLEAN, DataType
 from cql.errors import BindError, Position
 from cql.planner.functions.signature import Builder, Signature, argument
-from cql.planner.functions.user_functions import CATEGORY, called
+from cql.planner.functions.user.functions import CATEGORY, called
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Expr, Value

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from cql.planner.functions.user_aggregates import UserAggregate
-from cql.planner.functions.user_functions import UserFunction
+from cql.planner.functions.user.aggregates import UserAggregate
+from cql.planner.functions.user.functions import UserFunction
+from cql.planner.functions.user.operators import UserOperator
 
 
-def content_hash(function: UserFunction | UserAggregate) -> str:
-    """The hash of a scalar function or an aggregate, in hexadecimal digits; without its time
-    limit."""
+def content_hash(function: UserFunction | UserAggregate | UserOperator) -> str:
+    """The hash of a scalar function, an aggregate or an operator, in hexadecimal digits; without
+    its time limit."""
     if isinstance(function, UserFunction):
         parts: tuple[object, ...] = (function.parallel, function.function)
+    elif isinstance(function, UserOperator):
+        parts = (function.state_text, function.function)
     else:
         methods = tuple((m.name, m.gives_tuple, m.function) for m in function.methods)
         parts = (function.parallel, function.start, methods)

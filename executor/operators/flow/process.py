@@ -1,0 +1,242 @@
+"""An operator of the user as a running operator: Python calls its function for each row, and the
+kernel writes the rows that it has emitted, with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.base.types import DataType, Kind
+from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.codegen.expressions.scope import Again, Code
+from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy
+from cql.executor.codegen.kernel_cache import Kernel, once
+from cql.executor.codegen.morsel_io import close_output, open_output
+from cql.executor.kernels.lib.views import VIEWS
+from cql.executor.kernels.morsel_layout import CURSOR, PHASE, ROWS, data_word, mask_word
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.operators.contract import CodeColumn
+from cql.executor.operators.joins.row_expansion import PassingWriter
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
+from cql.executor.operators.workspace import Workspace
+from cql.executor.state.store import BUFFERS, Role
+from cql.executor.strings.columns import to_arrow
+from cql.executor.strings.dictionary import RESULTS
+from cql.executor.udf.errors import OPERATOR
+from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of, state_of
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.python_values import to_python
+from cql.planner.nodes.expr import Expr, Value
+from cql.planner.nodes.physical import ProcessExec
+
+#: Rows for which the function is called before what it emits leaves.
+_ROWS = 1024
+
+
+@once
+def write(node: ProcessExec) -> Kernel:
+    return _ProcessWriter(node).write()
+
+
+@dataclass(slots=True)
+class _ProcessWriter(PassingWriter):
+    """The kernel requests what is emitted for the rows from the cursor on: up to row ``through``,
+    ``firsts`` has the number of the first one of each row behind ``base``, and of row ``failed``
+    the function has raised."""
+
+    node: ProcessExec
+
+    @property
+    def partners(self) -> list[DataType]:
+        return [kind for _, kind in self.node.function.returns]
+
+    @property
+    def rest(self) -> tuple[Expr, ...]:
+        return ()
+
+    def write(self) -> Kernel:
+        kernel, body = self.kernel, self.kernel.body
+        kernel.layout.slot("emitted")
+        with body.block():
+            open_output(kernel)
+            with body.block(f"if u[{PHASE}] == 0 and n > 0:"):
+                body.lines("status = 2", f"detail = {NEED_ROOM}")
+            with body.block(f"if u[{PHASE}] == 1:"):
+                self.rows(phase=1)
+            with body.block("if status == 0:"):
+                self.punctuation()
+            close_output(kernel)
+            body.line("return status")
+        return kernel.operator(max(len(self.node.input.schema), len(self.node.schema)))
+
+    def find(self) -> None:
+        kernel, body = self.kernel, self.kernel.body
+        base, through = (kernel.declare(name, kernel.word(name)) for name in ("base", "through"))
+        failed = kernel.declare("failed", kernel.word("failed"))
+        kernel.declare("firsts", f"words({kernel.word('firsts')}, {through} - {base} + 1)")
+        with body.block(f"if i == {failed}:"):
+            body.lines("status = 3", "detail_row = i", "break")
+        with body.block(f"if i >= {through}:"):
+            body.lines("status = 2", f"detail = {NEED_ROOM}", "break")
+        body.line(f"place = uint64(i - {base})")
+        body.lines("begin = firsts[place]", "end = firsts[place + uint64(1)]")
+
+    def partner(self) -> list[Code | Lazy]:
+        kernel = self.kernel
+        rows = kernel.declare("rows_made", "firsts[uint64(through - base)]")
+        made = list[Code | Lazy]()
+        for k, kind in enumerate(self.partners):
+            values, there = _slots(k)
+            of = kernel.declare(f"made{k}", f"{VIEWS[kind.storage]}({kernel.word(values)}, {rows})")
+            mask = kernel.declare(f"there{k}", f"as_u8({kernel.word(there)}, {rows})")
+            truth = " != 0" if kind.storage == "bool" else ""
+            kernel.body.lines(f"value{k} = {of}[uint64(at)]{truth}")
+            kernel.body.lines(f"known{k} = {mask}[uint64(at)] != 0")
+            made.append(Code(f"value{k}", f"known{k}"))
+        return made
+
+
+def _slots(k: int) -> tuple[str, str]:
+    """The names of the arrays with the values of a column of the result."""
+    return f"made {k}", f"there {k}"
+
+
+def _saved(name: str) -> str:
+    """The name of an array of the user's state in the store; no word of the kernel has it."""
+    return f"state {name}"
+
+
+class ProcessOperator(GeneratedOperator):
+    """State: the arrays that the user has declared. Emitted rows leave before the morsel is
+    through."""
+
+    def __init__(self, name: str, node: ProcessExec, workspace: Workspace) -> None:
+        super().__init__(name, workspace, write(node))
+        self.node, self._fields = node, node.function.state
+        arguments = tuple(to_python(a.value, a.type) for a in node.arguments)
+        account = partial(workspace.resize, what=BUFFERS)
+        self._calls = OperatorCalls(node.function, node.names, arguments, account)
+        self._failure = ""
+        for word in ("base", "through", "failed"):
+            self.bind(word, 0)
+        for f in self._fields:
+            self.resize(_saved(f.name), f.size, f.dtype)
+        self._emitted([0])
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Makes the object that the function gets, over the arrays as they now are."""
+        self._state = state_of(self._fields, [self.state[_saved(f.name)] for f in self._fields])
+
+    @property
+    def calls_users(self) -> bool:
+        return True
+
+    @property
+    def numbers_rows(self) -> bool:
+        return True
+
+    # -- the calls ---------------------------------------------------------------------------------
+
+    def provide(self, morsel: Morsel) -> None:
+        """Calls the function for the next rows. Raises RunError if what they emit takes too much
+        memory, or TimeLimitError."""
+        first = int(morsel.words[CURSOR])
+        last = min(first + _ROWS, int(morsel.words[ROWS]))
+        calls, firsts, failed = self._calls, [0], -1
+        calls.begin()
+        columns = [self._column(morsel, c, first, last) for c in self.node.given]
+        for k in range(last - first):
+            try:
+                firsts.append(self._call([(values[k], kind) for values, kind in columns]))
+            except EvaluationError as error:
+                self._failure, failed, last = error.message, first + k, first + k
+                break
+        self.bind("base", first)
+        self.bind("through", last)
+        self.bind("failed", failed)
+        self._emitted(firsts)
+        morsel.words[PHASE] = 1
+
+    def _call(self, given: list[tuple[Value, DataType | None]]) -> int:
+        """Calls the function for a row; see ``OperatorCalls.call``."""
+        row, segments = list[object](), list[Array]()
+        for value, kind in given:
+            if kind is None or value is None:
+                row.append(value)
+            elif kind.kind is Kind.SIGNAL:
+                segments.append(self.workspace.signals.view(int(value)))
+                row.append(segments[-1])
+            else:
+                row.append(to_python(value, kind))
+        return self._calls.call(self._state, row, segments)
+
+    def _column(
+        self, morsel: Morsel, c: int, first: int, last: int
+    ) -> tuple[list[Value], DataType | None]:
+        """The values of a column of some rows; see ``udf.operator_calls.column_of``."""
+        f = self.node.input.schema[c]
+        if f.type.kind is Kind.NULL:
+            return [None] * (last - first), None
+        address = int(morsel.words[data_word(c)])
+        values = view_address(address, stored_dtype(f.type.storage), last)[first:]
+        valid: npt.NDArray[np.uint8] | None = None
+        if f.nullable:
+            mask = int(morsel.words[mask_word(c)])
+            valid = view_address(mask, np.dtype(np.uint8), last)[first:]
+        if f.type.is_coded:
+            return to_arrow(values, valid, f, self.workspace.dictionary).to_pylist(), None
+        return column_of(values, valid, f.type)
+
+    def _emitted(self, firsts: list[int]) -> None:
+        """Puts what the function has emitted where the kernel reads it."""
+        count = firsts[-1]
+        kinds = (kind for _, kind in self.node.function.returns)
+        for k, (kind, given) in enumerate(zip(kinds, self._calls.values, strict=True)):
+            values, there = _slots(k)
+            found = given[:count]  # a function that fails has emitted more
+            mask = np.array([v is not None for v in found], np.uint8)
+            self._keep(there, mask)
+            if kind.is_text:
+                texts = [v.encode() if isinstance(v, str) else v for v in found]
+                binary = pa.array(texts, pa.binary())
+                codes = self.workspace.dictionary.encode_results(binary, RESULTS)
+                self._keep(values, codes)
+            else:
+                zeros = [0 if v is None else v for v in found]
+                self._keep(values, np.array(zeros, stored_dtype(kind.storage)))
+        self._keep("firsts", np.array(firsts, np.int64))
+
+    def _keep(self, name: str, values: Array) -> None:
+        self.fresh(name, values.size, values.dtype, Role.SCRATCH)
+        self.state[name][:] = values
+
+    # -- rows that fail ----------------------------------------------------------------------------
+
+    def error(self, morsel: Morsel) -> ErrorSite:
+        again = Again(lambda _: None, (), 0)
+        return ErrorSite(OPERATOR, self._failure, self.node.pos, again)
+
+    @property
+    def fails_by_row(self) -> bool:
+        return True
+
+    @property
+    def can_fail(self) -> bool:
+        return True
+
+    # -- reports and codes -------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, int]:
+        return self.counted()
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Only while no morsel is inside: what the last one emitted goes."""
+        self._calls.begin()
+        self._emitted([0])
