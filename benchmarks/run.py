@@ -70,7 +70,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "dictionary": (dictionary.dictionary,),
     "relations": tuple(partial(relations.relations, name) for name in relations.WORK),
     "several": (sliding.several,),
-    "signals": signals.TABLE_I,
+    "signals": signals.SIGNALS,
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),
     "calls": tuple(partial(function_calls.calls, kind) for kind in function_calls.FUNCTIONS),
