@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.base import PassesRows
 from cql.planner.nodes.logical.progress import Progressing
@@ -35,7 +36,7 @@ class Running(PassesRows):
     time: int | None = None
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         own = running_fields(self.calls, self.names, self.time is not None)
         return Schema((*self.input.schema, *own))

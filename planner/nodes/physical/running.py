@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.base.model import Schema
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.running import RunningCall, running_fields
 from cql.planner.nodes.physical.base import OneInput
@@ -27,17 +28,17 @@ class RunningExec(OneInput):
     signal: SignalInput | None = None
     name: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         passed = self.input.schema.fields[: self.width]
         own = running_fields(self.calls, self.names, self.signal is not None)
         return Schema((*passed, *own))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.progressing if c < self.width)
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.window_columns if c < self.width)
 
