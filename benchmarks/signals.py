@@ -1,5 +1,6 @@
 """Table I of the XStream paper: PASSCHAIN, STATFILTER and SILENCEFILTER as bare kernels, as
 segments and as a row for each sample (NoSigSeg there), and the time to load the sound from a file.
+DETECTAUDIO, over four channels, as a bare kernel and as segments.
 
     python -m benchmarks.run signals
 
@@ -35,6 +36,9 @@ SAMPLES = 100_000_000
 RATE = 44_100
 #: Samples where a join takes a microsecond for each.
 JOINED = 4_000_000
+#: Samples of each channel of DETECTAUDIO.
+DETECTED = 20_000_000
+CHANNELS = 4
 #: Samples of the file: nine seconds.
 FILE = 9 * RATE
 #: Samples of all sensors of PIPELINE.
@@ -48,6 +52,7 @@ SHARE = 0.6
 #: NoSigSeg of the paper.
 _ROWS = "a row for each sample"
 
+DETECTAUDIO = (Path(__file__).parents[1] / "queries/xstream/detectaudio.cql").read_text("utf-8")
 PASSCHAIN = f"SELECT {{}} FROM audio [ROWS {WINDOW} SLIDE {WINDOW}]"
 STATFILTER = f"""
     SELECT window_start FROM (
@@ -90,6 +95,16 @@ def sound(samples: int) -> Samples:
     loudness = np.repeat(rng.integers(0, 1000, len(once) // 20_000 + 1), 20_000)[: len(once)]
     piece = (once * loudness).astype(np.int16)
     return np.resize(piece, samples)
+
+
+def calls(samples: int) -> Samples:
+    """Four channels of noise, of which every tenth piece is ten times as loud. The other channels
+    hear the same a little later. The number of samples is that of ``sound``."""
+    samples -= samples % WINDOW
+    once = np.random.default_rng(2008).normal(scale=100, size=min(samples, 4_000_000))
+    once[np.arange(len(once)) // 2000 % 10 == 9] *= 10
+    x = np.resize(once.astype(np.int16), samples)
+    return np.stack([np.roll(x, 10 * k) for k in range(CHANNELS)])
 
 
 class _Ours:
@@ -222,6 +237,43 @@ def silencefilter_by_row(rows: int | None = None, folder: Path | None = None) ->
     )
 
 
+def detectaudio(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """The sound of all channels where one of them is louder than its noise."""
+    channels = calls(rows or DETECTED)
+    x = channels[0]
+    found, firsts = np.empty_like(channels), np.empty(len(x) // kernels.SHORT, np.int64)
+
+    def bare() -> tuple[Samples, npt.NDArray[np.int64]]:
+        n = kernels.detectaudio(channels, found, firsts)
+        return found[:, : n * kernels.SHORT], firsts[:n]
+
+    session = cql.connect(spark=False)
+    session.set("workers", 1)
+    table = pa.table({f"ch{k}": channel for k, channel in enumerate(channels)})
+    session.create_stream("audio", table, rate=RATE)
+    session.sql(f"CREATE CONSTANT omega = {kernels.OMEGA:g}")
+    contenders = [
+        Contender("bare kernel", bare, lambda made: _events(*made), pinned=True),
+        Contender(
+            "segments",
+            lambda: session.sql(DETECTAUDIO).to_arrow(),
+            lambda table: _events([_samples(c) for c in table.columns[1:]], _firsts(table)),
+            pinned=True,
+            paper=7.5e6,
+        ),
+    ]
+    return Benchmark(
+        "detectaudio",
+        f"DETECTAUDIO of the XStream paper: {len(x):,} samples of {CHANNELS} channels in memory",
+        len(x),
+        _events(*bare()),
+        contenders,
+        [Ratio("segments", "bare kernel")],
+        warm=ROUNDS["warm"],
+        counted=ROUNDS["counted"],
+    )
+
+
 def pipeline(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     """Ten sensors of a water pipe, a wave in every eighth window; the waves with their times. The
     operator in Python is called for each window of all sensors."""
@@ -337,7 +389,17 @@ def _first_column(table: Any) -> Answer:
 
 def _concatenated(table: Any) -> Answer:
     """Segments, one after the other."""
-    return _sums(np.concatenate([c.values.to_numpy() for c in table.column(0).chunks]))
+    return _sums(_samples(table.column(0)))
+
+
+def _samples(column: Any) -> Any:
+    """The samples of segments, one after the other."""
+    return np.concatenate([c.values.to_numpy() for c in column.chunks])
+
+
+def _events(samples: Any, firsts: Any) -> Answer:
+    """The samples of each channel, and the numbers of the first samples of the events."""
+    return _sums(np.concatenate([*samples, firsts]))
 
 
 def _timed(table: Any) -> Answer:
@@ -361,5 +423,13 @@ def _firsts(table: Any) -> Any:
     return np.round(micros * (RATE / 1e6)).astype(np.int64)
 
 
-#: What ``signals`` runs: table I, and PIPELINE. DETECTAUDIO belongs behind SILENCEFILTER.
-TABLE_I = (loading, passchain, statfilter, silencefilter, silencefilter_by_row, pipeline)
+#: What ``signals`` runs: table I.
+TABLE_I = (
+    loading,
+    passchain,
+    statfilter,
+    silencefilter,
+    silencefilter_by_row,
+    detectaudio,
+    pipeline,
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made")
+
+_MISSING: Any = object()
 
 
 class LruCache(Generic[Key, Made]):
@@ -32,9 +34,9 @@ class LruCache(Generic[Key, Made]):
         Two threads that miss the same key at once both get the value that was stored first. A key
         heavier than ``room`` is not stored."""
         with self._lock:
-            if key in self._made:
+            if (found := self._made.get(key, _MISSING)) is not _MISSING:
                 self._made.move_to_end(key)
-                return self._made[key]
+                return cast("Made", found)
         made, weight = make(), self._weigh(key)
         if weight > self._room:
             return made

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 _RECURSION_LIMIT = 24_000
 _lock = threading.Lock()
@@ -13,23 +12,24 @@ _inside = 0
 _previous_limit = 0
 
 
-@contextmanager
-def deep_stack() -> Iterator[None]:
+class deep_stack(ContextDecorator):  # noqa: N801
     """Raises the recursion limit for a tree of depth ``dialect.lexical.MAX_TREE_DEPTH``.
 
     As a decorator, ``deep_stack`` belongs on the entry function of a walk, not on the function that
     recurs. Calls from Python to Python use no C stack since 3.11, so only the interpreter's
     recursion limit has to rise. All threads share this limit: the last thread to leave restores it.
     """
-    global _inside, _previous_limit
-    with _lock:
-        if _inside == 0:
-            _previous_limit = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_previous_limit, _RECURSION_LIMIT))
-        _inside += 1
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        global _inside, _previous_limit
+        with _lock:
+            if _inside == 0:
+                _previous_limit = sys.getrecursionlimit()
+                sys.setrecursionlimit(max(_previous_limit, _RECURSION_LIMIT))
+            _inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _inside
         with _lock:
             _inside -= 1
             if _inside == 0:

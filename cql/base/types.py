@@ -64,6 +64,12 @@ _STORAGE = {
 }
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
+_NUMERIC = (*_INTEGERS, *_FRACTIONS, Kind.DECIMAL)
+_TEXTS = (Kind.STRING, Kind.BINARY)
+_NESTED = (Kind.ARRAY, Kind.STRUCT)
+_CODED = (*_TEXTS, *_NESTED)
+_TIMESTAMPS = (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+_PROGRESSING = (*_TIMESTAMPS, *_INTEGERS, Kind.DATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +116,22 @@ class DataType:
 
     @property
     def is_numeric(self) -> bool:
-        return self.is_integer or self.is_fraction or self.kind is Kind.DECIMAL
+        return self.kind in _NUMERIC
 
     @property
     def is_text(self) -> bool:
         """A string or binary: its bytes have an order, its codes have not."""
-        return self.kind in (Kind.STRING, Kind.BINARY)
+        return self.kind in _TEXTS
 
     @property
     def is_coded(self) -> bool:
         """Stored as codes of the dictionary; equal values have equal codes."""
-        return self.is_text or self.is_nested
+        return self.kind in _CODED
 
     @property
     def is_nested(self) -> bool:
         """An array or a struct: its values have parts, and no order."""
-        return self.kind in (Kind.ARRAY, Kind.STRUCT)
+        return self.kind in _NESTED
 
     @property
     def holds_null_type(self) -> bool:
@@ -135,12 +141,12 @@ class DataType:
 
     @property
     def is_timestamp(self) -> bool:
-        return self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+        return self.kind in _TIMESTAMPS
 
     @property
     def can_progress(self) -> bool:
         """Whether a column of this type can be a window attribute."""
-        return self.is_timestamp or self.is_integer or self.kind is Kind.DATE
+        return self.kind in _PROGRESSING
 
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:

@@ -114,23 +114,25 @@ def position_of(node: exp.Expr) -> Position | None:
 
 def _place(tree: exp.Expr, places: Places) -> None:
     """Sets the positions of the nodes. (sqlglot's columns are those of the last characters.)"""
-    first: dict[int, Position] = {}  # by id(node): the first position among the node's descendants
+    # by id(node): the first place among the node's descendants, as offset, length and position
+    first: dict[int, tuple[int, int, Position]] = {}
     for node in reversed(list(tree.walk())):  # children before their parents
         found = own = below = first.get(id(node))
         meta = node._meta
-        if meta and meta.get("start") is not None:
-            own = places.at(meta["start"], meta["end"] - meta["start"] + 1)
-            meta["line"], meta["col"] = own.line, own.column
-            found = own if below is None else min(own, below, key=_in_text)
-        if found is None:
+        if meta and (start := meta.get("start")) is not None:
+            length = meta["end"] - start + 1
+            position = places.at(start, length)
+            meta["line"], meta["col"] = position.line, position.column
+            found = own = start, length, position
+            if below is not None and below[:2] < found[:2]:
+                found = below
+        if found is None or own is None:
             continue
-        node.meta["position"] = own
+        node.meta["position"] = own[2]
         above = id(node.parent)
-        first[above] = min(found, first.get(above, found), key=_in_text)
-
-
-def _in_text(position: Position) -> tuple[int, int, int]:
-    return position.line, position.column, position.length
+        known = first.get(above)
+        if known is None or found[:2] < known[:2]:
+            first[above] = found
 
 
 def _start(node: exp.Expr) -> int | None:

@@ -17,13 +17,13 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from cql.base.lru import LruCache
-from cql.base.model import Field, Schema
+from cql.base.model import Schema
 from cql.base.recursion import deep_stack
 from cql.base.types import DataType
 from cql.base.window import Window
 from cql.errors import Position
 from cql.executor.codegen.expressions.scope import Called, DictionaryTable, ErrorSite, HostSite
-from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.expr import Column, Literal
 from cql.planner.nodes.physical import Physical
 
 Part = TypeVar("Part")
@@ -82,46 +82,77 @@ class _OfUserError(Exception):
     """A value is no plain data, such as a user's function."""
 
 
-_OF_FIELD = attrgetter(*(f.name for f in fields(Field)))
+# The parts of a type, a column and a place in the text that Python compares without a call.
+_OF_TYPE = attrgetter("kind._value_", "precision", "scale", "contains_null")
+_OF_FIELD = attrgetter("name", "nullable", "comment", "of")
+_OF_COLUMN = attrgetter("index", "name", "nullable")
+_OF_POSITION = attrgetter("line", "column", "length")
+_NOWHERE = (None,)
 #: Types whose equal values do not differ in anything.
-_PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, Position, Window))
+_PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, Window))
 
 
 def _append_content(value: Any, key: list[object]) -> None:
     """Appends the whole content of a value to ``key``. (Equal plan nodes can differ: equality
     ignores positions in the text and the sign of a zero.)"""
     kind = type(value)
-    if kind in _PLAIN:
-        key.append(value)
-    elif kind is DataType:
-        key += value, value.contains_null
-    elif kind is tuple:
+    if kind is tuple:
         key.append(len(value))
-        for part in value:
-            _append_content(part, key)
-    elif kind is float:
-        key.append(value.hex())
+        parts = value
     elif kind is Schema:  # most values of a part are those of columns
         key.append(len(value))
-        for f in value:
+        for f in value.fields:
             key += _OF_FIELD(f)
-            key.append(f.type.contains_null)
+            key.append(_content_of(f.type))
+        return
     else:
         shape = _SHAPES.get(kind) or _shape(kind)
         key.append(kind)
-        for name in shape.names:
-            _append_content(getattr(value, name), key)
+        parts = shape.parts(value)
         if shape.has_inputs:  # writers read nothing else of the inputs
-            for child in value.inputs:
-                _append_content(child.schema, key)
-                _append_content(child.progressing, key)
+            parts += tuple([p for child in value.inputs for p in (child.schema, child.progressing)])
+    for part in parts:
+        kind = type(part)
+        if kind in _PLAIN:
+            key.append(part)
+        elif kind is DataType:
+            key.append(_content_of(part))
+        elif kind is Column:
+            key.append(kind)
+            key += _OF_COLUMN(part)
+            key.append(_content_of(part.type))
+            key += _NOWHERE if part.pos is None else _OF_POSITION(part.pos)
+        elif kind is Position:
+            key += _OF_POSITION(part)
+        elif kind is float:
+            key.append(part.hex())
+        else:
+            _append_content(part, key)
+
+
+#: The content of types by the ids of the types, which it keeps in use.
+_CONTENTS: dict[int, tuple[DataType, tuple[object, ...]]] = {}
+_MOST_CONTENTS = 1 << 10
+
+
+def _content_of(value: DataType) -> tuple[object, ...]:
+    """The content of a type. Most types are constants of ``cql.base.types``."""
+    known = _CONTENTS.get(id(value))
+    if known is not None:
+        return known[1]
+    element = None if value.element is None else _content_of(value.element)
+    parts = tuple([(name, _content_of(of)) for name, of in value.fields])
+    content = (*_OF_TYPE(value), element, parts)
+    if len(_CONTENTS) >= _MOST_CONTENTS:
+        _CONTENTS.clear()
+    _CONTENTS[id(value)] = value, content
+    return content
 
 
 class _Shape(NamedTuple):
-    """The attributes that hold the content of a class's values, and whether these are plan
-    nodes."""
+    """How to get the content of a class's values, and whether these are plan nodes."""
 
-    names: tuple[str, ...]
+    parts: Callable[[Any], tuple[Any, ...]]
     has_inputs: bool
 
 
@@ -130,12 +161,20 @@ _SHAPES: dict[type, _Shape] = {}
 
 def _shape(kind: type) -> _Shape:
     if issubclass(kind, Enum):
-        made = _Shape(("name",), False)
+        made = _Shape(lambda value: (value.name,), False)
     elif not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         raise _OfUserError
     else:
         node = issubclass(kind, Physical)
         beside = ("why", "input", "inputs", "left", "right", "table", "query") if node else ()
-        made = _Shape(tuple(f.name for f in fields(kind) if f.name not in beside), node)
+        names = tuple(f.name for f in fields(kind) if f.name not in beside)
+        made = _Shape(_getter(names), node)
     _SHAPES[kind] = made
     return made
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gets the attributes called ``names`` of a value."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple([getattr(value, name) for name in names])

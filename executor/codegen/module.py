@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -220,9 +221,12 @@ def load(text: str, setting: str, stop: Callable[[], bool] = bool) -> ModuleType
     wait for no other module. Another process compiles a large module; when ``stop`` becomes true,
     that process ends and StoppedError is raised here. Raises RunError if the text is too large to
     compile or the cache cannot be written."""
-    name = _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
-    with _turn(name, stop):
-        found = sys.modules.get(name)
+    name = _name(text) if len(text) < _LARGE_TEXT else _name.__wrapped__(text)
+    with _TURNS_LOCK:
+        found = None if name in _TURNS else sys.modules.get(name)
+    if found is None:
+        with _turn(name, stop):
+            found = sys.modules.get(name)
     if found is not None:
         return found
     lines = text.count("\n")
@@ -240,6 +244,16 @@ def load(text: str, setting: str, stop: Callable[[], bool] = bool) -> ModuleType
             if not _entries(folder, name):
                 compile_separately(path, stop)
     return uninterruptible(lambda: _load(name, text, folder))
+
+
+#: The least length of a text whose name is not kept, since the text would be kept with it.
+_LARGE_TEXT = 1 << 16
+
+
+@lru_cache(maxsize=1 << 8)
+def _name(text: str) -> str:
+    """The name of a text's module."""
+    return _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _load(name: str, text: str, folder: Path) -> ModuleType:

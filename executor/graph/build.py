@@ -52,6 +52,8 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import progress_origin, value_origin
 from cql.planner.placement.order_sensitivity import in_order
 
+#: Steps that look at one row alone.
+_BY_ROW = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec
 #: The number of expression nodes above which a step gets its own kernel: compile time grows faster
 #: than kernel size.
 MOST_NODES = 250
@@ -303,7 +305,7 @@ class _Builder:
         """One stage: all nodes from ``node`` down that fit into one kernel."""
         post: list[Step] = []
         cursor = node
-        while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
+        while isinstance(cursor, _BY_ROW):
             if _is_fed(cursor):
                 break
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
@@ -425,8 +427,8 @@ class _Builder:
         """Nullable columns that come unchanged from source columns without a known NULL."""
         found = set()
         for c, f in enumerate(node.schema):
-            places = self._places(node, c)
-            if f.nullable and places and not any(p[1] in self.nulls[p[0]] for p in places):
+            places = self._places(node, c) if f.nullable else []
+            if places and not any(p[1] in self.nulls[p[0]] for p in places):
                 found.add(c)
         return frozenset(found)
 

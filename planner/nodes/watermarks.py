@@ -19,6 +19,8 @@ Wanted: TypeAlias = dict[int, Boundaries]
 
 def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
     """The progressing input column of which ``expr`` is a non-decreasing function, if any."""
+    if isinstance(expr, Column):
+        return expr.index if expr.index in live and expr.type.can_progress else None
     used = columns_of(expr)
     if len(used) != 1:
         return None

@@ -216,6 +216,20 @@ def test_long_transforms(n: int, made: Segments) -> None:
     near(made.store.samples(fourier.segment_inverse(h, n, 1)), x, n)
 
 
+def test_transforms_as_numpy(made: Segments) -> None:
+    """Real samples are transformed by pairs: within 1e-12 of the greatest value, whatever the
+    number of samples has as divisors."""
+    for n in (*range(1, 131), 192, 256, 500, 512, 1000, 1022, 1024, 4096, 6561, 8192, 1 << 17):
+        x = np.random.default_rng(n).normal(size=n)
+        g, expected = made.of(x), np.fft.rfft(x)
+        most = float(np.abs(expected).max())
+        found = made.store.samples(fourier.segment_fft(g, 1))
+        power = made.store.samples(fourier.segment_power(g, 1))
+        assert len(found) == len(power) == len(expected)
+        assert np.abs(found - expected).max() <= 1e-12 * most, n
+        assert np.abs(power - np.abs(expected) ** 2).max() <= 1e-12 * most * most, n
+
+
 @pytest.mark.parametrize(("up", "down"), [(160, 147), (147, 160), (1, 100), (441, 80), (7, 7)])
 def test_resampling_as_scipy(up: int, down: int, made: Segments) -> None:
     resample_poly = pytest.importorskip("scipy.signal").resample_poly

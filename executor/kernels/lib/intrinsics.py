@@ -1,5 +1,5 @@
 """Machine instructions that numba does not offer: arithmetic with an overflow flag, the high half
-of a product, division without Python's checks.
+of a product, division without Python's checks, memory on the stack.
 
 Operands and results are int64, flags are boolean. None of the functions can raise.
 """
@@ -15,6 +15,8 @@ from numba.extending import intrinsic
 
 _I64 = ir.IntType(64)
 _I128 = ir.IntType(128)
+#: The bytes of ``on_stack``.
+STACK_BYTES = 1 << 12
 _FLAGGED = types.Tuple((types.int64, types.boolean))
 
 
@@ -44,6 +46,18 @@ def _plain(operation: str) -> Any:
         return types.int64(types.int64, types.int64), codegen
 
     return function
+
+
+@intrinsic
+def on_stack(typingctx: Any) -> Any:
+    """The address of STACK_BYTES of memory with any content, which the calling function may use
+    until it returns."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        room = cgutils.alloca_once(builder, ir.ArrayType(_I64, STACK_BYTES // 8))
+        return builder.ptrtoint(room, _I64)
+
+    return types.int64(), codegen
 
 
 @intrinsic

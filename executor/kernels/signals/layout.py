@@ -35,10 +35,9 @@ FIRST_YOUNG = 18  # the young segments, in a ring of MOST_SEGMENTS lines: the nu
 NEXT_YOUNG = 19  # and of the next one
 FULL = 20  # 1: something was refused since there was no room
 EMPTY = 21  # the address of a segment without samples, for a function that finds no room
-TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``of_segments.fourier``)
-PREPARED = 23  # address of the first table that functions prepared (``prepared``); 0: none
-PREPARED_BYTES = 24
-STORE = 25
+PREPARED = 22  # address of the first table that functions prepared (``prepared``); 0: none
+PREPARED_BYTES = 23
+STORE = 24
 
 # Memory managers.
 COPY_ALWAYS = 0

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.signals import layout, segments, timebase
-from cql.executor.kernels.signals.of_segments.fourier import MOST
 from cql.executor.kernels.signals.of_segments.prepared import free_tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.state.store import Account
@@ -60,13 +58,6 @@ class Timebase:
     origin: int = 0
 
 
-@cache
-def _circle() -> Samples:
-    """Cosines and sines of equal parts of a circle, one after the other."""
-    angles = np.arange(MOST) * (2 * np.pi / MOST)
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1).ravel()
-
-
 class SegmentStore:
     """``account``: ``max_state`` of the query."""
 
@@ -99,8 +90,6 @@ class SegmentStore:
         )
         q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
         q[layout.MANAGER] = manager.value
-        self._circle = _circle()
-        q[layout.TWIDDLES] = self._circle.ctypes.data
         self._empty = np.zeros(layout.SEGMENT, np.int64)  # no line of the table: it always stays
         self._empty[[layout.REFERENCES, layout.OWNER]] = 1, self.address
         self._empty[layout.BASE] = layout.KINDS.index("float64")

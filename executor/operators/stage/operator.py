@@ -136,6 +136,7 @@ class StageOperator(Operator):
         for name, value in words.items():
             self._set(name, value)
         self._bind_constants()
+        self._bind_arrays()
         self.allocate_host()
         self._counted = self._counting()
 
@@ -474,7 +475,8 @@ class StageOperator(Operator):
             self._host(f"{k} values", stored_dtype(site.type.storage))
             self._host(f"{k} status", np.uint8)
         self._bind("host rows", rows)
-        self._bind_arrays()
+        if self.code.kernel.hosts:
+            self._bind_arrays()
 
     def _host(self, name: str, dtype: npt.DTypeLike) -> None:
         self.store.resize(f"host {name}", self.workspace.morsel_rows, dtype, Role.SCRATCH)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
 from cql.errors import Position
-from cql.planner.nodes.abstract import Abstract
+from cql.planner.nodes.abstract import Abstract, cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.progress import UNKNOWN, ProgressInfo, Progressing
 from cql.planner.nodes.rewrite import replace
@@ -137,6 +137,9 @@ class NoInput(LogicalNode):
         assert not new
         return self
 
+    def map_inputs(self, fn: Callable[[Logical], Logical]) -> Self:
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class OneInput(LogicalNode):
@@ -152,13 +155,17 @@ class OneInput(LogicalNode):
         (child,) = new
         return replace(self, input=child)
 
+    def map_inputs(self, fn: Callable[[Logical], Logical]) -> Self:
+        child = fn(self.input)
+        return self if child is self.input else self.with_inputs((child,))
+
 
 class SameColumns(OneInput):
     """A node whose output has the columns of its input."""
 
     __slots__ = ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -192,6 +199,11 @@ class TwoInputs(LogicalNode):
     def with_inputs(self, new: tuple[Logical, ...]) -> Self:
         left, right = new
         return replace(self, left=left, right=right)
+
+    def map_inputs(self, fn: Callable[[Logical], Logical]) -> Self:
+        left, right = fn(self.left), fn(self.right)
+        same = left is self.left and right is self.right
+        return self if same else self.with_inputs((left, right))
 
 
 def first_time(node: LogicalNode) -> tuple[int, ...] | None:

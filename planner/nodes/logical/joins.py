@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from cql.base.model import Field, Schema
 from cql.base.types import BOOLEAN
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical.base import LogicalNode, TwoInputs
 from cql.planner.nodes.logical.parts import Partitioning
@@ -35,7 +36,7 @@ class Join(TwoInputs):
     order: str = field(default="", compare=False)
     partitioning: Partitioning | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         if self.kind in ("semi", "anti"):
             return self.left.schema
@@ -109,7 +110,7 @@ class SubqueryJoin(LogicalNode):
     pos: Position | None = field(default=None, compare=False)
     condition: Expr | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         type_ = self.query.schema[0].type if self.kind == "scalar" else BOOLEAN
         return Schema((*self.input.schema, Field(self.name, type_, self.kind != "exists")))
@@ -148,7 +149,7 @@ class SetOperation(TwoInputs):
     distinct: bool
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Union((self.left, self.right)).schema
 

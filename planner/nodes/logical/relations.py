@@ -11,6 +11,7 @@ from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
 from cql.errors import Position
 from cql.planner.functions.folding import monotone
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Column, Expr, columns_of
 from cql.planner.nodes.logical.base import (
     LogicalNode,
@@ -58,7 +59,7 @@ class Aggregate(OneInput):
     partitioning: Partitioning | None = None
     distinct: bool = False
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
         fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
@@ -189,7 +190,7 @@ class RelationToStream(PassesRows):
     time: DataType
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, Field(TIME, self.time, False)))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cql.base.model import Field, Schema
 from cql.base.types import DataType
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical.base import OneInput, PassesRows, first_time
 from cql.planner.nodes.logical.progress import Progressing
@@ -40,7 +41,7 @@ class Running(PassesRows):
     time: int | None = None
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         own = running_fields(self.calls, self.names, self.time is not None)
         return Schema((*self.input.schema, *own))
@@ -88,7 +89,7 @@ class Process(OneInput):
     columns: tuple[int, ...]
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return process_schema(self.input.schema, self.function, self.columns)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, TIMESTAMP, signal
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.catalog import StreamSpec
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical.base import OneInput, TwoInputs, first_time
@@ -58,7 +59,7 @@ class Rewindow(_OfSignal):
     rests: bool = False
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*_segments(self.input.schema, self.channels), *window_fields()))
 
@@ -131,7 +132,7 @@ class Gaps(_OfSignal):
     time: int | None
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema(gap_fields())
 
@@ -167,7 +168,7 @@ class Sync(TwoInputs):
     before: bool
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.left.schema, *_segments(self.right.schema, self.channels)))
 

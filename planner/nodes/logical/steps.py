@@ -11,6 +11,7 @@ from cql.base.types import BIGINT, INT
 from cql.base.window import Window
 from cql.errors import Position
 from cql.planner.functions.folding import monotone
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column, Expr, columns_of
 from cql.planner.nodes.logical.base import (
@@ -65,7 +66,7 @@ class Project(PassesRows):
     names: tuple[str, ...]
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pairs = zip(self.names, self.exprs, strict=True)
         return Schema(tuple(Field(n, e.type, e.nullable) for n, e in pairs))
@@ -124,7 +125,7 @@ class Union(LogicalNode):
     inputs: tuple[Logical, ...] = field()
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         first = self.inputs[0].schema
         merged = (
@@ -184,7 +185,7 @@ class Bucket(PassesRows):
     window: Window
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         assert self.window.wa is not None
         wa = self.input.schema[self.window.wa].type
@@ -215,7 +216,7 @@ class Unnest(PassesRows):
     outer: bool = False
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         assert self.array.type.element is not None
         nullable = self.outer or self.array.type.contains_null
@@ -240,7 +241,7 @@ class Number(PassesRows):
     pos: Position | None = field(default=None, compare=False)
     windows: KeyWindows | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         if self.windows is not None:
             return Schema((*self.input.schema, *self.windows.fields()))
@@ -353,7 +354,7 @@ class RowNumber(PassesRows):
     name: str
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, Field(self.name, INT, False)))
 

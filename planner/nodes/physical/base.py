@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Schema
-from cql.planner.nodes.abstract import Abstract
+from cql.planner.nodes.abstract import Abstract, cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical.columns import coded_columns, column_at, forwarded_columns
@@ -319,11 +319,11 @@ class WidensRows(PhysicalNode):
         """The input's ``columns`` that are in the output, by their indices there."""
         return forwarded_columns(self.columns, columns)
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return tuple(self.forwarded(self.input.progressing))
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(self.forwarded(self.input.window_columns))
 
@@ -364,7 +364,7 @@ class SameColumns(OneInput):
 
     __slots__ = ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -378,11 +378,11 @@ class PassesRows(SameColumns):
 
     __slots__ = ()
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return self.input.progressing
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.input.window_columns
 
@@ -411,7 +411,7 @@ class Changelog(OneInput):
 
     __slots__ = ()
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.schema) - 2,)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical.base import PhysicalNode
 from cql.planner.nodes.physical.joins import BandExec
@@ -70,7 +71,7 @@ class WindowJoinExec(PhysicalNode):
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def all_columns(self) -> Schema:
         """The columns of all inputs."""
         return Schema(tuple(f for child in self.inputs for f in child.schema))
@@ -79,7 +80,7 @@ class WindowJoinExec(PhysicalNode):
         """The index in ``all_columns`` of the first column of an input."""
         return sum(len(child.schema) for child in self.inputs[:number])
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         every = self.all_columns
         fields = [every[c] for c in self.columns]
@@ -127,7 +128,7 @@ class WindowJoinExec(PhysicalNode):
     def rows_wait(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         # the time of each input, and the time of the result
         times = {self.first(i) + t for i, t in enumerate(self.times)}

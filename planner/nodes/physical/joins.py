@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.physical.base import PhysicalNode, TwoInputs, WidensRows
@@ -55,7 +56,7 @@ class LookupExec(PhysicalNode):
         """The number of columns of the stream."""
         return len(self.input.schema) - self.requested - 1
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema.fields[: self.width], self.answer))
 
@@ -79,11 +80,11 @@ class LookupExec(PhysicalNode):
     def bounded(self) -> bool:
         return self.input.bounded and self.query.bounded
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.progressing if c < self.width)
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.window_columns if c < self.width)
 
@@ -162,7 +163,7 @@ class OopJoinExec(TwoInputs):
     def leaves_slowly(self) -> bool:
         return self.smooth and self.kind not in ("inner", "semi")
 
-    @property
+    @cached_property
     def pair(self) -> Schema:
         """The columns of both inputs; with a band also ``later`` and ``earlier``, the later and the
         earlier of its two times."""
@@ -183,7 +184,7 @@ class OopJoinExec(TwoInputs):
         """The index of ``later`` in ``pair``; ``earlier`` follows."""
         return len(self.left.schema) + len(self.right.schema)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pair, first = self.pair.fields, len(self.left.schema)
         loose = self.loose(0), self.loose(1)
@@ -204,7 +205,7 @@ class OopJoinExec(TwoInputs):
         """Whether a row of input ``port`` may leave without the columns of the other input."""
         return self.kind in (("left", "full", "semi", "anti"), ("right", "full"))[port]
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         # The two times of the band (individual punctuation), the columns that follow them and,
         # where both progress, the later and the earlier time (joint punctuation, out-of-order
@@ -341,13 +342,13 @@ class TableJoinExec(WidensRows):
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def pair(self) -> Schema:
         """The columns of the stream, then of the table."""
         pads = self.kind == "left"
         return Schema((*self.input.schema, *self.table.schema.padded(pads)))
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pair = self.pair
         return Schema(tuple(pair[c] for c in self.columns))
@@ -406,12 +407,12 @@ class AsofJoinExec(TwoInputs):
     pos: Position | None = field(default=None, compare=False)
     partitioning: Partitioning | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pair = (*self.left.schema, *self.right.schema.padded(self.pads))
         return Schema(tuple(pair[c] for c in self.columns))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         # left rows wait, and leave in the order of one time
         time = self.times[0]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cql.base.model import Schema
 from cql.base.window import Window
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical.base import OneInput, PassesRows, SameColumns
 from cql.planner.nodes.physical.columns import (
@@ -86,11 +87,11 @@ class SlackExec(SameColumns):
     why: str = ""
     max_advance: int | None = None
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (self.attribute,)
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         below = self.input.window_columns
         return tuple(c for c in self.progressing if c in below)
@@ -129,11 +130,11 @@ class DupelimExec(SameColumns):
     in_order: bool = False
     why: str = ""
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return self.input.progressing
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.progressing  # each value is a window
 
@@ -184,12 +185,12 @@ class NewestExec(OneInput):
     judged: bool = False
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema(fields[:-1]) if self.judged else self.input.schema
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return self.input.progressing
 

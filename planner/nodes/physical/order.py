@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, INT, DataType, Kind
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical.base import OneInput, PhysicalNode, SameColumns
@@ -34,7 +35,7 @@ class UnionExec(PhysicalNode):
     def is_raw(self) -> bool:
         return all(child.is_raw for child in self.inputs)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         schemas = [i.schema for i in self.inputs]
         fields = (
@@ -54,14 +55,14 @@ class UnionExec(PhysicalNode):
     def rows_wait(self) -> bool:
         return False
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         # a table holds the watermark back until it has been read, and not from then on
         found = [(set(child.progressing), child) for child in self.inputs]
         kept = [columns for columns, child in found if columns or not child.bounded]
         return tuple(sorted(set.intersection(*kept))) if kept else ()
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(sorted(_common_windows(self.inputs)))
 
@@ -117,7 +118,7 @@ class MergeUnionExec(PhysicalNode):
     refuses_null: bool = False
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return UnionExec(self.inputs, self.names).schema
 
@@ -132,11 +133,11 @@ class MergeUnionExec(PhysicalNode):
     def rows_wait(self) -> bool:
         return False
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (self.order,)  # a waiting row may lie below the watermarks of other columns
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(c for c in (self.order,) if c in _common_windows(self.inputs))
 
@@ -188,11 +189,11 @@ class PunctuatedSortExec(SameColumns):
     keys: tuple[SortKey, ...] = ()
     why: str = ""
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (self.order,)  # a waiting row may lie below the watermarks of other columns
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         below = self.input.window_columns
         return tuple(c for c in self.progressing if c in below)
@@ -237,18 +238,18 @@ class SortExec(OneInput):
     partition: tuple[int, ...] = ()
     number: str | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         if self.number is None:
             return self.input.schema
         return Schema((*self.input.schema, Field(self.number, INT, False)))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         # Rows wait for their window's end, so only the watermarks of window columns still hold.
         return () if self.window_end is None else self.input.window_columns
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.input.window_columns
 

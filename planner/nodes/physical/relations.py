@@ -10,6 +10,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, BOOLEAN, INT, DataType
 from cql.base.window import Window, WindowKind
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import TIME, WEIGHT, AggregateCall, SortKey
 from cql.planner.nodes.physical.base import Changelog, OneInput, TwoInputs
@@ -36,7 +37,7 @@ class ArrivalExec(Changelog):
     def is_raw(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         wa = self.input.schema[self.wa].type
         return Schema((*self.input.schema, *change_fields(BIGINT if wa.is_integer else wa)))
@@ -88,7 +89,7 @@ class RelationExec(Changelog):
     def is_raw(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         assert self.window.wa is not None
         wa = self.input.schema[self.window.wa].type
@@ -158,7 +159,7 @@ class ChangeAggregateExec(Changelog):
         # A group's old row leaves if its new row differs.
         return None if self.method == "weights" else replace(self, shows=kind)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         typed = [*((f.type, f.nullable) for f in self.input.schema.fields[: self.keys])]
         typed += [(c.type, c.nullable) for c in self.calls]
@@ -198,7 +199,7 @@ class SetOperationExec(Changelog):
     def is_net(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema((*fields[:-3], *fields[-2:]))
@@ -230,7 +231,7 @@ class TopExec(Changelog):
     def is_net(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -269,7 +270,7 @@ class RowNumberExec(Changelog):
     def is_net(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema((*fields[:-2], Field(self.name, INT, False), *fields[-2:]))
@@ -295,12 +296,12 @@ class StreamExec(OneInput):
     def is_raw(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = self.input.schema.fields
         return Schema(fields if self.kind == "net" else fields[:-1])
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.input.schema) - 2,)
 
@@ -347,7 +348,7 @@ class SubqueryJoinExec(Changelog):
     def is_raw(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.fields, *self.input.schema.fields[-2:]))
 
@@ -389,21 +390,21 @@ class RelationJoinExec(TwoInputs):
         # A row without a partner may equal a row whose partner is all NULL.
         return self.kind in ("inner", "mark")
 
-    @property
+    @cached_property
     def pair(self) -> Schema:
         """The columns of the left, then of the right, without ``_time`` and ``_weight``."""
         sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
         shown = (side.schema.padded(self.kind in pads).fields[:-2] for side, pads in sides)
         return Schema(tuple(f for fields in shown for f in fields))
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pair = self.pair
         mark = (Field(self.name, BOOLEAN, False),) if self.kind == "mark" else ()
         change = self.left.schema.fields[-2:]
         return Schema((*(pair[c] for c in self.columns), *mark, *change))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.schema) - 2,)
 

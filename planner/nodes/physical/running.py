@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cql.base.model import Schema
 from cql.errors import Position
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical.running import RunningCall, process_schema, running_fields
 from cql.planner.nodes.physical.base import OneInput, WidensRows
@@ -32,17 +33,17 @@ class RunningExec(OneInput):
     signal: SignalInput | None = None
     name: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         passed = self.input.schema.fields[: self.width]
         own = running_fields(self.calls, self.names, self.signal is not None)
         return Schema((*passed, *own))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.progressing if c < self.width)
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return tuple(c for c in self.input.window_columns if c < self.width)
 
@@ -110,7 +111,7 @@ class ProcessExec(WidensRows, OneInput):
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return process_schema(self.input.schema, self.function, self.columns)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cql.base.model import Field, Schema
 from cql.base.types import signal
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import WINDOW_COLUMNS
 from cql.planner.nodes.logical.signals import gap_fields, window_fields
@@ -41,12 +42,12 @@ class SegmentsExec(_OfSignal):
     name: str
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = (f for k, f in enumerate(self.input.schema) if k != self.signal.time)
         return Schema(tuple(Field(f.name, signal(f.type), False) for f in fields))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return ()
 
@@ -74,16 +75,16 @@ class RewindowExec(_OfSignal):
     rests: bool
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, *window_fields()))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         first = len(self.input.schema)
         return tuple(range(first, first + len(WINDOW_COLUMNS)))
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return () if self.rests else self.progressing
 
@@ -113,11 +114,11 @@ class GapsExec(_OfSignal):
 
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema(gap_fields())
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (0, 1)
 
@@ -144,11 +145,11 @@ class SyncExec(TwoInputs):
     before: bool
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.left.schema, *self.right.schema))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return self.left.progressing
 

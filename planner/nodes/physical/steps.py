@@ -10,6 +10,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
 from cql.planner.functions.folding import can_fail
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Call, Column, Expr, Literal
 from cql.planner.nodes.logical import SEQUENCE
 from cql.planner.nodes.physical.base import OneInput, PassesRows, WidensRows
@@ -107,16 +108,16 @@ class ProjectExec(OneInput):
         expr = self.exprs[column]
         return isinstance(expr, Column) and self.input.enters_at(expr.index)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         pairs = zip(self.names, self.exprs, strict=True)
         return Schema(tuple(Field(n, e.type, e.nullable) for n, e in pairs))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return self._functions_of(self.input.progressing)
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self._functions_of(self.input.window_columns)
 
@@ -251,16 +252,16 @@ class BucketExec(OneInput):
     window: Window
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, *window_fields(self.input.schema, self.window)))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         live, width = self.input.progressing, len(self.input.schema)
         return (*live, *range(width, width + 3)) if self.window.wa in live else live
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.progressing[-3:] if self.window.wa in self.input.progressing else ()
 
@@ -303,15 +304,15 @@ class NumberExec(OneInput):
 
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (*self.input.progressing, len(self.input.schema))
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.input.window_columns
 
@@ -355,7 +356,7 @@ class UnnestExec(WidensRows, OneInput):
         """Whether elements may be NULL."""
         return self.input.schema[self.array].type.contains_null
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         nullable = self.contains_null or self.kind == "left"
         all_ = (*self.input.schema, Field("", self.element, nullable))

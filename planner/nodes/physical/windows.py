@@ -10,6 +10,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import INT
 from cql.base.window import Window, WindowKind, WindowOperator
 from cql.planner.functions.folding import can_fail
+from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall, KeyWindows, Partitioning
 from cql.planner.nodes.physical.base import OneInput
@@ -62,7 +63,7 @@ class WidAggregateExec(OneInput):
     by: int | None = None
     partitioning: Partitioning | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         fields = self._aggregated()
         if self.window is not None:
@@ -73,7 +74,7 @@ class WidAggregateExec(OneInput):
         typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
         return [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         if self.window is None or self.window.wa not in self.input.progressing:
             return ()
@@ -82,7 +83,7 @@ class WidAggregateExec(OneInput):
         # Sessions leave by their ends, however long ago they began.
         return bounds[1:] if self.window.kind is WindowKind.SESSION else bounds
 
-    @property
+    @cached_property
     def window_columns(self) -> tuple[int, ...]:
         return self.progressing
 
@@ -153,7 +154,7 @@ class SharedPanesExec(WidAggregateExec):
 
     windows: tuple[Window, ...] = ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         bounds = window_fields(self.input.schema, self.windows[0])
         fields = self._aggregated()
@@ -177,11 +178,11 @@ class KeyWindowsExec(OneInput):
     windows: KeyWindows
     why: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, *self.windows.fields()))
 
-    @property
+    @cached_property
     def progressing(self) -> tuple[int, ...]:
         return (len(self.schema) - 1,)  # rows wait for their windows
 

@@ -8,9 +8,12 @@ import math
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, words
-from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
+from cql.executor.kernels.signals.layout import LENGTH, OWNER, SEGMENT
+from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, leave, new_table
 from cql.executor.kernels.signals.of_segments.results import DOUBLE, copy_doubles, given, new
 from cql.executor.kernels.signals.segments import flat, subseg
+
+_HANN = 5  # what a table is for
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
@@ -22,13 +25,32 @@ def segment_part(g: int, first: int, n: int, serial: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
+def _hann(s: int, n: int) -> int:
+    """The table of a Hann window of ``n`` samples; 0: no room."""
+    found = kept(s, _HANN, n, 0)
+    if found != 0:
+        return found
+    made = new_table(_HANN, n, 0, n)
+    if made != 0:
+        values = as_f64(made + 8 * HEAD, n)
+        for i in range(n):
+            values[i] = 0.5 - 0.5 * math.cos(2.0 * math.pi * i / n)
+        keep(s, made, n)
+    return made
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
 def segment_hann(g: int, serial: int) -> int:
     """The samples times a Hann window."""
-    n = words(g, SEGMENT)[LENGTH]
-    h = new(g, DOUBLE, n)
+    line = words(g, SEGMENT)
+    n = line[LENGTH]
+    table = _hann(line[OWNER], n)
+    h = new(g, DOUBLE, n) if table != 0 else 0
     if h != 0 and n > 0:
-        x = as_f64(flat(h), n)
+        x, values = as_f64(flat(h), n), as_f64(table + 8 * HEAD, n)
         copy_doubles(g, x)
         for i in range(n):
-            x[i] *= 0.5 - 0.5 * math.cos(2.0 * math.pi * i / n)
+            x[i] *= values[i]
+    if table != 0:
+        leave(table)
     return given(g, h, serial)
