@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
+from cql.planner.interpret.entries import read_array
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 from tests.reference import (
     naive_functions,
@@ -36,6 +37,8 @@ def evaluate(expr: Expr, row: Sequence[object]) -> object:
     match expr:
         case Column():
             return row[expr.index]
+        case Literal(value=bytes(entry)) if expr.type.kind is Kind.SIGNAL:
+            return read_array(entry, DOUBLE)
         case Literal():
             return expr.value
         case Case():

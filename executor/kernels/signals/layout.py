@@ -38,7 +38,8 @@ EMPTY = 21  # the address of a segment without samples, for a function that find
 TWIDDLES = 22  # address: the cosines and sines of equal parts of a circle (``of_segments.fourier``)
 PREPARED = 23  # address of the first table that functions prepared (``prepared``); 0: none
 PREPARED_BYTES = 24
-STORE = 25
+TIMEBASES_AT = 25  # address of the table of timebases (``timebase``)
+STORE = 26
 
 # Memory managers.
 COPY_ALWAYS = 0

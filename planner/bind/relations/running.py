@@ -9,6 +9,8 @@ from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
+    Concat,
+    Fill,
     Filter,
     Join,
     Limit,
@@ -25,6 +27,7 @@ from cql.planner.nodes.logical import (
     Unnest,
     Values,
     Watermark,
+    Zip,
     samples_of,
 )
 from cql.planner.nodes.rewrite import replace
@@ -39,7 +42,7 @@ def with_running(plan: Logical, call: RunningCall, name: str, pos: Position | No
         if all(c < width for c in columns_of(call.value)):
             return replace(plan, calls=(*plan.calls, call), names=(*plan.names, name))
     else:
-        over = _unordered(plan)
+        over = without_order(plan)
         if over is not None:
             raise _refusal(call.fn, over, pos)
     samples = samples_of(plan)
@@ -57,7 +60,7 @@ def _refusal(fn: str, over: str, pos: Position | None) -> NotSupportedError:
     return error
 
 
-def _unordered(plan: Logical) -> str | None:
+def without_order(plan: Logical) -> str | None:
     """What ``plan`` is whose rows come in no defined order; None if they come in one."""
     if is_of_updates(plan):
         return "an update stream, whose rows replace older ones,"
@@ -77,14 +80,18 @@ def _unordered(plan: Logical) -> str | None:
         case Aggregate() if plan.window is None and len(plan.keys) == 1:
             return None
         case SubqueryJoin() | Filter() | Project() | Limit() | Unnest() | Bucket():
-            return _unordered(plan.input)
+            return without_order(plan.input)
         case Watermark() | Number() | Rewindow() | Running() | Aggregate():
-            return _unordered(plan.input)
+            return without_order(plan.input)
+        case Concat() | Fill():
+            return without_order(plan.input)
+        case Zip():
+            return None
         case Sync():
-            return _unordered(plan.left)
+            return without_order(plan.left)
         case Join() if plan.looks_up:
             beside = plan.left.is_table and not plan.right.is_table
-            return _unordered(plan.right if beside else plan.left)
+            return without_order(plan.right if beside else plan.left)
     return (
         f"{_CLAUSES.get(type(plan).__name__, 'this query')}, whose rows come in no defined order,"
     )
