@@ -85,7 +85,12 @@ class DataType:
     decides how the column compares (``planner.functions.registry.char_padding``).
 
     ``contains_null``: elements of the array may be NULL. Such a type equals the type without. Any
-    field of a struct may be NULL."""
+    field of a struct may be NULL.
+
+    ``samples``: how many samples each segment of a signal has; 0: unknown. ``rate``: how many of
+    them a second of the signal has, at whose times they are, as a numerator and a denominator;
+    None: they are those of a transform.
+    Types that differ in these are equal."""
 
     kind: Kind
     precision: int = 0
@@ -95,6 +100,8 @@ class DataType:
     declared: int = field(default=0, compare=False)
     contains_null: bool = field(default=False, compare=False)
     fields: tuple[tuple[str, DataType], ...] = ()
+    samples: int = field(default=0, compare=False)
+    rate: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def without_length(self) -> DataType:
@@ -242,9 +249,9 @@ def struct(fields: tuple[tuple[str, DataType], ...]) -> DataType:
     return DataType(Kind.STRUCT, fields=fields)
 
 
-def signal(sample: DataType) -> DataType:
+def signal(sample: DataType, samples: int = 0, rate: tuple[int, int] | None = None) -> DataType:
     """Segments of a signal: ``sample`` values at regular times. Results have them as lists."""
-    return DataType(Kind.SIGNAL, element=sample)
+    return DataType(Kind.SIGNAL, element=sample, samples=samples, rate=rate)
 
 
 def from_arrow(arrow: pa.DataType) -> DataType | None:

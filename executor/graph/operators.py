@@ -33,7 +33,9 @@ from cql.executor.operators.workspace import Workspace
 from cql.planner.nodes.physical import (
     AsofJoinExec,
     ChangeAggregateExec,
+    ConcatExec,
     DupelimExec,
+    FillExec,
     GapsExec,
     KeyWindowsExec,
     LateRowsExec,
@@ -59,6 +61,7 @@ from cql.planner.nodes.physical import (
     TopExec,
     UnnestExec,
     WindowJoinExec,
+    ZipExec,
 )
 
 #: Nodes whose operators pass late rows on in morsels of their own, or with own columns.
@@ -142,6 +145,30 @@ def _(node: RewindowExec, site: Site) -> Operator:
     from cql.executor.operators.signals.rewindow import RewindowOperator
 
     return RewindowOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: ConcatExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.concat")
+    from cql.executor.operators.signals.concat import ConcatOperator
+
+    return ConcatOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: FillExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.fill")
+    from cql.executor.operators.signals.fill import FillOperator
+
+    return FillOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: ZipExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.zip")
+    from cql.executor.operators.signals.zip import ZipOperator
+
+    return ZipOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

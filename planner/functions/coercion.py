@@ -68,7 +68,11 @@ def widest_decimal(a: DataType, b: DataType) -> DataType:
 
 
 def widest(a: DataType, b: DataType) -> DataType:
-    """Of two equal types the one that holds the values of both: more digits, NULL in arrays."""
+    """Of two equal types the one that holds the values of both: more digits, NULL in arrays,
+    segments of any length."""
+    if a.kind is Kind.SIGNAL:
+        samples = a.samples if a.samples == b.samples else 0
+        return replace(a, samples=samples, rate=a.rate if a.rate == b.rate else None)
     if not a.is_nested:
         return max(a, b, key=_declared)
     if a.element is not None and b.element is not None:
@@ -282,7 +286,7 @@ def cast(
     of function arguments. Raises BindError at ``pos`` if there is no such cast. The Cast node has
     the position of ``expr``."""
     if expr.type == to:
-        if expr.type.is_nested:
+        if expr.type.is_nested or to.kind is Kind.SIGNAL:
             return replace(expr, type=to)
         if expr.type.declared != to.declared:
             if isinstance(expr, Literal):

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cql.base.types import BIGINT, DOUBLE, NULL, DataType, Kind, signal, struct
+from cql.base.types import BIGINT, DOUBLE, NULL, DataType, Kind, array, signal, struct
 from cql.errors import BindError, Position
 from cql.planner.functions.aggregates import canonical
 from cql.planner.functions.coercion import cast
+from cql.planner.functions.folding import fold
 from cql.planner.functions.signature import (
     Builder,
     Signature,
@@ -18,7 +19,9 @@ from cql.planner.functions.signature import (
     strict,
     wrong,
 )
+from cql.planner.interpret.entries import read_array
 from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import INFIX
 
 #: A complex sample: the real and the imaginary part.
@@ -70,11 +73,57 @@ def _check_numbers(args: Sequence[Expr], name: str, pos: Position | None) -> Non
             )
 
 
-def _segments(usage: str, args: Sequence[Expr], count: int, pos: Position | None) -> None:
-    """Raises BindError unless the first ``count`` arguments are segments of numbers."""
-    if not all(map(is_segment, args[:count])):
+def _segments(
+    usage: str, args: Sequence[Expr], count: int, pos: Position | None
+) -> tuple[Expr, ...]:
+    """The first ``count`` arguments: segments of numbers, of which a constant list may take the
+    place of one beside another. Raises BindError for other arguments."""
+    name = usage.split("(", 1)[0]
+    given = tuple(args[:count])
+    if any(map(is_segment, given)):
+        given = tuple(_listed(a, name, pos) for a in given)
+    if not all(map(is_segment, given)):
         raise wrong(usage, args, pos)
-    _check_numbers(args, usage.split("(", 1)[0], pos)
+    _check_numbers(given, name, pos)
+    return given
+
+
+def _listed(expr: Expr, name: str, pos: Position | None) -> Expr:
+    """A constant list of numbers, an operand of ``name``, as a segment; other operands as they are.
+    Raises BindError for another list."""
+    if expr.type.kind is not Kind.ARRAY:
+        return expr
+    at = expr.pos or pos
+    element = expr.type.element
+    if element is None or not element.is_numeric:
+        raise BindError(f"{name} takes a list of numbers, not {expr.type}", position=at)
+    doubles = fold(cast(expr, array(DOUBLE), at))
+    if not isinstance(doubles, Literal) or not isinstance(doubles.value, bytes):
+        raise BindError(
+            f"the list beside a segment in {name} is not constant",
+            position=at,
+            hint="array(0.25, 0.75) of constants",
+        )
+    values = read_array(doubles.value, DOUBLE)
+    if None in values:
+        raise BindError(f"the list beside a segment in {name} has a NULL", position=at)
+    return Literal(doubles.value, signal(DOUBLE, len(values)), at)
+
+
+def _check_lengths(args: Sequence[Expr], name: str, pos: Position | None) -> int:
+    """The number of samples that all segments among ``args`` have, as far as it is known (0:
+    unknown). Raises BindError if two are known to differ."""
+    known = [a for a in args if is_segment(a) and (a.type.samples or isinstance(a, Literal))]
+    for a in known[1:]:
+        one, other = known[0].type.samples, a.type.samples
+        if one != other:
+            lists = [x for x in (known[0], a) if isinstance(x, Literal)]
+            raise BindError(
+                f"{name} takes as many samples on both sides, and these are {one:,} and {other:,}",
+                position=lists[0].pos if lists else pos,
+                hint="subseg(x, start, length) is a part of a segment",
+            )
+    return known[0].type.samples if known else 0
 
 
 def _whole(
@@ -104,12 +153,15 @@ def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
             position=pos,
             hint="samples take + - * and / with a number or with another segment",
         )
-    _check_numbers(args, symbol, pos)
+    given = [_listed(a, symbol, pos) for a in args]
+    _check_numbers(given, symbol, pos)
     usage = f"{symbol}(segment, number)"
     typed = [
-        a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in enumerate(args, 1)
+        a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in enumerate(given, 1)
     ]
-    return strict(f"samples_{fn}", typed, signal(DOUBLE), pos)
+    timed = next(a for a in typed if is_segment(a) and not isinstance(a, Literal))
+    made = signal(DOUBLE, _check_lengths(typed, symbol, pos), timed.type.rate)
+    return strict(f"samples_{fn}", typed, made, pos)
 
 
 def sample(segment: Expr, number: Expr, pos: Position | None) -> Expr:
@@ -132,10 +184,29 @@ def _of(fn: str, usage: str, to: DataType, *, count: int = 1, nullable: bool = F
     """A function of ``count`` segments of numbers; ``nullable``: NULL without samples."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-        _segments(usage, args, count, pos)
-        return strict(fn, args, to, pos, nullable=nullable)
+        given = _segments(usage, args, count, pos)
+        if fn == "dot":
+            _check_lengths(given, fn, pos)
+        return strict(fn, given, _made(fn, given, to), pos, nullable=nullable)
 
     return build
+
+
+def _made(fn: str, args: Sequence[Expr], to: DataType) -> DataType:
+    """The type ``to``, with what is known of segments that ``fn`` makes."""
+    given = args[0].type
+    n = given.samples
+    if fn == "hann":
+        return signal(DOUBLE, n, given.rate)
+    if fn in ("fft", "power_spectrum"):
+        return replace(to, samples=n // 2 + 1 if n else 0)
+    if fn in ("haarwavelet", "real", "imag", "magnitude", "phase"):
+        return replace(to, samples=n)
+    if fn == "ifft" and len(args) == 1:
+        return replace(to, samples=2 * (n - 1) if n > 1 else 0)
+    if fn == "xcorr" and isinstance(args[2], Literal) and isinstance(args[2].value, int):
+        return replace(to, samples=2 * args[2].value + 1)
+    return to
 
 
 def _with_constants(
@@ -149,12 +220,13 @@ def _with_constants(
     """The same, with constants between ``ends`` behind the segments."""
 
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-        _segments(usage, args, count, pos)
+        given = _segments(usage, args, count, pos)
         constants = [
             _whole(a, usage, k, of, pos)
             for k, (a, of) in enumerate(zip(args[count:], ends, strict=True), count + 1)
         ]
-        return strict(fn, (*args[:count], *constants), to, pos, nullable=nullable)
+        typed = (*given, *constants)
+        return strict(fn, typed, _made(fn, typed, to), pos, nullable=nullable)
 
     return build
 
@@ -164,7 +236,7 @@ def _of_complex(fn: str, usage: str) -> Builder:
         if args[0].type != signal(COMPLEX):
             raise wrong(usage, args, pos)
         counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
-        return strict(fn, (args[0], *counts), signal(DOUBLE), pos)
+        return strict(fn, (args[0], *counts), _made(fn, args, signal(DOUBLE)), pos)
 
     return build
 
@@ -174,18 +246,49 @@ def _subseg(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     if not is_segment(args[0]):
         raise wrong(usage, args, pos)
     counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
-    return strict("subseg", (args[0], *counts), args[0].type, pos)
+    samples, (start, length) = args[0].type.samples, map(_constant, counts)
+    if samples and start is not None and length is not None:
+        start = min(max(start, 0), samples)
+        samples = min(max(length, 0), samples - start)
+    else:
+        samples = 0
+    made = replace(args[0].type, samples=samples)
+    return strict("subseg", (args[0], *counts), made, pos)
+
+
+def _constant(expr: Expr) -> int | None:
+    """The value of a constant whole number; None for other expressions."""
+    folded = fold(expr)
+    if isinstance(folded, Literal) and isinstance(folded.value, int):
+        return folded.value
+    return None
+
+
+def _timestamp_ns(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    usage = "timestamp_ns(segment [, number])"
+    if not is_segment(args[0]):
+        raise wrong(usage, args, pos)
+    if len(args) > 1 and args[0].type.rate is None:
+        raise BindError(
+            "timestamp_ns with the number of a sample takes segments of samples at the times of the"
+            " signal, and these are of a transform",
+            position=args[1].pos or pos,
+            hint="timestamp_ns(x) is where the segment begins from which they were computed",
+        )
+    number = args[1] if len(args) > 1 else Literal(0, BIGINT, pos)
+    return strict("timestamp_ns", (args[0], argument(number, BIGINT, usage, 2, pos)), BIGINT, pos)
 
 
 def _resample(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     usage, ends = "resample(segment, up, down)", (1, _MOST_FACTOR)
-    _segments(usage, args, 1, pos)
+    given = _segments(usage, args, 1, pos)
     up, down = (_whole(a, usage, k, ends, pos) for k, a in enumerate(args[1:], 2))
     assert isinstance(up.value, int)
     assert isinstance(down.value, int)
     common = math.gcd(up.value, down.value)
     least = (Literal(n.value // common, BIGINT, n.pos) for n in (up, down) if type(n.value) is int)
-    return strict("resample", (args[0], *least), signal(DOUBLE), pos)
+    samples = -(-given[0].type.samples * up.value // down.value)
+    return strict("resample", (*given, *least), signal(DOUBLE, samples), pos)
 
 
 def _function(usage: str, help: str, arity: tuple[int, int], build: Builder) -> Signature:
@@ -217,7 +320,8 @@ SIGNALS = (
             nullable=True),
     _simple("trough(segment)", "The number, from 0 on, of the first least sample.", BIGINT,
             nullable=True),
-    _simple("dot(segment, other)", "The sum of the products of as many samples.", DOUBLE, 2),
+    _simple("dot(segment, other)", "The sum of the products of as many samples (or of a list).",
+            DOUBLE, 2),
     _simple("hann(segment)", "The samples times a Hann window.", signal(DOUBLE)),
     _simple("power_spectrum(segment)", "Squared magnitudes of the Fourier transform.",
             signal(DOUBLE)),
@@ -231,6 +335,9 @@ SIGNALS = (
     ),
     _function("subseg(segment, start, length)",
               "The samples from number start (from 0) on, length at most.", (3, 3), _subseg),
+    _function("timestamp_ns(segment [, number])",
+              "The time of a sample, by default of the first, in nanoseconds since 1970.",
+              (1, 2), _timestamp_ns),
     _function("resample(segment, up, down)",
               "The samples at up / down times the rate, through a low pass.", (3, 3), _resample),
     _function(_XCORR, "Sums of products with the samples of other that come -most … most later.",

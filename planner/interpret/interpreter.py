@@ -12,12 +12,12 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cql.base.types import DataType, Kind
+from cql.base.types import DOUBLE, DataType, Kind
 from cql.errors import unreachable
 from cql.planner.interpret import nested, signals
 from cql.planner.interpret import text as texts
 from cql.planner.interpret import time as times
-from cql.planner.interpret.entries import write_array, write_struct
+from cql.planner.interpret.entries import read_array, write_array, write_struct
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, Value
 
@@ -34,6 +34,8 @@ def evaluate(expr: Expr, row: Sequence[Value]) -> Value:
     match expr:
         case Column():
             return row[expr.index]
+        case Literal(value=bytes(entry)) if expr.type.kind is Kind.SIGNAL:
+            return read_array(entry, DOUBLE)  # type: ignore[return-value]
         case Literal():
             return expr.value
         case Cast():

@@ -160,6 +160,16 @@ def _sample(call: Call, args: Sequence[Any]) -> Any:
     return x[number]
 
 
+def _time(call: Call, args: Sequence[Any]) -> int:
+    """Of segments that say where they begin: ``x.time_of(number)``."""
+    x, number = args
+    if not 0 <= number <= len(x):
+        raise EvaluationError(
+            "value", f"a segment of {len(x)} samples has no sample number {number}, from 0 on"
+        )
+    return int(x.time_of(number))
+
+
 def _correlation(x: Sequence[Any], y: Sequence[Any], most: int) -> tuple[float, ...]:
     return tuple(
         _total([float(v) * float(y[i + lag]) for i, v in enumerate(x) if 0 <= i + lag < len(y)])
@@ -255,6 +265,7 @@ MAY_FAIL: dict[str, Strict] = {
     "sum": _of(_sum, 1),
     "dot": _dot,
     "sample": _sample,
+    "timestamp_ns": _time,
     "ifft": _inverse,
     "haarwavelet": _haar,
     "band_energy": _band_energy,

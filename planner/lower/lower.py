@@ -23,7 +23,7 @@ from cql.planner.lower.relation import (
     stream_of,
 )
 from cql.planner.lower.running import process, running
-from cql.planner.lower.signals import gaps, rewindow, sync
+from cql.planner.lower.signals import gaps, refuse_as_rows, rewindow, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -33,6 +33,8 @@ from cql.planner.nodes.logical import (
     NUMBERED,
     Aggregate,
     Bucket,
+    Concat,
+    Fill,
     Filter,
     Gaps,
     Join,
@@ -58,6 +60,7 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
+    Zip,
     is_inner,
 )
 from cql.planner.nodes.physical import (
@@ -129,6 +132,8 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return rewindow(node, lambda below: lower(below, settings), settings)
         case Gaps():
             return gaps(node, lambda below: lower(below, settings))
+        case Concat() | Fill() | Zip():
+            raise refuse_as_rows(node)
         case Sync():
             return sync(node, lambda below: lower(below, settings), settings)
         case Number() if node.windows is not None:

@@ -10,6 +10,7 @@ from cql.planner.nodes.catalog import StreamSpec
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
+    Concat,
     Filter,
     Join,
     Limit,
@@ -98,7 +99,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
 
 def _refuse_segments(node: Logical) -> None:
     """Refuses an operator that would keep or compare segments of signals."""
-    if isinstance(node, Filter | Project | Limit | Process | Rewindow | Running | Sync):
+    if isinstance(node, Filter | Project | Limit | Process | Rewindow | Running | Sync | Concat):
         return
     for child in node.inputs:
         for f in child.schema:

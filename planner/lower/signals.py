@@ -10,8 +10,21 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.nodes.expr import Column
-from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Samples, Scan, Sync, samples_of
+from cql.planner.nodes.logical import (
+    Concat,
+    Fill,
+    Gaps,
+    Logical,
+    Rewindow,
+    Samples,
+    Scan,
+    Sync,
+    Zip,
+    samples_of,
+)
 from cql.planner.nodes.physical import (
+    ConcatExec,
+    FillExec,
     GapsExec,
     Physical,
     ProjectExec,
@@ -20,6 +33,7 @@ from cql.planner.nodes.physical import (
     SignalInput,
     SourceExec,
     SyncExec,
+    ZipExec,
 )
 from cql.planner.nodes.physical.columns import column_at
 from cql.planner.nodes.show import show
@@ -90,7 +104,14 @@ def _segments(
     samples."""
     found = samples_of(plan)
     assert found is not None
+    if isinstance(plan, Concat | Fill | Zip):
+        made, own = _made(plan, found, lower)
+        if tuple(channels) == own:
+            return made
+        read = tuple(column_at(made.schema, own.index(c)) for c in channels)
+        return ProjectExec(made, read, tuple(c.name for c in read), "the channels that are read")
     scan, spec = found.scan, found.spec
+    assert isinstance(scan, Scan)
     if spec.is_queued:
         raise NotSupportedError(
             f"segments of the signal {'.'.join(scan.relation.name)} with UPDATE KEY or QUEUE are"
@@ -114,6 +135,57 @@ def _segments(
         child = ProjectExec(child, shown, names, "the channels and times of the signal")
     given = signal_input(found, None if time is None else len(channels))
     return SegmentsExec(child, given, found.name, f"{why}, computed of the samples")
+
+
+def _made(
+    plan: Concat | Fill | Zip, found: Samples, lower: Lower
+) -> tuple[Physical, tuple[int, ...]]:
+    """The segments that a function in FROM makes, and the channels of ``plan`` that they are."""
+    rate = found.rate
+    if isinstance(plan, Concat):
+        child = lower(plan.input)
+        columns = tuple(column_at(child.schema, c) for c in plan.channels)
+        if plan.channels != tuple(range(len(child.schema))):
+            child = ProjectExec(child, columns, tuple(c.name for c in columns), "the segments")
+        why = (
+            f"the segments of {plan.name} one behind the other, as a signal of"
+            f" {float(rate):,.15g} Hz without gaps, numbered from 1970 on"
+        )
+        made = ConcatExec(child, rate.numerator, rate.denominator, plan.name, why)
+        return made, tuple(range(len(columns)))
+    if isinstance(plan, Fill):
+        below = _segments(plan.input, plan.channels, plan.time, lower, plan.pos)
+        how = "along a line" if plan.linear else "with the sample before them"
+        why = f"gaps of at most {plan.longest:,} samples are filled {how}"
+        return FillExec(below, plan.longest, plan.linear, why), plan.channels
+    left = _segments(plan.left, plan.channels, plan.time, lower, plan.pos)
+    right = _segments(plan.right, plan.beside, plan.time_beside, lower, plan.pos)
+    tolerance = min(_tolerance(plan.left), _tolerance(plan.right))
+    why = (
+        f"two signals of {float(rate):,.15g} Hz side by side, where both have samples, at most"
+        f" {tolerance / 1000:,.9g} microseconds apart"
+    )
+    first = 0 if plan.time is None else 1
+    channels = tuple(range(first, len(plan.schema)))
+    return ZipExec(left, right, tolerance, why), channels
+
+
+def _tolerance(plan: Logical) -> int:
+    """How far a sample of a signal may be from where the rate says, in nanoseconds."""
+    found = samples_of(plan)
+    assert found is not None
+    half = int(500_000_000 / found.rate) + 1
+    return half if found.spec.tolerance is None else min(1_000 * found.spec.tolerance, half)
+
+
+def refuse_as_rows(node: Concat | Fill | Zip) -> NotSupportedError:
+    """The error for a signal of a function in FROM whose samples are wanted as rows."""
+    word = type(node).__name__.upper()
+    return NotSupportedError(
+        f"{word} without a window or a range is not supported: it gives segments, not rows",
+        position=node.pos,
+        hint=f"FROM {word}(…) AS s [ROWS 4096 SLIDE 4096]",
+    )
 
 
 def signal_input(samples: Samples, time: int | None) -> SignalInput:

@@ -115,9 +115,10 @@ _DIGITS = ("precision", "scale", "length", "declared")
 
 def type_from_json(data: Mapping[str, Any]) -> DataType:
     element = data.get("element")
+    digits: dict[str, Any] = {name: int(data.get(name, 0)) for name in _DIGITS}
     return DataType(
         Kind(data["kind"]),
-        **{name: int(data.get(name, 0)) for name in _DIGITS},
+        **digits,
         element=None if element is None else type_from_json(element),
         contains_null=bool(data.get("contains_null", False)),
         fields=tuple((name, type_from_json(kind)) for name, kind in data.get("fields", ())),

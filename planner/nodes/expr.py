@@ -35,8 +35,8 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Literal:
     """A constant in storage form: timestamps and intervals in microseconds, dates in days, decimals
-    scaled; strings and bytes as they are; arrays as the bytes of their entry in the dictionary.
-    ``None`` is NULL."""
+    scaled; strings and bytes as they are; arrays, also where they stand for segments of a signal,
+    as the bytes of their entry in the dictionary. ``None`` is NULL."""
 
     value: Value
     type: DataType

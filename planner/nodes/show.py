@@ -136,7 +136,7 @@ def _literal(literal: Literal) -> str:
                 return f"TIMESTAMP '{start + datetime.timedelta(microseconds=value)}'"
             except OverflowError:
                 return f"timestamp_micros({value})"
-        case Kind.ARRAY | Kind.STRUCT, bytes():
+        case Kind.ARRAY | Kind.STRUCT | Kind.SIGNAL, bytes():
             return _nested(value, literal.type)
         case _, bytes():
             return f"X'{value.hex().upper()}'"
@@ -147,7 +147,7 @@ def _literal(literal: Literal) -> str:
 
 def _nested(entry: bytes, kind: DataType) -> str:
     parts = [show(Literal(value, of)) for value, of in parts_of(entry, kind)]
-    if kind.kind is Kind.ARRAY:
+    if kind.element is not None:
         return f"array({', '.join(parts)})"
     pairs = zip(parts, kind.fields, strict=True)
     return f"struct({', '.join(f'{part} AS {name}' for part, (name, _) in pairs)})"

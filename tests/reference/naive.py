@@ -21,6 +21,8 @@ from typing import Any
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
+    Concat,
+    Fill,
     Filter,
     Gaps,
     Join,
@@ -45,6 +47,7 @@ from cql.planner.nodes.logical import (
     Values,
     Watermark,
     Windowed,
+    Zip,
 )
 from tests.reference.naive_aggregates import QueryFailsError
 from tests.reference.naive_expr import evaluate as value_of
@@ -140,7 +143,7 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _looked_up(node, run)
         case Join():
             return _joined(node, run)
-        case SetOperation() | Unsupported():
+        case Concat() | Fill() | Zip() | SetOperation() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
 
 

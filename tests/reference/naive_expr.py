@@ -7,9 +7,10 @@ fit, a division by zero and a failing cast raise ``BadRowError``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
-from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 from tests.reference import (
     naive_functions,
@@ -36,6 +37,8 @@ def evaluate(expr: Expr, row: Sequence[object]) -> object:
     match expr:
         case Column():
             return row[expr.index]
+        case Literal(value=bytes(entry)) if expr.type.kind is Kind.SIGNAL:
+            return [v for (v,) in struct.iter_unpack("<d", entry[4:])]  # behind their number
         case Literal():
             return expr.value
         case Case():

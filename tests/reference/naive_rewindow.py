@@ -33,6 +33,23 @@ class Sample:
         return self.origin + (self.number + ahead) * _SECOND / self.rate
 
 
+class Segment(tuple[Any, ...]):
+    """Samples of a channel, and when the first one was."""
+
+    first: Sample
+
+    def time_of(self, number: int) -> int:
+        """In nanoseconds."""
+        return math.floor(1000 * self.first.exact(number))
+
+
+def _segments(inside: Sequence[Sample]) -> tuple[Segment, ...]:
+    made = tuple(map(Segment, zip(*(s.values for s in inside), strict=True)))
+    for segment in made:
+        segment.first = inside[0]
+    return made
+
+
 def _runs(node: Rewindow | Sync | Gaps, rows: Sequence[Row]) -> list[list[Sample]]:
     """The parts of a signal without a gap."""
     signal = samples_of(node.right if isinstance(node, Sync) else node.input)
@@ -110,8 +127,7 @@ def _counted(inside: Sequence[Sample], size: int) -> tuple[Sequence[Sample], int
 
 
 def _window(inside: Sequence[Sample], node: Rewindow, start: int, end: int) -> Row:
-    segments = tuple(zip(*(s.values for s in inside), strict=True))
-    segments = segments or ((),) * len(node.channels)
+    segments = _segments(inside) or ((),) * len(node.channels)
     marks = (*(None for _ in segments), start, end, end - 1)
     return Row((*segments, start, end, end - 1), marks)
 
@@ -135,7 +151,7 @@ def synced(node: Sync, left: Sequence[Row], right: Sequence[Row]) -> Iterator[Ro
             continue
         begin, end = begin + node.after, end - node.before
         for run in runs:
-            inside = [s.values for s in run if begin <= s.time() <= end]
+            inside = [s for s in run if begin <= s.time() <= end]
             if inside:
-                segments = tuple(zip(*inside, strict=True))
+                segments = _segments(inside)
                 yield Row((*row.values, *segments), (*row.marks, *(None for _ in segments)))

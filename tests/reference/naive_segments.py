@@ -106,6 +106,14 @@ def _sample(call: Call, x: Sequence[Any], number: int) -> Any:
     return x[number]
 
 
+@function("timestamp_ns")
+def _time(call: Call, x: Any, number: int) -> int:
+    """Of segments that say where they begin (``naive_rewindow.Segment``)."""
+    if not 0 <= number <= len(x):
+        raise BadRowError("timestamp_ns")
+    return int(x.time_of(number))
+
+
 @function("dot")
 def _dot(call: Call, x: Sequence[Any], y: Sequence[Any]) -> float:
     if len(x) != len(y):

@@ -19,7 +19,7 @@ from cql.executor.codegen.expressions.scope import (
 )
 from cql.executor.kernels.signals.of_segments import pairs
 from cql.planner.interpret.error import EvaluationError
-from cql.planner.nodes.expr import Call
+from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
 
 #: Text with {0}, {1}, … for the arguments, and {serial} for the serial number of the morsel, to
@@ -49,6 +49,7 @@ _VALUES = {
     "resample": "segment_resampled({0}, {1}, {2}, {serial})",
     "xcorr": "segment_correlation({0}, {1}, {2}, {serial})",
     "haarwavelet": "segment_haar({0}, {1}, {serial})",
+    "timestamp_ns": "segment_time({0}, {1})",
 }
 #: The same, by whether the result is a fraction.
 _OF_KIND = {
@@ -88,6 +89,11 @@ _NEEDED = {
     "dot": _AS_LONG,
     "sample": _Needed(
         "segment_has({0}, {1})",
+        ("segment_count({0})", "{1}"),
+        "of the {:,} samples, numbered from 0 on, none has the number {:,}",
+    ),
+    "timestamp_ns": _Needed(
+        "(segment_has({0}, {1}) or {1} == segment_count({0}))",
         ("segment_count({0})", "{1}"),
         "of the {:,} samples, numbered from 0 on, none has the number {:,}",
     ),
@@ -168,7 +174,10 @@ def _texts(call: Call) -> tuple[_Needed | None, str]:
         one, other = (a.type.kind is Kind.SIGNAL for a in call.args)
         forward, exchanged = _ARITHMETIC[fn]
         if one and other:
-            return _AS_LONG, f"segment_combined({{0}}, {{1}}, int64({forward}), {{serial}})"
+            places, operation = ("{0}, {1}", forward)
+            if isinstance(call.args[0], Literal):  # a list: the result begins where the other does
+                places, operation = "{1}, {0}", exchanged
+            return _AS_LONG, f"segment_combined({places}, int64({operation}), {{serial}})"
         places, operation = ("{0}, {1}", forward) if one else ("{1}, {0}", exchanged)
         return None, f"segment_with({places}, int64({operation}), {{serial}})"
     if fn == "ifft":

@@ -46,7 +46,7 @@ _MICROSECOND = 1000
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _samples_in(clock: int, time: int) -> int:
+def samples_in(clock: int, time: int) -> int:
     """The number of periods in ``time`` nanoseconds, rounded."""
     base = words(clock, TIMEBASE)
     second = base[PER] * SECOND
@@ -87,7 +87,7 @@ def gaps(desc: Any, morsel: Any) -> Any:
                 return OUTPUT_FULL
             words(o[HEADER + 2 * GAP_START], j + 1)[j] = d[DUE] // _MICROSECOND
             words(o[HEADER + 2 * GAP_END], j + 1)[j] = begins // _MICROSECOND
-            words(o[HEADER + 2 * MISSING], j + 1)[j] = _samples_in(clock, begins - d[DUE])
+            words(o[HEADER + 2 * MISSING], j + 1)[j] = samples_in(clock, begins - d[DUE])
             o[ROWS] = j + 1
             d[ROWS_OUT] += 1
         d[OPEN], d[DUE] = 1, time_of(clock, line[START] + line[LENGTH])

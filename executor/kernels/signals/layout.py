@@ -37,7 +37,8 @@ FULL = 20  # 1: something was refused since there was no room
 EMPTY = 21  # the address of a segment without samples, for a function that finds no room
 PREPARED = 22  # address of the first table that functions prepared (``prepared``); 0: none
 PREPARED_BYTES = 23
-STORE = 24
+TIMEBASES_AT = 24  # address of the table of timebases (``timebase``)
+STORE = 25
 
 # Memory managers.
 COPY_ALWAYS = 0

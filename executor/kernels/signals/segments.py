@@ -413,6 +413,17 @@ def subseg(g: int, skip: int, n: int) -> int:
     return h
 
 
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def moved(g: int, base: int, start: int) -> int:
+    """The samples of a segment as those from number ``start`` on of the timebase of ``base``, which
+    has the form of a segment's word BASE; 0: no room."""
+    h = subseg(g, 0, words(g, SEGMENT)[LENGTH])
+    if h != 0:
+        line = words(h, SEGMENT)
+        line[BASE], line[START] = (base & ~15) | (line[BASE] & 15), start
+    return h
+
+
 @njit("int64(int64)", nogil=True, cache=True)
 def pass_on(g: int) -> int:
     """The segment as the next operator gets it, with a reference of its own."""

@@ -156,7 +156,7 @@ class RelationJoinOperator(Operator):
             self._module = workspace.load(written.text)
             d[pairs.CONDITION] = int(self._module.op.address)
             self._words = np.zeros(len(written.slots), np.int64)
-            bind_constants(written, self._module, self._words, workspace.dictionary)
+            bind_constants(written, self._module, self._words, workspace)
         d[kernel.RANKED] = 0 if self.needs_refresh else 2
         self.address = int(kernel.relation_join.address)
         self._bind()

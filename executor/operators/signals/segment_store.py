@@ -78,6 +78,7 @@ class SegmentStore:
         ]
         self.timebases = np.empty((_MOST_TIMEBASES, timebase.TIMEBASE), np.int64)
         self._numbers: dict[Timebase, int] = {}
+        self._constants: dict[bytes, int] = {}
         self._hosted: dict[int, Samples] = {}  # blocks whose memory Python owns
         q = self.words = np.zeros(layout.STORE, np.int64)
         q[[layout.SEGMENTS, layout.PARTS, layout.BLOCKS, layout.YOUNG]] = [
@@ -90,6 +91,7 @@ class SegmentStore:
         )
         q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
         q[layout.MANAGER] = manager.value
+        q[layout.TIMEBASES_AT] = self.timebases.ctypes.data
         self._empty = np.zeros(layout.SEGMENT, np.int64)  # no line of the table: it always stays
         self._empty[[layout.REFERENCES, layout.OWNER]] = 1, self.address
         self._empty[layout.BASE] = layout.KINDS.index("float64")
@@ -155,6 +157,14 @@ class SegmentStore:
         self._check(made != 0)
         view_address(self._line(made)[layout.FLAT], samples.dtype, len(samples))[:] = samples
         return made
+
+    def constant(self, values: Sequence[Any]) -> int:
+        """The segment of a constant list of numbers, which stays to the end of the query."""
+        samples = np.array(values, np.float64)
+        key = samples.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self.make(self.number_of(Timebase(Fraction(1))), 0, samples)
+        return self._constants[key]
 
     def release(self, made: Sequence[int]) -> None:
         """Gives a reference of each segment back."""

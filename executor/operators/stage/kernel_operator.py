@@ -38,7 +38,7 @@ class GeneratedOperator(Operator):
         self.bind_constants()
 
     def bind_constants(self) -> None:
-        bind_constants(self._kernel, self._module, self.descriptor, self.workspace.dictionary)
+        bind_constants(self._kernel, self._module, self.descriptor, self.workspace)
 
     def set(self, name: str, value: int) -> None:
         """Sets the descriptor's word ``name``, if the kernel has one."""

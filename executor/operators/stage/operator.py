@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.model import Schema
+from cql.base.types import DOUBLE, Kind
 from cql.base.uninterruptible import load_module
 from cql.base.zones import days_of
 from cql.executor.codegen.expressions.emit import ErrorSite
@@ -45,6 +46,7 @@ from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.executor.udf.errors import explained, function_codes, raise_interrupt
+from cql.planner.interpret.entries import read_array
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import BucketExec, ProjectExec
@@ -180,7 +182,7 @@ class StageOperator(Operator):
                 self._bind(f"function {k} own", code.own)
 
     def bind_constants(self) -> None:
-        bind_constants(self.code.kernel, self._module, self.descriptor, self.workspace.dictionary)
+        bind_constants(self.code.kernel, self._module, self.descriptor, self.workspace)
 
     @property
     def python_functions(self) -> list[Called]:
@@ -591,12 +593,15 @@ def constant_slots(kernel: Kernel) -> set[int]:
     return found | {kernel.slots[f"part {k}"] for k in range(kernel.parts)}
 
 
-def bind_constants(
-    kernel: Kernel, module: ModuleType, words: Words, dictionary: Dictionary
-) -> None:
+def bind_constants(kernel: Kernel, module: ModuleType, words: Words, workspace: Workspace) -> None:
     """Writes a kernel's constants and the addresses of its parts into its descriptor, ``words``."""
+    dictionary = workspace.dictionary
     for slot, value in kernel.constants:
-        words[slot] = constant_bits(value, dictionary)
+        if isinstance(value, Literal) and value.type.kind is Kind.SIGNAL:
+            assert isinstance(value.value, bytes)
+            words[slot] = workspace.signals.constant(read_array(value.value, DOUBLE))
+        else:
+            words[slot] = constant_bits(value, dictionary)
     for slot, number in kernel.window_constants:
         words[slot] = number
     for slot, keys in kernel.sorted:

@@ -16,7 +16,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, TableFunction, WindowTabl
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
-from cql.planner.bind.relations import changelog, signals, user_operators
+from cql.planner.bind.relations import changelog, signal_functions, signals, user_operators
 from cql.planner.bind.relations import window as bind_window
 from cql.planner.bind.relations.derived_stream import read, refuse_relation
 from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
@@ -197,7 +197,7 @@ def _gives_ranges(item: Item, items: Sequence[Item], wanted: Sequence[exp.Expr])
     if item.window is not None or not signals.is_signal(item.plan):
         return False
     beside = [each for each in items if each is not item]
-    return isinstance(item.plan, Scan) or signals.has_range(item, beside, wanted)
+    return isinstance(item.plan, signals.STORED) or signals.has_range(item, beside, wanted)
 
 
 def _unnests_before(unnests: Sequence[bool], item: int) -> int:
@@ -308,6 +308,11 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
         inner = _table(binder, signals.stream_of_gaps(binder, node), env)
         plan, alias = signals.gaps(binder, inner.plan, node), _alias(node)
         return Item(plan, 0, Source((alias,)) if alias else inner.source)
+    if signal_functions.makes_signal(node):
+        made = signal_functions.made_signal(
+            binder, node, lambda table: _table(binder, table, env).plan
+        )
+        return Item(made, 0, Source((_alias(node),)) if _alias(node) else None)
     if isinstance(node.this, exp.Func):
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",

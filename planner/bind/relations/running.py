@@ -9,6 +9,8 @@ from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
+    Concat,
+    Fill,
     Filter,
     Gaps,
     Join,
@@ -27,6 +29,7 @@ from cql.planner.nodes.logical import (
     Unnest,
     Values,
     Watermark,
+    Zip,
     samples_of,
 )
 from cql.planner.nodes.rewrite import replace
@@ -82,6 +85,10 @@ def unordered(plan: Logical) -> str | None:
             return unordered(plan.input)
         case Watermark() | Number() | Rewindow() | Running() | Aggregate() | Gaps() | Process():
             return unordered(plan.input)
+        case Concat() | Fill():
+            return unordered(plan.input)
+        case Zip():
+            return None
         case Sync():
             return unordered(plan.left)
         case Join() if plan.looks_up:

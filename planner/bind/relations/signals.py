@@ -22,12 +22,25 @@ from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
 from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES
 from cql.planner.nodes.expr import Expr
-from cql.planner.nodes.logical import Gaps, Logical, Rewindow, Samples, Scan, Sync, samples_of
+from cql.planner.nodes.logical import (
+    Concat,
+    Fill,
+    Gaps,
+    Logical,
+    Rewindow,
+    Samples,
+    Scan,
+    Sync,
+    Zip,
+    samples_of,
+)
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
 #: The function in FROM.
 _GAPS = "GAPS"
+#: Signals whose samples are not computed one by one.
+STORED = (Scan, Concat, Fill, Zip)
 
 
 def is_signal(plan: Logical) -> bool:
@@ -72,7 +85,7 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     rate = found.rate
     size, slide = (_length(binder, n, rate, by_time=by_time) for n in (size_node, args["slide"]))
     _refuse_short(binder, size_node, size, rate, by_time)
-    channels, time = _parts(binder, plan, found, node)
+    channels, time = parts(binder, plan, found, node)
     rests = args.get("rests") is not None
     return Rewindow(plan, channels, time, size, slide, by_time, rests, binder.pos(node))
 
@@ -87,13 +100,22 @@ def stream_of_gaps(binder: Binder, node: exp.Expr) -> exp.Table:
 
     Raises BindError for other arguments."""
     given = node.this.expressions
-    if len(given) != 1 or not isinstance(given[0], exp.Column) or len(given[0].parts) > 3:
+    table = table_of(given[0]) if len(given) == 1 else None
+    if table is None:
         raise binder.error(
             f"{_GAPS} takes the name of a signal", node, hint="FROM GAPS(audio) AS g"
         )
-    names = dict(zip(("this", "db", "catalog"), reversed(given[0].parts), strict=False))
+    return table
+
+
+def table_of(node: exp.Expr) -> exp.Table | None:
+    """The item of FROM, without an alias, that the argument of a function names; None if it is no
+    name."""
+    if not isinstance(node, exp.Column) or len(node.parts) > 3:
+        return None
+    names = dict(zip(("this", "db", "catalog"), reversed(node.parts), strict=False))
     table = exp.Table(**{key: name.copy() for key, name in names.items()})
-    table.meta.update(given[0].meta)
+    table.meta.update(node.meta)
     return table
 
 
@@ -104,11 +126,11 @@ def gaps(binder: Binder, plan: Logical, node: exp.Expr) -> Gaps:
         raise binder.error(
             f"{_GAPS} takes a signal", node, hint="CREATE STREAM … RATE 100 HZ declares a signal"
         )
-    channels, time = _parts(binder, plan, found, node)
+    channels, time = parts(binder, plan, found, node)
     return Gaps(plan, channels, time, binder.pos(node))
 
 
-def _parts(
+def parts(
     binder: Binder, plan: Logical, found: Samples, node: exp.Expr
 ) -> tuple[tuple[int, ...], int | None]:
     """The columns of a signal with its channels, and the one with its times, if it has one.
@@ -181,7 +203,7 @@ def _refuse_short(binder: Binder, node: exp.Expr, size: int, rate: Fraction, by_
 def _check_time(binder: Binder, found: Samples, node: exp.Expr) -> None:
     """Raises NotSupportedError for a signal whose times do not say where its gaps are."""
     scan, spec = found.scan, found.spec
-    if not spec.progress and spec.computed_progress is None:
+    if isinstance(scan, Concat) or (not spec.progress and spec.computed_progress is None):
         return
     name, progress = found.name, spec.progress
     if len(progress) != 1 or progress[0].slack or not progress[0].by_rows:
@@ -240,7 +262,7 @@ def synced(
     Raises BindError if they give none."""
     samples = samples_of(item.plan)
     assert samples is not None
-    channels, time = _parts(binder, item.plan, samples, node)
+    channels, time = parts(binder, item.plan, samples, node)
     called = SAMPLE_TIME if time is None else item.plan.schema[time].name
     found, rest = _Range(), list[exp.Expr]()
     for condition in wanted:
@@ -264,7 +286,7 @@ def has_range(item: Item, beside: Sequence[Item], wanted: Sequence[exp.Expr]) ->
     for each in wanted:
         any_ |= _takes(each, item, called, known.__contains__, found)
     return any_ and (
-        isinstance(item.plan, Scan) or (found.begin is not None and found.end is not None)
+        isinstance(item.plan, STORED) or (found.begin is not None and found.end is not None)
     )
 
 
@@ -279,7 +301,7 @@ def refuse_without_time(binder: Binder, given: Sequence[Item], written: Sequence
     """Raises BindError for a signal beside other items of FROM, without a range, whose samples have
     no column with their times: nothing relates them to the rows of a stream."""
     for item in given:
-        if isinstance(item.plan, Scan) and _called(item) == SAMPLE_TIME:
+        if isinstance(item.plan, STORED) and _called(item) == SAMPLE_TIME:
             raise _no_range(binder, item, SAMPLE_TIME, written[-1])
 
 

@@ -30,7 +30,16 @@ from cql.planner.nodes.logical.parts import (
 )
 from cql.planner.nodes.logical.relations import Aggregate, RelationToStream, Unsupported, Windowed
 from cql.planner.nodes.logical.running import Process, Running, RunningCall
-from cql.planner.nodes.logical.signals import Gaps, Rewindow, Samples, Sync, samples_of
+from cql.planner.nodes.logical.signals import (
+    Concat,
+    Fill,
+    Gaps,
+    Rewindow,
+    Samples,
+    Sync,
+    Zip,
+    samples_of,
+)
 from cql.planner.nodes.logical.sources import Scan, Values
 from cql.planner.nodes.logical.steps import (
     Bucket,
@@ -61,7 +70,9 @@ __all__ = [
     "Aggregate",
     "AggregateCall",
     "Bucket",
+    "Concat",
     "DerivedStream",
+    "Fill",
     "Filter",
     "Gaps",
     "Join",
@@ -93,6 +104,7 @@ __all__ = [
     "Values",
     "Watermark",
     "Windowed",
+    "Zip",
     "derived_streams",
     "is_inner",
     "is_pulled",
@@ -114,9 +126,12 @@ Logical: TypeAlias = (
     | Watermark
     | Running
     | Process
+    | Concat
+    | Fill
     | Gaps
     | Rewindow
     | Sync
+    | Zip
     | Sort
     | Limit
     | RowNumber

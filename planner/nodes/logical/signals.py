@@ -61,7 +61,8 @@ class Rewindow(_OfSignal):
 
     @cached_property
     def schema(self) -> Schema:
-        return Schema((*_segments(self.input.schema, self.channels), *window_fields()))
+        samples = 0 if self.by_time or self.rests else self.size
+        return Schema((*_segments(self.input, self.channels, samples), *window_fields()))
 
     @property
     def progressing(self) -> Progressing:
@@ -70,28 +71,119 @@ class Rewindow(_OfSignal):
 
 
 @dataclass(frozen=True, slots=True)
+class Concat(_OfSignal):
+    """The segments of the columns ``channels`` of the rows of ``input``, one row behind the other,
+    as a signal of ``rate`` hertz without gaps, whose samples are numbered from 1970 on. ``name``:
+    that of the rows, for errors."""
+
+    channels: tuple[int, ...]
+    rate: Fraction
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(tuple(_samples(self.input.schema[c]) for c in self.channels))
+
+    @property
+    def progressing(self) -> Progressing:
+        return {}
+
+
+def _samples(segments: Field) -> Field:
+    assert segments.type.element is not None
+    return Field(segments.name, segments.type.element, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill(_OfSignal):
+    """The signal ``input``, whose gaps of at most ``longest`` samples become samples: on a line
+    between the samples beside the gap (``linear``), or like the sample before it. ``channels`` and
+    ``time`` are as in Rewindow."""
+
+    channels: tuple[int, ...]
+    time: int | None
+    linear: bool
+    longest: int
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def progressing(self) -> Progressing:
+        return self.input.progressing
+
+
+@dataclass(frozen=True, slots=True)
+class Zip(TwoInputs):
+    """The signals ``left`` and ``right``, of one rate, as one signal with the channels of both,
+    where both have samples. The columns are the times of ``left``, if there are any, and the
+    channels; ``channels`` and ``time`` are columns of ``left`` as in Rewindow, ``beside`` and
+    ``time_beside`` those of ``right``."""
+
+    channels: tuple[int, ...]
+    time: int | None
+    beside: tuple[int, ...]
+    time_beside: int | None
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        one, other = self.left.schema, self.right.schema
+        times = () if self.time is None else (one[self.time],)
+        return Schema((*times, *(one[c] for c in self.channels), *(other[c] for c in self.beside)))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def progressing(self) -> Progressing:
+        return {} if self.time is None else {0: ProgressInfo(None, "RATE")}
+
+    @property
+    def times(self) -> tuple[int, ...] | None:
+        return first_time(self)
+
+    @property
+    def is_table(self) -> bool:
+        return False
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
     """What the rows of a plan are that are the samples of the signal ``scan``. ``time``: the column
     with their times; None: they follow from their number. ``is_filtered``: some may be left out."""
 
-    scan: Scan
+    scan: Scan | Concat
     time: int | None
     is_filtered: bool = False
 
     @property
     def spec(self) -> StreamSpec:
+        if isinstance(self.scan, Concat):
+            return StreamSpec()
         assert self.scan.relation.stream is not None
         return self.scan.relation.stream
 
     @property
     def rate(self) -> Fraction:
         """In hertz."""
+        if isinstance(self.scan, Concat):
+            return self.scan.rate
         assert self.spec.rate is not None
         return self.spec.rate
 
     @property
     def name(self) -> str:
-        return self.scan.relation.name[-1]
+        scan = self.scan
+        return scan.name if isinstance(scan, Concat) else scan.relation.name[-1]
 
 
 def samples_of(plan: Logical) -> Samples | None:
@@ -104,7 +196,12 @@ def samples_of(plan: Logical) -> Samples | None:
                 return None
             at = plan.schema.find(spec.progress[0].column) if spec.progress else None
             return Samples(plan, at)
-        case Running():
+        case Concat():
+            return Samples(plan, None)
+        case Zip():
+            below = samples_of(plan.left)
+            return None if below is None else replace(below, time=None if plan.time is None else 0)
+        case Running() | Fill():
             return samples_of(plan.input)
         case Filter():
             below = samples_of(plan.input)
@@ -119,8 +216,13 @@ def samples_of(plan: Logical) -> Samples | None:
     return None
 
 
-def _segments(given: Schema, channels: tuple[int, ...]) -> tuple[Field, ...]:
-    return tuple(Field(given[c].name, signal(given[c].type), False) for c in channels)
+def _segments(plan: Logical, channels: tuple[int, ...], samples: int = 0) -> tuple[Field, ...]:
+    """The ``channels`` of a signal as segments; ``samples``: of each, if it is known."""
+    given, found = plan.schema, samples_of(plan)
+    rate = None if found is None else found.rate.as_integer_ratio()
+    return tuple(
+        Field(given[c].name, signal(given[c].type, samples, rate), False) for c in channels
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +272,7 @@ class Sync(TwoInputs):
 
     @cached_property
     def schema(self) -> Schema:
-        return Schema((*self.left.schema, *_segments(self.right.schema, self.channels)))
+        return Schema((*self.left.schema, *_segments(self.right, self.channels)))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

@@ -45,7 +45,15 @@ from cql.planner.nodes.physical.relations import (
     change_fields,
 )
 from cql.planner.nodes.physical.running import ProcessExec, RunningExec
-from cql.planner.nodes.physical.signals import GapsExec, RewindowExec, SegmentsExec, SyncExec
+from cql.planner.nodes.physical.signals import (
+    ConcatExec,
+    FillExec,
+    GapsExec,
+    RewindowExec,
+    SegmentsExec,
+    SyncExec,
+    ZipExec,
+)
 from cql.planner.nodes.physical.sources import (
     Awaited,
     SignalInput,
@@ -93,8 +101,10 @@ __all__ = [
     "BandExec",
     "BucketExec",
     "ChangeAggregateExec",
+    "ConcatExec",
     "Distance",
     "DupelimExec",
+    "FillExec",
     "FilterExec",
     "Flush",
     "FlushPolicy",
@@ -141,6 +151,7 @@ __all__ = [
     "ValuesExec",
     "WidAggregateExec",
     "WindowJoinExec",
+    "ZipExec",
     "change_fields",
     "forwarded_columns",
     "goes_by_arrival",
@@ -173,10 +184,13 @@ Physical: TypeAlias = (
     | NumberExec
     | RunningExec
     | ProcessExec
+    | ConcatExec
+    | FillExec
     | GapsExec
     | SegmentsExec
     | RewindowExec
     | SyncExec
+    | ZipExec
     | KeyWindowsExec
     | LateRowsExec
     | OnTimeExec

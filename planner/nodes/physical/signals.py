@@ -109,6 +109,91 @@ class RewindowExec(_OfSignal):
 
 
 @dataclass(frozen=True, slots=True)
+class ConcatExec(_OfSignal):
+    """The segments of rows, one row behind the other, as a signal of ``rate`` / ``per`` hertz.
+    ``name`` of the rows, for errors."""
+
+    rate: int
+    per: int
+    name: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def state(self) -> str:
+        return "the number of the next sample"
+
+    @property
+    def row_cost(self) -> float:
+        return 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class FillExec(_OfSignal):
+    """A signal whose gaps of at most ``longest`` samples become samples, on a line (``linear``) or
+    like the sample before the gap."""
+
+    longest: int
+    linear: bool
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def state(self) -> str:
+        return "the last sample, and the time of the next one"
+
+    @property
+    def row_cost(self) -> float:
+        return 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZipExec(TwoInputs):
+    """The channels of two signals side by side, where both have samples, at most ``tolerance``
+    nanoseconds apart."""
+
+    tolerance: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.left.schema, *self.right.schema))
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return ()
+
+    def wants(self, wanted: Wanted) -> Sequence[Wanted]:
+        return [{}, {}]
+
+    @property
+    def emits_late_rows(self) -> bool:
+        return False
+
+    @property
+    def state(self) -> str:
+        return "the samples of each signal that the other one has not reached"
+
+    @property
+    def row_cost(self) -> float:
+        return 50.0
+
+
+@dataclass(frozen=True, slots=True)
 class GapsExec(_OfSignal):
     """The gaps of a signal."""
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tests.support.runtimes import RUNTIMES
 from tests.support.signals.cases import Case, random_case
 from tests.support.signals.ranges import OPERATORS, Ranges, random_ranges
 
-#: ``{s}``: the signal in windows; ``{t}``: the name of its time; ``{d}``: the condition of a range.
+#: ``{s}``: the signal in windows; ``{t}``: the name of its time; ``{d}``: the condition of a range;
+#: ``{fill}``: the signal with filled gaps; ``{other}``: its columns with other names.
 WINDOWS = (
     "SELECT * FROM {s}",
     "SELECT window_start, stddev(a) AS spread, max(a) AS most FROM {s} WHERE count(a) > 2",
@@ -36,7 +38,13 @@ RANGES = (
     "SELECT w.window_end, s.a FROM (SELECT window_start, window_end FROM {s} WHERE max(a) > 0)"
     " AS w, s WHERE s.{t} BETWEEN w.window_start AND w.window_end + INTERVAL '1' SECOND",
 )
-QUERIES = (*WINDOWS, *RANGES)
+MADE = (
+    "WITH w AS (SELECT * FROM {s}) SELECT * FROM CONCAT(w) AS c [ROWS 9 SLIDE 9]",
+    "SELECT * FROM {fill} AS f [ROWS 9 SLIDE 9 WITH RESTS]",
+    "WITH other AS (SELECT {other} FROM s)"
+    " SELECT * FROM ZIP(s, other) AS z [ROWS 9 SLIDE 9 WITH RESTS]",
+)
+QUERIES = (*WINDOWS, *RANGES, *MADE)
 
 
 @dataclass
@@ -61,7 +69,10 @@ def signal_case(shape: int, seed: int) -> SignalCase:
     rng = random.Random(f"signals {shape}:{seed}")
     signal = random_case(rng)
     condition = rng.choice(OPERATORS)[0].format(t=signal.time)
-    text = text.format(s=f"s {signal.window}", t=signal.time, d=condition)
+    gap = int(20_000_000 / Fraction(signal.rate)) + 1
+    fill = f"FILL(s, 'linear', INTERVAL {gap} MICROSECONDS)" if signal.timed else "s"
+    other = "ts AS ts2, a AS z" if signal.timed else "a AS z"
+    text = text.format(fill=fill, other=other, s=f"s {signal.window}", t=signal.time, d=condition)
     settings = {"morsel_rows": rng.choice((1, 2, 3, 7, 100)), **rng.choice(RUNTIMES)}
     return SignalCase(f"{shape}:{seed}", text, signal, random_ranges(rng, signal), settings)
 

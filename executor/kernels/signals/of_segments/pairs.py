@@ -18,7 +18,8 @@ from cql.executor.kernels.signals.of_segments.results import (
 )
 from cql.executor.kernels.signals.segments import flat
 
-# Operations of ``segment_with`` and ``segment_combined``.
+# Operations of ``segment_with`` and ``segment_combined``, whose result begins where the first
+# operand does.
 ADD = 0
 SUBTRACT = 1
 MULTIPLY = 2
@@ -86,9 +87,15 @@ def segment_combined(g: int, other: int, operation: int, serial: int) -> int:
         elif operation == MULTIPLY:
             for i in range(n):
                 x[i] = x[i] * y[i]
-        else:
+        elif operation == DIVIDE:
             for i in range(n):
                 x[i] = x[i] / y[i]
+        elif operation == SUBTRACT_FROM:
+            for i in range(n):
+                x[i] = y[i] - x[i]
+        else:
+            for i in range(n):
+                x[i] = y[i] / x[i]
     done(work)
     return given(g, h, serial)
 

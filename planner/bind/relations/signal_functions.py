@@ -1,0 +1,163 @@
+"""Functions in FROM that make a signal: ``CONCAT(rows)``, ``FILL(signal, method, longest)`` and
+``ZIP(signal, other)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from sqlglot import exp
+
+from cql.base.types import INTERVAL, Kind
+from cql.planner.bind.context import Binder, Env
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.relations import running, signals
+from cql.planner.bind.scope import Scope
+from cql.planner.functions.folding import fold
+from cql.planner.functions.signals import COMPLEX
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical import Concat, Fill, Logical, Zip, samples_of
+
+#: The plan of a name in FROM.
+Named = Callable[[exp.Table], Logical]
+
+_USAGE = {
+    "CONCAT": "FROM CONCAT(sounds) AS s [ROWS 4096 SLIDE 4096]",
+    "FILL": "FROM FILL(audio, 'linear', INTERVAL 1 SECOND) AS s [ROWS 4096 SLIDE 4096]",
+    "ZIP": "FROM ZIP(left_audio, right_audio) AS s [ROWS 4096 SLIDE 4096]",
+}
+_METHODS = ("prev", "linear")
+#: Of a filled gap: an operator gives its output on when it has so many.
+_MOST_SAMPLES = 1 << 22
+
+
+def makes_signal(node: exp.Expr) -> bool:
+    """Whether an item of FROM is one of these functions."""
+    return isinstance(node.this, exp.Anonymous) and node.this.name.upper() in _USAGE
+
+
+def made_signal(binder: Binder, node: exp.Expr, named: Named) -> Logical:
+    """The signal that the function ``node`` makes. Raises BindError or NotSupportedError for
+    arguments that it does not take."""
+    function, given = node.this.name.upper(), list(node.this.expressions)
+    names = {"CONCAT": 1, "FILL": 1, "ZIP": 2}[function]
+    count = {"CONCAT": 1, "FILL": 3, "ZIP": 2}[function]
+    tables = [signals.table_of(each) for each in given[:names]]
+    found = [table for table in tables if table is not None]
+    if len(given) != count or len(found) < names:
+        what = {
+            "CONCAT": "the name of a view with segments",
+            "FILL": "the name of a signal, a method, and the longest gap",
+            "ZIP": "the names of two signals",
+        }[function]
+        raise binder.error(f"{function} takes {what}", node, _USAGE[function])
+    plans = [named(table) for table in found]
+    if function == "CONCAT":
+        return _concat(binder, plans[0], found[0])
+    for plan, at in zip(plans, given, strict=False):
+        if not signals.is_signal(plan):
+            raise binder.error(
+                f"{function} takes a signal", at, "CREATE STREAM … RATE 100 HZ declares a signal"
+            )
+    if function == "FILL":
+        return _fill(binder, plans[0], given)
+    return _zip(binder, plans, given)
+
+
+def _concat(binder: Binder, plan: Logical, node: exp.Table) -> Concat:
+    reason = running.unordered(plan)
+    if reason is not None:
+        raise binder.unsupported(f"CONCAT over {reason}", node)
+    channels = tuple(k for k, f in enumerate(plan.schema) if f.type.kind is Kind.SIGNAL)
+    if not channels:
+        raise binder.error(
+            f"CONCAT takes rows with segments, and {node.name} has none",
+            node,
+            "CREATE VIEW sounds AS SELECT a.ch0 FROM detections AS d, audio AS a WHERE a.time …",
+        )
+    rates = [plan.schema[c].type.rate for c in channels]
+    for c, rate in zip(channels, rates, strict=True):
+        f = plan.schema[c]
+        if rate is None or f.type.element == COMPLEX:
+            raise binder.unsupported(
+                f"CONCAT of {f.name}, whose samples are those of a transform,", node
+            )
+        if f.nullable:
+            raise binder.unsupported(
+                f"CONCAT of {f.name}, which may be NULL,", node, "WHERE leaves rows out"
+            )
+        if rate != rates[0]:
+            raise binder.unsupported(
+                f"CONCAT of {plan.schema[channels[0]].name} and {f.name}, which have different"
+                " rates,",
+                node,
+            )
+    assert rates[0] is not None
+    return Concat(plan, channels, Fraction(*rates[0]), node.name, binder.pos(node))
+
+
+def _fill(binder: Binder, plan: Logical, given: list[exp.Expr]) -> Fill:
+    samples = samples_of(plan)
+    assert samples is not None
+    channels, time = signals.parts(binder, plan, samples, given[0])
+    if time is None:
+        raise binder.error(
+            f"FILL takes a signal with a column of times: {samples.name} has no gaps", given[0]
+        )
+    method = _constant(binder, given[1])
+    text = method.value if isinstance(method, Literal) else None
+    if not isinstance(text, str) or text.lower() not in _METHODS:
+        raise binder.error("FILL fills with 'prev' or 'linear'", given[1], _USAGE["FILL"])
+    longest = _constant(binder, given[2])
+    if not isinstance(longest, Literal) or longest.type != INTERVAL:
+        raise binder.error(
+            "the longest gap that FILL fills is an interval", given[2], _USAGE["FILL"]
+        )
+    assert isinstance(longest.value, int)
+    count = int(longest.value * samples.rate / 1_000_000)
+    if not 1 <= count <= _MOST_SAMPLES:
+        raise binder.error(
+            f"the longest gap that FILL fills has from 1 to {_MOST_SAMPLES:,} samples, and here"
+            f" {count:,}",
+            given[2],
+        )
+    linear = text.lower() == "linear"
+    return Fill(plan, channels, time, linear, count, binder.pos(given[0]))
+
+
+def _constant(binder: Binder, node: exp.Expr) -> Expr:
+    return fold(ExprBinder(binder, Scope(binder, (), (), Env()), None, "FILL").bind(node))
+
+
+def _zip(binder: Binder, plans: list[Logical], given: list[exp.Expr]) -> Zip:
+    one, other = (samples_of(plan) for plan in plans)
+    assert one is not None
+    assert other is not None
+    (channels, time), (beside, time_beside) = (
+        signals.parts(binder, plan, samples, node)
+        for plan, samples, node in zip(plans, (one, other), given, strict=True)
+    )
+    if one.rate != other.rate:
+        raise binder.error(
+            f"ZIP takes signals of one rate: {one.name} has {float(one.rate):,.15g} Hz,"
+            f" {other.name} {float(other.rate):,.15g} Hz",
+            given[1],
+            "resample(x, up, down) gives segments another rate",
+        )
+    if (time is None) != (time_beside is None):
+        with_, without = (one, other) if time_beside is None else (other, one)
+        raise binder.error(
+            f"ZIP takes two signals with times or two without: {with_.name} has times,"
+            f" {without.name} has none",
+            given[1],
+        )
+    left, right = (plan.schema for plan in plans)
+    names = {left[c].name.lower() for c in (*channels, *(() if time is None else (time,)))}
+    for c in beside:
+        if right[c].name.lower() in names:
+            raise binder.error(
+                f"both signals of ZIP have a column {right[c].name}",
+                given[1],
+                f"CREATE VIEW v AS SELECT …, {right[c].name} AS other FROM {other.name}",
+            )
+    return Zip(plans[0], plans[1], channels, time, beside, time_beside, binder.pos(given[0]))

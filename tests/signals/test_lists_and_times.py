@@ -1,0 +1,146 @@
+"""Constant lists beside segments, and the times of samples in nanoseconds: against numpy and exact
+fractions, in every runtime."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cql
+from cql.errors import BindError, RunError
+from cql.session.session import Session
+from tests.support.runtimes import RUNTIMES, Settings, apply, named
+
+SIZE = 8
+X = np.random.default_rng(5).integers(-1000, 1000, SIZE * 25).astype(np.int16)
+WEIGHTS = np.array([0.5, -1.25, 3, 0, 2.5e-3, 7, 1, -4])
+LIST = f"array({', '.join(map(str, WEIGHTS.tolist()))})"
+W = f"FROM s [ROWS {SIZE} SLIDE {SIZE}]"
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with cql.connect(spark=False) as made:
+        made.create_stream("s", pa.table({"x": X}), rate=44_100)
+        yield made
+
+
+def _rows(session: Session, text: str, **parameters: Any) -> list[dict[str, Any]]:
+    query: Any = session.sql(text, **parameters)
+    rows: list[dict[str, Any]] = query.to_arrow().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_lists(runtime: Settings, session: Session) -> None:
+    apply(session, runtime, {"morsel_rows": 3})
+    rows = _rows(
+        session,
+        f"SELECT dot(x, {LIST}) AS dot, dot({LIST}, x) AS mirrored, x + {LIST} AS plus,"
+        f" {LIST} + x AS more, x - {LIST} AS minus, {LIST} - x AS rest, x * {LIST} AS times,"
+        f" {LIST} / (x + 2000) AS per, xcorr(x, array(1, 2), 3) AS xcorr,"
+        f" delay(array(0, 0, 1), subseg(x, 0, 4), 2) AS delay,"
+        f" timestamp_ns({LIST} / x) AS start {W}",
+    )
+    assert len(rows) == len(X) // SIZE
+    for k, (x, row) in enumerate(zip(X.reshape(-1, SIZE).astype(float), rows, strict=True)):
+        assert row["dot"] == pytest.approx(x @ WEIGHTS, rel=1e-12)
+        assert row["mirrored"] == row["dot"]
+        assert row["plus"] == row["more"] == (x + WEIGHTS).tolist()
+        assert row["minus"] == (x - WEIGHTS).tolist()
+        assert row["rest"] == (WEIGHTS - x).tolist()
+        assert row["times"] == (x * WEIGHTS).tolist()
+        assert row["per"] == (WEIGHTS / (x + 2000)).tolist()
+        assert row["xcorr"] == [x[3] + 2 * x[4], x[2] + 2 * x[3], x[1] + 2 * x[2],
+                                x[0] + 2 * x[1], 2 * x[0], 0, 0]  # fmt: skip
+        lags = [x[2 + lag] if 0 <= 2 + lag < 4 else 0.0 for lag in range(-2, 3)]
+        assert row["delay"] == int(np.argmax(lags)) - 2
+        assert row["start"] == k * SIZE * 1_000_000_000 // 44_100
+
+
+@pytest.mark.parametrize("rate", ["44100", "8000", "29.97", "0.1", "3000000"])
+def test_times(rate: str, session: Session) -> None:
+    """Times are rounded down from the exact ones, also far from the beginning."""
+    choice = random.Random(rate)
+    origin, n = choice.choice((0, 1_600_000_000_123_456, -86_400_000_001)), 40
+    exact = Fraction(rate)
+    times = [origin + round(k * 1_000_000 / exact) for k in range(n)]
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "x": np.arange(n)})
+    session.create_stream("timed", table, ordered_by="ts", rate=float(rate), replace=True)
+    rows = _rows(
+        session,
+        "SELECT timestamp_ns(x) AS first, timestamp_ns(x, 1) AS second, timestamp_ns(y) AS cut,"
+        " timestamp_ns(x, CASE WHEN x[0] > 0 THEN size(x) END) AS end, timestamp_ns(f) AS f"
+        " FROM (SELECT x, subseg(hann(x), 3, 2) AS y, fft(x) AS f"
+        " FROM timed [ROWS 5 SLIDE 5]) AS w",
+    )
+
+    def time_of(number: int) -> int:
+        return 1000 * origin + int(number * 1_000_000_000 / exact)
+
+    for k, row in enumerate(rows):
+        assert row["first"] == row["f"] == time_of(5 * k)
+        assert row["second"] == time_of(5 * k + 1)
+        assert row["cut"] == time_of(5 * k + 3)
+        assert row["end"] == (time_of(5 * k + 5) if k else None)
+    assert len(rows) == n // 5
+
+
+_LENGTHS = "dot takes as many samples on both sides, and these are"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        (f"SELECT dot(x, array(1, 2)) {W}", f"{_LENGTHS} 8 and 2", "array"),
+        (f"SELECT dot(array(1, 2), x) {W}", f"{_LENGTHS} 2 and 8", "array"),
+        (f"SELECT dot(fft_power, array(1)) FROM (SELECT power_spectrum(hann(x * 2)) AS fft_power"
+         f" {W}) AS p", f"{_LENGTHS} 5 and 1", "array"),
+        (f"SELECT x + subseg(x, 1, 3) {W}", "+ takes as many samples", "x + subseg(x, 1, 3)"),
+        (f"SELECT x * array(1) {W}", "* takes as many samples on both sides, and", "array"),
+        (f"SELECT dot(resample(x, 2, 3), haarwavelet(x, 1)) {W}", f"{_LENGTHS} 6 and 8", "dot"),
+        (f"SELECT dot(xcorr(x, x, 2), ifft(fft(x))) {W}", f"{_LENGTHS} 5 and 8", "dot"),
+        (f"SELECT dot(x, array(1, NULL)) {W}", "the list beside a segment in dot has a NULL",
+         "array"),
+        (f"SELECT x / array(1, max(x)) {W}", "the list beside a segment in / is not constant",
+         "array"),
+        (f"SELECT dot(x, array('a')) {W}", "dot takes a list of numbers, not array<string>",
+         "array"),
+        (f"SELECT x % array(1) {W}", "% does not take segments", "x % array(1)"),
+        (f"SELECT dot(array(1), array(2)) {W}", "dot does not take", "dot"),
+        (f"SELECT rms(array(1)) {W}", "rms does not take", "rms"),
+        (f"SELECT timestamp_ns(1) {W}", "timestamp_ns does not take", "timestamp_ns"),
+        (f"SELECT timestamp_ns(x, x) {W}", "argument 2 of timestamp_ns must be", "x"),
+        (f"SELECT timestamp_ns(f, 1) FROM (SELECT resample(x, 1, 2) AS f {W}) AS r",
+         "and these are of a transform", "1"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, message: str, place: str, session: Session) -> None:
+    with pytest.raises(BindError) as caught:
+        session.sql(text)
+    assert message in caught.value.message
+    at = caught.value.position
+    assert at is not None
+    assert text[at.column - 1 : at.column - 1 + at.length].lower() == place.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT dot(x, array(1, 2)) FROM s [ROWS 7 SLIDE 7 WITH RESTS]", "have 7 and 2 samples"),
+        ("SELECT dot(CASE WHEN x[0] > 0 THEN x ELSE subseg(x, 0, 3) END, array(1, 2))"
+         " FROM s [ROWS 7 SLIDE 7]", "and 2 samples"),
+        (f"SELECT timestamp_ns(x, 9) {W}", "of the 8 samples, numbered from 0 on, none has"),
+        (f"SELECT timestamp_ns(x, -1) {W}", "none has the number -1"),
+    ],
+)  # fmt: skip
+def test_lengths_that_only_rows_show(text: str, message: str, session: Session) -> None:
+    with pytest.raises(RunError, match=message) as caught:
+        _rows(session, text)
+    assert caught.value.position is not None

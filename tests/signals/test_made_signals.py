@@ -1,0 +1,283 @@
+"""Signals that functions in FROM make (CONCAT, FILL, ZIP), in windows: random signals against the
+slow model, in every runtime."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cql
+from cql.errors import CqlError
+from cql.session.session import Session
+from tests.reference.naive_signals import NaiveRun, NaiveSignal, Row
+from tests.support.catalog_tools import blocks_of_eight
+from tests.support.runtimes import RUNTIMES, apply, named
+from tests.support.signals.cases import Case, random_case
+
+QUICK, FULL = 20, 2000
+_MORSELS = (1, 2, 7, 4096)
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with cql.connect(spark=False) as made:
+        yield made
+
+
+def _cases(what: str, full: bool, seed: int) -> Iterator[tuple[random.Random, Case]]:
+    for i in range(FULL if full else QUICK):
+        choice = random.Random(f"{what} {seed + i}")
+        yield choice, random_case(choice)
+
+
+def _check(
+    session: Session, text: str, names: Sequence[str], signal: NaiveSignal, choice: random.Random
+) -> dict[str, Any]:
+    """Compares the windows of FROM ``text`` with those of the runs of ``signal``; returns the
+    metrics of the operator that makes the signal."""
+    size = max(choice.choice((1, 4, 9)), math.ceil(signal.rate / 1_000_000))
+    slide, rests = choice.choice((1, size, size + 2)), choice.random() < 0.6
+    runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
+    session.sql("RESET")
+    apply(session, runtime, {"morsel_rows": rows})
+    window = f"[ROWS {size} SLIDE {slide}{' WITH RESTS' if rests else ''}]"
+    with blocks_of_eight() if choice.random() < 0.7 else nullcontext():
+        query: Any = session.sql(f"SELECT * FROM {text} AS made {window}")
+        found: pa.Table = query.to_arrow()
+    where = f"{named(runtime)}, {rows} rows, {text} {window}, {signal}"
+    windows = list(signal.by_rows(size, slide, rests=rests))
+    bounds = [found.column(f"window_{w}").cast(pa.int64()).to_pylist() for w in ("start", "end")]
+    assert list(zip(*bounds, strict=True)) == [(w.start, w.end) for w in windows], where
+    for k, name in enumerate(names):
+        assert found[name].to_pylist() == [[r[1][k] for r in w.rows] for w in windows], where
+    metrics: list[dict[str, Any]] = query.metrics()
+    word = text.split("(")[0].lower()
+    return next(row for row in metrics if row["operator"].startswith(f"{word}#"))
+
+
+# -- CONCAT ----------------------------------------------------------------------------------------
+
+
+def test_random_concat(session: Session, full: bool, seed: int) -> None:
+    for choice, case in _cases("concat", full, seed):
+        case.declare(session, pushed=False)
+        session.sql(f"CREATE OR REPLACE VIEW v AS SELECT * FROM s {case.window}")
+        rows = [row for window in case.expected()[0] for row in window.rows]
+        rate = Fraction(case.rate)
+        signal = NaiveSignal(rate, False, runs=[NaiveRun(0, rate, 0, rows)] if rows else [])
+        told = _check(session, "CONCAT(v)", case.names, signal, choice)
+        assert told["samples"] == len(rows)
+
+
+def test_silence_filter(session: Session) -> None:
+    """The sound of loud ranges, as one signal; its other columns are left out."""
+    x = np.random.default_rng(3).integers(-1000, 1000, 600).astype(np.int16)
+    x[100:300] //= 100
+    session.create_stream("audio", pa.table({"l": x, "r": -x}), rate=44_100)
+    session.sql(
+        "CREATE VIEW spoken AS SELECT a.l, loud.window_start AS at, a.r * 2 AS r"
+        " FROM (SELECT window_start, window_end FROM audio [ROWS 50 SLIDE 50]"
+        " WHERE stddev(l) > 50) AS loud, audio AS a"
+        " WHERE a.time >= loud.window_start AND a.time < loud.window_end"
+    )
+    query: Any = session.sql(
+        "SELECT l, r, timestamp_ns(l) AS ns FROM CONCAT(spoken) AS s [ROWS 64 SLIDE 64 WITH RESTS]"
+    )
+    expected = np.r_[x[:100], x[300:]]
+    found = query.to_arrow()
+    assert np.concatenate(found["l"].to_pylist()).tolist() == expected.tolist()
+    assert np.concatenate(found["r"].to_pylist()).tolist() == (-2.0 * expected).tolist()
+    assert found["ns"].to_pylist() == [64 * k * 10**9 // 44_100 for k in range(7)]
+    ranges: Any = session.sql(
+        "SELECT s.l FROM (SELECT window_start AS t FROM audio [ROWS 100 SLIDE 100]) AS d,"
+        " CONCAT(spoken) AS s"
+        " WHERE s.time >= d.t AND s.time < d.t + INTERVAL 1 MILLISECOND"
+    )
+    assert [len(v) for v in ranges.to_arrow()["l"].to_pylist()] == [45] * 4
+    assert "as a signal of 44,100 Hz without gaps" in str(
+        session.sql("EXPLAIN SELECT l FROM CONCAT(spoken) AS s [ROWS 64 SLIDE 64]")
+    )
+
+
+# -- FILL ------------------------------------------------------------------------------------------
+
+
+def _between(kind: str, before: Any, behind: Any, part: int, n: int, linear: bool) -> Any:
+    if not linear:
+        return before
+    exact = float(before) + (float(behind) - float(before)) * part / (n + 1)
+    if kind.startswith("float"):
+        return float(np.dtype(kind).type(exact))
+    low, high = min(before, behind), max(before, behind)
+    return high if exact >= float(high) else low if exact <= float(low) else round(exact)
+
+
+def _filled(case: Case, signal: NaiveSignal, longest: int, linear: bool) -> tuple[int, int]:
+    """Fills the gaps of ``signal``; returns how many were filled and how many were left."""
+    made, due, filled, left = list[NaiveRun](), 0, 0, 0
+    for run in signal.runs:
+        late = max(run.time_of(run.first) - due, 0)
+        n = math.floor(late * signal.rate / 1_000_000_000 + Fraction(1, 2))
+        due = run.time_of(run.last)
+        if not made or n > longest:
+            left += bool(made)
+            made.append(NaiveRun(run.first, run.rate, run.origin, list(run.rows)))
+            continue
+        filled += n > 0
+        pair = made[-1].rows[-1][1], run.rows[0][1]
+        for k in range(1, n + 1):
+            ends = zip(case.types, *pair, strict=True)
+            values = tuple(_between(kind, a, b, k, n, linear) for kind, a, b in ends)
+            made[-1].rows.append((None, values))
+        made[-1].rows += run.rows
+    signal.runs = made
+    return filled, left
+
+
+def test_random_fill(session: Session, full: bool, seed: int) -> None:
+    for choice, case in _cases("fill", full, seed):
+        if not case.timed:
+            continue
+        case.declare(session, pushed=False)
+        signal, linear = case.expected()[1], choice.random() < 0.6
+        longest = choice.choice((1, 2, 60, 1000))
+        period = 1_000_000 / Fraction(case.rate)
+        gap = math.ceil(longest * period)
+        counts = _filled(case, signal, int(gap / period), linear)
+        text = f"FILL(s, '{'linear' if linear else 'prev'}', INTERVAL {gap} MICROSECONDS)"
+        told = _check(session, text, case.names, signal, choice)
+        assert (told["filled"], told["left"]) == counts
+
+
+# -- ZIP -------------------------------------------------------------------------------------------
+
+
+def _zipped(one: NaiveSignal, other: NaiveSignal) -> NaiveSignal:
+    """A sample of ``one`` with the nearest of ``other``."""
+    made = NaiveSignal(one.rate, one.timed)
+    half = int(500_000_000 / one.rate)
+    through = dict.fromkeys(range(len(other.runs)), 0)
+    for run in one.runs:
+        done, opened = run.first, False
+        for k, beside in enumerate(other.runs):
+            exact = (run.time_of(0) - half - beside.origin) * one.rate / 1_000_000_000
+            shift = math.floor(exact) - 2
+            while beside.time_of(shift) < run.time_of(0) - half:
+                shift += 1
+            first = max(done, beside.first - shift, through[k])
+            last = min(run.last, beside.last - shift)
+            if first >= last:
+                continue
+            rows: list[Row] = [
+                (None, run.rows[i - run.first][1] + beside.rows[i + shift - beside.first][1])
+                for i in range(first, last)
+            ]
+            if opened and made.runs[-1].last == first:
+                made.runs[-1].rows += rows
+            else:
+                made.runs.append(NaiveRun(first, run.rate, run.origin, rows))
+            done, opened = last, True
+            through[k] = 0
+            beside.rows = beside.rows[last + shift - beside.first :]
+            beside.first = last + shift
+    return made
+
+
+def test_random_zip(session: Session, full: bool, seed: int) -> None:
+    for choice, case in _cases("zip", full, seed):
+        case.tolerance = None
+        beside = random_case(choice)
+        while (beside.timed, beside.rate) != (case.timed, case.rate):
+            beside = random_case(choice)
+        beside.tolerance = None
+        times = [[t for t, _ in c.rows if t is not None] for c in (case, beside)]
+        if all(times):  # both begin at about the same time
+            moved = times[0][0] - times[1][0] + int(
+                choice.choice((0, 0.3, -3.2, 7)) * 1_000_000 / Fraction(case.rate)
+            )  # fmt: skip
+            beside.rows = [(t if t is None else t + moved, row) for t, row in beside.rows]
+        beside.declare(session, pushed=False)
+        names = [f"{n}2" for n in beside.names]
+        columns = (["ts AS ts2"] if case.timed else []) + [
+            f"{a} AS {b}" for a, b in zip(beside.names, names, strict=True)
+        ]
+        table = beside.table
+        renamed = table.rename_columns([c.split(" AS ")[1] for c in columns])
+        order: Any = {"ordered_by": "ts2"} if case.timed else {}
+        session.create_stream("s2", renamed, rate=float(case.rate), **order, replace=True)
+        case.declare(session, pushed=False)
+        signal = _zipped(case.expected()[1], beside.expected()[1])
+        told = _check(session, "ZIP(s, s2)", [*case.names, *names], signal, choice)
+        paired = sum(len(run.rows) for run in signal.runs)
+        assert told["left_alone"] == case.expected()[1].samples - paired
+        assert told["right_alone"] == beside.expected()[1].samples - paired
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+_W = "[ROWS 4 SLIDE 4]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("SELECT * FROM CONCAT(v)", "CONCAT without a window or a range is not", "v"),
+        ("SELECT * FROM FILL(a, 'prev', INTERVAL 1 SECOND)", "FILL without a window", "a"),
+        ("SELECT * FROM ZIP(a, b)", "ZIP without a window or a range is not supported", "a"),
+        (f"SELECT * FROM CONCAT(a) AS c {_W}", "takes rows with segments, and a has none", "a"),
+        (f"SELECT * FROM CONCAT(a, b) AS c {_W}", "CONCAT takes the name of a view", "CONCAT"),
+        (f"SELECT * FROM CONCAT(spectra) AS c {_W}", "CONCAT of f, whose samples are those", ""),
+        (f"SELECT * FROM CONCAT(maybe) AS c {_W}", "CONCAT of x, which may be NULL,", ""),
+        (f"SELECT * FROM CONCAT(nothing) AS c {_W}", "there is no stream or table nothing", ""),
+        (f"SELECT * FROM FILL(a, 'prev') AS c {_W}", "FILL takes the name of a signal, a", ""),
+        (f"SELECT * FROM FILL(a, 'best', INTERVAL 1 SECOND) AS c {_W}", "FILL fills with", ""),
+        (f"SELECT * FROM FILL(a, 'prev', 3) AS c {_W}", "gap that FILL fills is an interval", "3"),
+        (f"SELECT * FROM FILL(a, 'prev', INTERVAL 1 MILLISECOND) AS c {_W}", "here 0", ""),
+        (f"SELECT * FROM FILL(a, 'prev', INTERVAL 9999999 SECOND) AS c {_W}", "here 99,999,9", ""),
+        (f"SELECT * FROM FILL(plain, 'prev', INTERVAL 1 SECOND) AS c {_W}", "has no gaps", ""),
+        (f"SELECT * FROM FILL(v, 'prev', INTERVAL 1 SECOND) AS c {_W}", "FILL takes a signal", ""),
+        (f"SELECT * FROM ZIP(a, fast) AS c {_W}", "one rate: a has 10 Hz, fast 20 Hz", "fast"),
+        (f"SELECT * FROM ZIP(a, plain) AS c {_W}", "a has times, plain has none", "plain"),
+        (f"SELECT * FROM ZIP(a, a) AS c {_W}", "both signals of ZIP have a column x", "a"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, message: str, place: str, session: Session) -> None:
+    times = pa.array(np.arange(9) * 100_000, pa.timestamp("us"))
+    for name, column, rate in (("a", "x", 10), ("b", "y", 10), ("fast", "z", 20)):
+        table = pa.table({"ts": times, column: np.arange(9)})
+        session.create_stream(name, table, rate=rate, ordered_by="ts")
+    session.create_stream("plain", pa.table({"p": np.arange(9)}), rate=10)
+    session.sql("CREATE VIEW v AS SELECT x FROM a [ROWS 3 SLIDE 3]")
+    session.sql("CREATE VIEW spectra AS SELECT fft(x) AS f FROM a [ROWS 3 SLIDE 3]")
+    session.sql("CREATE VIEW maybe AS SELECT nullif(max(x), 3) AS m,"
+                " CASE WHEN max(x) > 3 THEN x END AS x FROM a [ROWS 3 SLIDE 3]")  # fmt: skip
+    with pytest.raises(CqlError) as caught:
+        session.sql(text).to_arrow()
+    assert message in caught.value.message
+    at = caught.value.position
+    assert at is not None
+    if place:
+        assert text[at.column - 1 : at.column - 1 + len(place)] == place
+
+
+def test_rows_that_do_not_fit(session: Session) -> None:
+    table = pa.table({"x": np.arange(90), "y": np.arange(90)})
+    session.create_stream("s", table, rate=10)
+    session.sql("CREATE VIEW v AS SELECT x, subseg(y, 0, size(x) - 1) AS y FROM s [ROWS 9 SLIDE 9]")
+    with pytest.raises(CqlError, match=r"a row has 9 of x and 8 of y"):
+        session.sql(f"SELECT * FROM CONCAT(v) AS c {_W}").to_arrow()
+    times = pa.array(np.arange(9) * 100_000, pa.timestamp("us"))
+    later = pa.array(np.arange(9) * 100_000 + 3_000, pa.timestamp("us"))
+    for name, column, at in (("a", "k", times), ("b", "m", later)):
+        table = pa.table({"ts" + column: at, column: np.arange(9)})
+        session.create_stream(name, table, rate=10, ordered_by="ts" + column, tolerance="2 ms")
+    with pytest.raises(CqlError, match=r"3,000 microseconds apart, more than their TOLERANCE of"):
+        session.sql(f"SELECT * FROM ZIP(a, b) AS c {_W}").to_arrow()
