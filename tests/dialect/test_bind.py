@@ -13,6 +13,7 @@ import pytest
 from cql.base.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
+from cql.functions.declare import collect
 from cql.planner.bind.statement import bind
 from cql.planner.lower.refuse import refuse
 from cql.planner.nodes import statements as st
@@ -552,6 +553,9 @@ def test_every_query_file_binds(path: Path) -> None:
     for line in text.splitlines():
         if line.startswith("-- streams:"):
             w.run(line.removeprefix("-- streams:"))
+        if line.startswith("-- functions:"):
+            found = collect(path.parent / line.removeprefix("-- functions:").strip())
+            w.functions |= {f.name: f for f in found}
     before, statement = dialect_corpus.script(text)
     for declared in before:
         w.run(to_sql(declared))

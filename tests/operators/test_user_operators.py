@@ -261,7 +261,8 @@ def test_errors_name_the_row(session: Session) -> None:
         "name": "fails raised AttributeError",
         "array": "fails raised TypeError: Cannot cast",
     }
-    for how, message in expected.items():
+    for k, (how, message) in enumerate(expected.items()):
+        apply(session, RUNTIMES[k % len(RUNTIMES)])
         text = f"SELECT * FROM fails(TABLE s, '{how}') AS x"
         found = _refused(session, text, RunError, message)
         assert ", in process#0, in the row at offset 2 of s" in found.message, found.message

@@ -101,6 +101,7 @@ class World:
     catalog: FakeCatalog = field(default_factory=FakeCatalog)
     context: Context = field(default_factory=Context)
     constants: dict[str, Literal] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
     views: dict[tuple[str, ...], Any] = field(default_factory=dict)
 
     def run(self, script: str) -> World:
@@ -109,7 +110,8 @@ class World:
         return self
 
     def fresh(self, parameters: Mapping[str, Any] | None = None) -> Context:
-        self.context = Context(parameters or {}, constants=self.constants, views=self.views)
+        names: dict[str, Any] = {"constants": self.constants, "views": self.views}
+        self.context = Context(parameters or {}, functions=self.functions, **names)
         return self.context
 
     def _apply(self, made: Statement) -> None:

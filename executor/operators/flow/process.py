@@ -69,6 +69,8 @@ class _ProcessWriter(PassingWriter):
                 body.lines("status = 2", f"detail = {NEED_ROOM}")
             with body.block(f"if u[{PHASE}] == 1:"):
                 self.rows(phase=1)
+            with body.block("if status == 3:"):
+                body.line(f"u[{CURSOR}] = detail_row + 1")
             with body.block("if status == 0:"):
                 self.punctuation()
             close_output(kernel)
