@@ -125,9 +125,15 @@ def _samples_of_source(node: SourceExec) -> Samples | None:
     spec = node.relation.stream
     if node.signal is not None or spec is None or spec.rate is None or spec.is_queued:
         return None
+    if spec.computed_progress is not None:
+        return None
     if not spec.progress:
         return Samples(spec.rate, None)
-    at = node.schema.find(spec.progress[0].column)
+    name = spec.progress[0].column
+    stored = node.relation.schema.find(name)
+    if stored is None or not node.relation.schema[stored].type.is_timestamp:
+        return None  # without a unit, numbers are no times of samples
+    at = node.schema.find(name)
     # Column pruning drops times that the query does not read; -1 is none of its columns.
     return Samples(spec.rate, -1 if at is None else at, spec.tolerance)
 
@@ -149,7 +155,10 @@ def time_column(node: Physical) -> str:
 def is_numbered(node: Physical) -> bool:
     """Whether a plan reads a signal without times: its times are seconds from sample 0 on."""
     streams = (s.relation.stream for s in sources(node))
-    return any(s is not None and s.rate is not None and not s.progress for s in streams)
+    return any(
+        s is not None and s.rate is not None and not s.progress and s.computed_progress is None
+        for s in streams
+    )
 
 
 # -- columns ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from cql.base.model import Schema
 from cql.base.types import Kind
-from cql.errors import PlanError, RunError
+from cql.errors import PlanError, Position, RunError
 from cql.show.plots.parts import nothing, numbers
 from cql.show.plots.times import TimeAxis, microseconds, time_label
 from cql.show.plots.trace import Numbers
@@ -100,15 +100,18 @@ class Lines:
             axes.set_ylabel(channel)
 
 
-def lines(schema: Schema, progressing: frozenset[str], axis: TimeAxis) -> Lines:
+def lines(
+    schema: Schema, progressing: frozenset[str], axis: TimeAxis, pos: Position | None
+) -> Lines:
     """The lines of rows with these columns; ``progressing`` have a watermark, and are times even if
-    they are numbers. PlanError without a time or without numbers."""
+    they are numbers. PlanError, at ``pos``, without a time or without numbers."""
     fields = [f for f in schema if f.name not in ("_time", "_weight")]
     dated = [f for f in fields if f.type.is_timestamp or f.type.kind is Kind.DATE]
     counted = [f.name for f in fields if f.type.is_integer and f.name in progressing]
     if not (dated or counted):
         raise PlanError(
             "no column has times, so the rows have no places in a picture",
+            position=pos,
             hint="select a timestamp, such as window_start",
         )
     time = dated[0].name if dated else counted[0]
@@ -116,7 +119,8 @@ def lines(schema: Schema, progressing: frozenset[str], axis: TimeAxis) -> Lines:
         f.name for f in fields if f.type.is_numeric and f.name != time and f.name not in counted
     ]
     if not channels:
-        raise PlanError("no column has numbers to draw", hint="select a number beside the time")
+        hint = "select a number beside the time"
+        raise PlanError("no column has numbers to draw", position=pos, hint=hint)
     if not dated:
         axis = TimeAxis(time, is_time=False)
     elif not axis.in_seconds:

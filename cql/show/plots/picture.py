@@ -132,7 +132,7 @@ def _drawing(query: Query, kind: str | None) -> Drawing:
             hint="query.plot() takes the picture that the columns have",
         )
     if made is None:
-        made = lines.lines(query.schema, _progressing(root), _axis(root))
+        made = lines.lines(query.schema, _progressing(root), _axis(root), position(root, 0))
     if made.panels > _MOST_PANELS:
         raise PlanError(
             f"{made.panels} columns would each have a panel: a picture has at most {_MOST_PANELS}",
@@ -173,7 +173,11 @@ def _of_signal(root: Physical, kind: str | None) -> Drawing | None:
 def _of_samples(root: Physical, samples: Samples | Lost) -> Drawing:
     fields = root.schema.fields
     if isinstance(samples, Lost):
-        raise PlanError(f"the times of the rows are unknown: {samples.why}", hint=samples.hint)
+        raise PlanError(
+            f"the times of the rows are unknown: {samples.why}",
+            position=position(root, 0),
+            hint=samples.hint,
+        )
     if samples.time == -1:
         name = time_column(root)
         raise PlanError(
@@ -198,6 +202,12 @@ def _check_counts(root: Physical, spectra: dict[int, Segment]) -> None:
                 " numbers of samples",
                 position=position(root, k),
                 hint="[ROWS n SLIDE m], without WITH RESTS, has windows of n samples each",
+            )
+        if not spectrogram.frequencies(m):
+            raise PlanError(
+                f"{root.schema[k].name} has no frequencies: subseg leaves none",
+                position=position(root, k),
+                hint=f"these windows have {m.count // 2 + 1:,} frequencies",
             )
 
 

@@ -37,7 +37,7 @@ class Spectrogram:
     ) -> None:
         self.axis = axis
         self._columns = spectra
-        self._images = {k: Spectra(_bins(m)) for k, (_, m) in spectra.items()}
+        self._images = {k: Spectra(frequencies(m)) for k, (_, m) in spectra.items()}
         self._bound = bound
         self._windows = windows
         self._origin: float | None = None  # the start of the first window, in microseconds
@@ -84,14 +84,15 @@ class Spectrogram:
             assert m.count is not None
             apart = float(m.rate / m.count)
             low = (m.first - 0.5) * apart
-            top = float(np.nanmax(cells))
+            finite = cells[np.isfinite(cells)]
+            least, top = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
             drawn = axes.imshow(
                 cells,
                 extent=(ends[0], ends[1], low, low + image.bins * apart),
                 origin="lower",
                 aspect="auto",
                 cmap="magma",
-                vmin=max(float(np.nanmin(cells)), top - _DEPTH),
+                vmin=max(least, top - _DEPTH),
                 vmax=top,
             )
             axes.set_ylim(max(0.0, low), low + image.bins * apart)
@@ -102,7 +103,8 @@ class Spectrogram:
             whole.colorbar(drawn, ax=axes, label="power (dB)", pad=0.01)
 
 
-def _bins(m: Segment) -> int:
+def frequencies(m: Segment) -> int:
+    """The number of frequencies of each window."""
     assert m.count is not None
     rest = max(0, m.count // 2 + 1 - m.first)
     return rest if m.length is None else min(rest, m.length)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from cql.show.plots.columns import Bound, Samples, Segment
 from cql.show.plots.parts import lists, nothing, numbers, times
 from cql.show.plots.times import TimeAxis
-from cql.show.plots.trace import Curve, Numbers, Trace
+from cql.show.plots.trace import Curve, Envelope, Numbers, Trace
 
 if TYPE_CHECKING:
     from cql.query.query import Query
@@ -39,7 +39,7 @@ class _Waveform:
         return f"waveform of {names}, {samples:,} samples"
 
     def draw(self, panels: Sequence[Axes]) -> None:
-        ends = []
+        ends = list[float]()
         for axes, (name, rate, trace) in zip(panels, self._channels, strict=True):
             drawn = trace.drawn()
             if isinstance(drawn, Curve):
@@ -47,16 +47,20 @@ class _Waveform:
                 axes.plot(places, drawn.values, linewidth=0.6)
             else:
                 places = self._places(drawn.edges, rate)
-                axes.stairs(
-                    drawn.high, places, baseline=drawn.low, fill=True, linewidth=0.6, edgecolor="C0"
-                )
-            ends += [np.nanmin(places), np.nanmax(places)]
+                _fill(axes, places, drawn)
+            known = places[~np.isnan(places)]
+            ends += [known.min(), known.max()] if len(known) else []
             axes.set_ylabel(name)
-        if min(ends) < max(ends):
+        if ends and min(ends) < max(ends):
             panels[0].set_xlim(min(ends), max(ends))
 
     def _places(self, periods: Numbers, rate: float) -> Numbers:
         return self.axis.places((self._origin or 0) + periods * (1_000_000 / rate))
+
+
+def _fill(axes: Axes, edges: Numbers, drawn: Envelope) -> None:
+    if len(drawn.high):  # otherwise, all samples are NULL or NaN
+        axes.stairs(drawn.high, edges, baseline=drawn.low, fill=True, linewidth=0.6, edgecolor="C0")
 
 
 class Rows(_Waveform):
