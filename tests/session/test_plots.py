@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from cql.show.plots.image import Spectra
 from cql.show.plots.trace import Curve, Envelope, Trace
 from tests.support.terminal import Terminal
 
+matplotlib.use("Agg")
 RATE = 8_000
 SAMPLES = np.random.default_rng(3).integers(-500, 500, 40_000).astype(np.int16)
 DAY = 86_400_000_000
@@ -191,6 +193,9 @@ def test_a_spectrogram(session: Session) -> None:
         assert np.allclose([low, high], [(first - 0.5) * 16, 250.5 * 16])
         assert np.allclose([left, right], np.array([125, 125 + 40 * 250]) / RATE)
         assert image.get_clim()[1] == pytest.approx(wanted[first:].max())
+    # Silence has a picture, too.
+    (axes,) = panels(session, f"SELECT window_start, power_spectrum(a - a) AS p FROM {WINDOWS}")
+    assert np.ptp(np.asarray(axes.images[0].get_array())) == 0
     # Windows that WHERE leaves out are blank.
     (axes,) = panels(
         session, f"SELECT power_spectrum(a) AS p, window_end FROM {WINDOWS} WHERE a[0] > 0"
