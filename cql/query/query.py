@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame as SparkDataFrame
     from pyspark.sql import DataFrameWriterV2
 
@@ -411,6 +412,23 @@ class Query(LifeCycle):
         tables ``to_spark().write`` appends. Raises as ``to_spark`` does."""
         return self.to_spark().writeTo(table)
 
+    def plot(self, kind: str | None = None, *, marks: object = None, ax: object = None) -> Figure:
+        """Runs the query and draws its rows (the extra ``plots``); the figure is matplotlib's.
+
+        ``kind``: "spectrogram" (windows with spectra), "waveform" (samples of a signal, or windows
+        of them) or "lines" (a time and numbers); None: the first of these that the columns have.
+        ``marks``: a query or a table with columns ``start`` and ``stop``, ranges to shade. ``ax``:
+        axes to draw in, one for each panel. Raises PlanError for a query that does not end by
+        itself, or whose columns have no picture."""
+        import_extra("matplotlib", "plots")
+        from cql.show.plots.picture import draw
+
+        if self._target is not None:
+            raise RunError(
+                "an INSERT gives no rows", hint=f"plot a SELECT from {self._target.name}"
+            )
+        return draw(self, kind, marks, ax).figure
+
     def show(self, n: int = 20) -> None:
         """Prints the first ``n`` rows to arrive and ends the run; for an INSERT, runs it and prints
         the number of written rows."""
@@ -608,15 +626,16 @@ class Query(LifeCycle):
         return ", ".join(parts)
 
 
-def import_extra(name: str) -> Any:
-    """Imports an optional library; raises RunError with the way to install it."""
+def import_extra(name: str, extra: str = "") -> Any:
+    """Imports an optional library of the extra ``extra`` (default: the library's name); raises
+    RunError with the way to install it."""
     import importlib
 
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         raise RunError(
-            f"{name} is not installed", hint=f"pip install 'cql-streams[{name}]'"
+            f"{name} is not installed", hint=f"pip install 'cql-streams[{extra or name}]'"
         ) from None
 
 

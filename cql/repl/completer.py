@@ -4,6 +4,7 @@ cursor."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "\\x": "one column a line, or tables",
     "\\i": "run a file",
     "\\load": "functions of a Python file",
+    "\\plot": "draw a SELECT into a PNG or SVG file",
     "\\q": "leave",
 }
 _BEFORE_TABLE = words.word_set("FROM JOIN INTO TABLE STREAM VIEW DESCRIBE DESC UNION")
@@ -31,6 +33,8 @@ _SHOWN = (
     *("MATERIALIZED VIEWS", "LATE", "BAD ROWS", "STALENESS"),
 )
 _MODES = ("LOGICAL", "PHYSICAL", "ANALYZE", "MERMAID")
+#: A command and its file, behind which statements stand.
+_PLOTTED = re.compile(r"\s*\\plot\s+(?:'[^']*'|[^\s']\S*)\s+", re.IGNORECASE)
 _STARTS = words.word_set(
     "SELECT INSERT CREATE DROP SET RESET SHOW DESCRIBE EXPLAIN STOP REFRESH WITH DECLARE"
 )
@@ -59,8 +63,13 @@ class CqlCompleter(Completer):
     ) -> Iterable[Completion]:
         before = document.text_before_cursor
         if before.lstrip().startswith("\\"):
-            yield from self._command(before.lstrip())
-            return
+            statement = _PLOTTED.match(before)
+            if statement is None:
+                yield from self._command(before.lstrip())
+                return
+            # Behind the file, the text is one of statements.
+            before = before[statement.end() :]
+            document = Document(document.text[statement.end() :], len(before))
         word, rest = _last_word(before)
         if word is None:
             return
@@ -128,7 +137,7 @@ class CqlCompleter(Completer):
                 offers = self._names.tables()
             case "\\set":
                 offers = SETTINGS
-            case "\\i" | "\\load":
+            case "\\i" | "\\load" | "\\plot":
                 offers = _paths(argument)
             case _:
                 offers = ()

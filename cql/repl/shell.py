@@ -223,6 +223,8 @@ class Shell:
                 self._include(argument)
             case "\\load":
                 self._load_functions(argument)
+            case "\\plot":
+                self._plot(text)
             case unknown:
                 raise CqlError(
                     f"there is no command {unknown}",
@@ -256,6 +258,11 @@ class Shell:
             self.execute(text)
         except CqlError as error:
             raise error.with_text(text) from None
+
+    def _plot(self, text: str) -> None:
+        from cql.repl.plot import plot
+
+        self.console.print(plot(self.session, text), soft_wrap=True)
 
     def _load_functions(self, source: str) -> None:
         if not source:

@@ -274,6 +274,8 @@ that plain spark.sql reads.""",
   \\set [NAME VALUE]  settings             \\timing      time of each statement on and off
   \\x                 one column a line, or tables
   \\i FILE         run a file              \\load FILE   functions of a Python file
+  \\plot FILE SELECT …    draw it into a PNG or SVG file; of a second SELECT behind ;
+                     the columns start and stop are shaded ranges
   \\q, Ctrl-D      leave
 
 A statement ends with ; and may span lines. Ctrl-C stops the running query, or clears the line.

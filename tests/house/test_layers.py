@@ -30,7 +30,7 @@ LAYERS = (
 #: Libraries that ``import cql`` and the REPL's prompt must not load.
 HEAVY = (
     *("numba", "pyspark", "pyarrow", "sqlglot", "pandas", "polars", "llvmlite", "numpy"),
-    *("soundfile", "obspy"),
+    *("soundfile", "obspy", "matplotlib"),
 )
 #: The module that defines a user's functions, which travel as source, in another process.
 DEFINES_FUNCTIONS = ("cql.spark.job.functions",)

@@ -184,7 +184,7 @@ def imported(*patterns: str) -> dict[str, str]:
     ("extras", "patterns"),
     [
         (
-            ("pandas", "polars", "sound", "seismic"),
+            ("pandas", "polars", "sound", "seismic", "plots"),
             ("cql/**/*.py", *(f"{f}/**/*.py" for f in FOLDERS)),
         ),
         (("test",), ("tests/**/*.py",)),

@@ -15,8 +15,8 @@ NAMES = {
     "session": "aggregate close create_stream drop_function end function on_notice operator"
     " punctuate push queries query_set register_function register_functions register_in_spark"
     " register_table set settings sql stop together warm_up",
-    "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name progress"
-    " read row_count schema show summary text to_arrow to_pandas to_polars"
+    "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name plot"
+    " progress read row_count schema show summary text to_arrow to_pandas to_polars"
     " to_spark workers write_to",
     "statement set": "await_termination batches bounded explain insert is_active is_insert name"
     " queries show start stop summary to_arrow",

@@ -205,6 +205,9 @@ def test_completion_of_commands(tmp_path: Path) -> None:
     assert offered("\\set mor") == ["morsel_rows"]
     assert offered(f"\\i {tmp_path}/d") == [f"{tmp_path}/demo.cql"]
     assert offered("\\i /no/such/folder/x") == []
+    assert offered(f"\\plot {tmp_path}/d") == [f"{tmp_path}/demo.cql"]
+    assert "flights" in offered("\\plot 'a b.png' SELECT ts FROM fl")
+    assert "SELECT" in offered("\\plot a.png SEL")
 
 
 # --------------------------------------------------------------------------- help

@@ -1,0 +1,1 @@
+"""Pictures of results with matplotlib (the extra ``plots``), which no other module loads."""
