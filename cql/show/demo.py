@@ -47,9 +47,14 @@ def main() -> None:
     import cql
     from cql.catalog import demo
     from cql.catalog.spark import session as spark_session
+    from cql.executor.jit.warm_up import is_warm, warm
     from cql.show import render
 
     console = render.console_for(sys.stdout)
+    if not is_warm():
+        console.print("compiling the kernel library, once on this machine …", style="dim")
+        with console.status("") as status:
+            warm(status.update)
     console.print("starting Spark …", style="dim")
     spark = spark_session.start()
     with cql.connect(spark) as session:
