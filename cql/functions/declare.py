@@ -94,7 +94,7 @@ def declare(
     from cql.planner.functions.user.functions import UserFunction
     from cql.planner.functions.user.operators import UserOperator
 
-    if isinstance(made, UserOperator):
+    if type(made) is UserOperator:
         return made if name is None else renamed(made, name)
     if is_definition(made):
         return declare_aggregate(made, name, args, returns, null_handling, parallel)
@@ -175,7 +175,7 @@ def _collect(functions: Functions) -> Iterator[Declared]:
         return
     if isinstance(functions, Mapping):
         for name, made in functions.items():
-            if isinstance(made, UserOperator):
+            if type(made) is UserOperator:
                 yield renamed(made, name)
             elif is_declared(made):
                 kinds, result = [k for _, k in made.parameters], made.returns

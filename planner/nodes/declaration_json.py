@@ -105,22 +105,25 @@ def type_to_json(type_: DataType) -> dict[str, Any]:
         described["element"] = type_to_json(type_.element)
     if type_.contains_null:
         described["contains_null"] = True
+    if type_.rate is not None:
+        described["rate"] = list(type_.rate)
     if type_.fields:
         described["fields"] = [[name, type_to_json(kind)] for name, kind in type_.fields]
     return described
 
 
-_DIGITS = ("precision", "scale", "length", "declared")
+_DIGITS = ("precision", "scale", "length", "declared", "samples")
 
 
 def type_from_json(data: Mapping[str, Any]) -> DataType:
-    element = data.get("element")
+    element, rate = data.get("element"), data.get("rate")
     digits: dict[str, Any] = {name: int(data.get(name, 0)) for name in _DIGITS}
     return DataType(
         Kind(data["kind"]),
         **digits,
         element=None if element is None else type_from_json(element),
         contains_null=bool(data.get("contains_null", False)),
+        rate=None if rate is None else (int(rate[0]), int(rate[1])),
         fields=tuple((name, type_from_json(kind)) for name, kind in data.get("fields", ())),
     )
 
