@@ -32,6 +32,10 @@ class _OfSignal(OneInput):
     def emits_late_rows(self) -> bool:
         return False
 
+    @property
+    def row_cost(self) -> float:
+        return 50.0
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentsExec(_OfSignal):
@@ -103,10 +107,6 @@ class RewindowExec(_OfSignal):
     def state(self) -> str:
         return "the samples that later windows need"
 
-    @property
-    def row_cost(self) -> float:
-        return 50.0
-
 
 @dataclass(frozen=True, slots=True)
 class ConcatExec(_OfSignal):
@@ -130,10 +130,6 @@ class ConcatExec(_OfSignal):
     def state(self) -> str:
         return "the number of the next sample"
 
-    @property
-    def row_cost(self) -> float:
-        return 50.0
-
 
 @dataclass(frozen=True, slots=True)
 class FillExec(_OfSignal):
@@ -155,10 +151,6 @@ class FillExec(_OfSignal):
     @property
     def state(self) -> str:
         return "the last sample, and the time of the next one"
-
-    @property
-    def row_cost(self) -> float:
-        return 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +205,6 @@ class GapsExec(_OfSignal):
     @property
     def state(self) -> str:
         return "the time of the next sample"
-
-    @property
-    def row_cost(self) -> float:
-        return 50.0
 
 
 @dataclass(frozen=True, slots=True)
