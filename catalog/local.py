@@ -31,6 +31,7 @@ from cql.catalog.memory.pushed import PushedSource
 from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.options import Options
+from cql.catalog.signals.sample_blocks import SampleRelation, as_samples
 from cql.catalog.signals.sampled import SampledFormat
 from cql.catalog.sources import (
     DatasetSource,
@@ -129,7 +130,7 @@ class LocalCatalog:
 
     def find(self, name: Name) -> Relation | None:
         known = self._entries.get(_key(name))
-        return None if known is None else as_changes(known[1].relation())
+        return None if known is None else as_changes(as_samples(known[1].relation()))
 
     def names(self) -> Sequence[Name]:
         return [name for name, _ in self._entries.values()]
@@ -282,7 +283,7 @@ class LocalCatalog:
     def definition(self, name: Name) -> StreamDefinition | None:
         """The definition from CREATE STREAM; None for other relations."""
         relation = self.find(name)
-        if isinstance(relation, ChangelogRelation):
+        if isinstance(relation, ChangelogRelation | SampleRelation):
             relation = relation.base
         return relation.definition if isinstance(relation, StoredRelation) else None
 

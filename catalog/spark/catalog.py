@@ -20,6 +20,7 @@ from cql.catalog.changelog_relation import as_changes
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
+from cql.catalog.signals.sample_blocks import as_samples
 from cql.catalog.spark import declared as spark_declared
 from cql.catalog.spark import log_view, metadata, registry
 from cql.catalog.spark import session as spark_session
@@ -89,7 +90,7 @@ class SparkCatalog:
     # -- Catalog protocol ------------------------------------------------------------------------
 
     def find(self, name: Name) -> Relation | None:
-        return as_changes(self.stored(name))
+        return as_changes(as_samples(self.stored(name)))
 
     def stored(self, name: Name) -> SparkRelation | None:
         """The table or stream of that name, whose rows may be changes."""

@@ -254,6 +254,13 @@ def signal(sample: DataType, samples: int = 0, rate: tuple[int, int] | None = No
     return DataType(Kind.SIGNAL, element=sample, samples=samples, rate=rate)
 
 
+def list_of(kind: DataType) -> DataType:
+    """The type that the segments of a signal have in results and tables; others stay."""
+    if kind.kind is not Kind.SIGNAL or kind.element is None:
+        return kind
+    return array(kind.element)
+
+
 def from_arrow(arrow: pa.DataType) -> DataType | None:
     """The engine's type for an Arrow type; None where no column can hold it."""
     import pyarrow.types as t

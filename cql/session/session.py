@@ -492,12 +492,16 @@ class Session(Registering, Pushing, Viewing):
     def _schema_of(self, name: str | Name) -> Schema | None:
         """The columns of a stream, table or view (``'db.t'`` or its parts); None for an unknown
         name."""
+        from cql.catalog.changelog_relation import ChangelogRelation
+
         name = name if isinstance(name, tuple) else parts_of(name)
         relation = None
         if self._definitions.query_of(name) is None:
             relation = self._catalog.find(name)
             if relation is None or relation.stream is None or not relation.stream.computed:
-                return None if relation is None else getattr(relation, "stored", relation.schema)
+                if isinstance(relation, ChangelogRelation):
+                    return relation.stored  # without the change
+                return None if relation is None else relation.schema
         query = next(self._statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
         assert isinstance(query, Query)
         if relation is not None and relation.stream is not None and relation.stream.changelog:

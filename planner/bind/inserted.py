@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from cql.base.model import Field, Schema
-from cql.base.types import DataType
+from cql.base.types import DataType, Kind, list_of
 from cql.errors import BindError
 from cql.planner.bind.context import Binder, find_column
 from cql.planner.bind.expressions.expression import is_default
 from cql.planner.functions import registry
-from cql.planner.functions.coercion import parts_of
+from cql.planner.functions.coercion import common_type, parts_of
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import Relation
@@ -58,6 +58,10 @@ def _narrows(source: DataType, to: DataType) -> bool:
 
 def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Expr) -> Expr:
     column = _plain(plan, at)
+    if column.type.kind is Kind.SIGNAL:
+        kinds = list_of(column.type), field.type
+        if common_type(kinds) == field.type:
+            return column  # rows have segments as lists, and the table widens their samples
     narrows = _narrows(column.type, field.type)
     try:
         place = binder.pos(_item(node, at))

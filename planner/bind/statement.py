@@ -95,8 +95,6 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.CreateTable():
             inner = node.args.get("query")
             filling = _query(binder, inner, name_of(node.this)) if inner else None
-            if filling is not None:
-                signals.refuse_rows(binder, filling.plan, node.this)
             return ddl.create_table(binder, node, filling)
         case nodes.CreateConstant():
             return ddl.create_constant(binder, node)
@@ -203,7 +201,6 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
     inserted.note_defaults(binder, target, fields, query_node)
     query = _query(binder, query_node, name)
     plan = query.plan
-    signals.refuse_rows(binder, plan, node.this)
     if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):
         _check_change(binder, plan, fields, query_node)
         filled = Schema(fields.fields[2:])

@@ -84,7 +84,7 @@ def _refused(session: Session, text: str) -> tuple[str, str]:
         (f"SELECT rms(1) {W}", "rms does not take (int)", "rms"),
         ("SELECT rms(x) FROM audio", "rms does not take (smallint)", "rms"),
         (f"SELECT ts {W}", "there is no column ts", "ts"),
-        (f"CREATE TABLE t AS SELECT x {W}", "writing the segments of a signal (x)", "t"),
+        (f"CREATE TABLE t (x STRING) AS SELECT x {W}", "the query gives signal<smallint> (x)", "x"),
         ("SELECT * FROM audio [ROWS 3]", "this window over the signal audio", "["),
         ("SELECT * FROM audio [NOW]", "this window over the signal audio", "["),
         ("SELECT * FROM audio [RANGE 1 SECOND]", "this window over the signal audio", "["),
@@ -207,8 +207,12 @@ def test_times_that_are_too_far(session: Session) -> None:
 def test_inserted_segments(session: Session) -> None:
     session.sql("CREATE TABLE kept AS SELECT CAST(1 AS SMALLINT) AS x")
     found, where = _refused(session, f"INSERT INTO kept SELECT x {W}")
-    assert "writing the segments of a signal (x) to a table is not supported" in found
-    assert where == "kept"
+    assert found == "column x has type smallint, and the query gives signal<smallint> (x)"
+    assert where == "x"
+    session.sql("CREATE TABLE short (x ARRAY<TINYINT>)")
+    found, where = _refused(session, f"INSERT INTO short SELECT x {W}")
+    assert found == "column x has type array<tinyint>, and the query gives signal<smallint> (x)"
+    assert where == "x"
     result: Any = session.sql(f"INSERT INTO kept SELECT max(x) {W}")
     assert result.to_arrow().to_pylist() == [{"rows": 10}]
 

@@ -323,6 +323,9 @@ def test_random_histories(settings: Settings, full: bool) -> None:
         choice = random.Random(f"history {case}")
         envelopes = some_envelopes(choice, choice.choice((1, 40, 200)))
         expected = last_rows(envelopes)
+        rows = [row for e in envelopes if e for row in (e["before"], e["after"]) if row]
+        if not all(any(row[name] is not None for row in rows) for name in ("name", "amount")):
+            continue  # a column of NULLs alone has no type
         for key in ("id", None):
             with blocks_of_eight(), cql.connect(spark=False) as session:
                 apply(session, settings)

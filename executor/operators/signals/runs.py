@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from cql.executor.operators.signals.segment_store import Timebase
 
 _SECOND, _MICROSECOND = 1_000_000_000, 1_000
+#: Samples whose times are compared together.
+_FEWEST, _MOST = 256, 1 << 14
 #: From the beginning of a timebase to a sample behind a gap, in nanoseconds: 36 years.
 _LONGEST = 1 << 60
 
@@ -109,11 +111,16 @@ class Runs:
         if self.base is None:
             return 0
         period = float(_SECOND / self.rate)
-        expected = np.arange(len(times)) * period
-        ahead = (times - times[0]) * float(_MICROSECOND)
-        ahead += int(times[0]) * _MICROSECOND - self._time_of(self.following)
-        off = np.abs(ahead - expected) > self._tolerance
-        return int(np.argmax(off)) if off.any() else len(times)
+        first = int(times[0])
+        late = first * _MICROSECOND - self._time_of(self.following)
+        for at, stop in _pieces(len(times)):
+            ahead = (times[at:stop] - first) * float(_MICROSECOND)
+            ahead += late
+            ahead -= np.arange(at, stop) * period
+            off = np.abs(ahead, out=ahead) > self._tolerance
+            if off.any():
+                return at + int(np.argmax(off))
+        return len(times)
 
     def _jump(self, times: npt.NDArray[np.int64]) -> int:
         """Leaves out the samples that are too early, or moves to the time of the first one, over a
@@ -124,8 +131,7 @@ class Runs:
             return 0
         due = self._time_of(self.following) - self._tolerance
         if time < due:
-            in_time = times >= -(-due // _MICROSECOND)
-            left = int(np.argmax(in_time)) if in_time.any() else len(times)
+            left = _first_from(times, -(-due // _MICROSECOND))
             self.overlapping += left
             return left
         self.gaps += 1
@@ -151,6 +157,25 @@ class Runs:
     def _time_of(self, number: int) -> int:
         assert self.base is not None
         return self.base.origin + int(number * _SECOND / self.rate)
+
+
+def _first_from(times: npt.NDArray[np.int64], least: int) -> int:
+    """The number of the first time that is not before ``least``."""
+    for at, stop in _pieces(len(times)):
+        found = times[at:stop] >= least
+        if found.any():
+            return at + int(np.argmax(found))
+    return len(times)
+
+
+def _pieces(n: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows to look at one after the other: each stays in the cache, and a search that
+    ends soon costs no look at the others."""
+    at, together = 0, _FEWEST
+    while at < n:
+        stop = min(at + together, n)
+        yield at, stop
+        at, together = stop, min(2 * together, _MOST)
 
 
 def _ranges(n: int, valid: npt.NDArray[np.bool_] | None) -> list[tuple[int, int]]:
