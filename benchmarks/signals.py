@@ -1,6 +1,7 @@
 """Table I of the XStream paper: PASSCHAIN, STATFILTER and SILENCEFILTER as bare kernels, as
 segments and as a row for each sample (NoSigSeg there), and the time to load the sound from a file.
-DETECTAUDIO, over four channels, as a bare kernel and as segments.
+DETECTAUDIO, over four channels, as a bare kernel and as segments. Two applications of section II
+beside numpy.
 
     python -m benchmarks.run signals
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 import cql
 from benchmarks import signal_kernels as kernels
+from benchmarks import signal_network as packets
 from benchmarks import signal_pipeline as pipes
 from benchmarks.harness import Benchmark, Contender, Limit, Ratio
 from benchmarks.signal_kernels import ALPHA, BETA, GAMMA, WINDOW
@@ -43,6 +45,8 @@ CHANNELS = 4
 FILE = 9 * RATE
 #: Samples of all sensors of PIPELINE.
 PIPE = 10_000_000
+#: Packets of the network.
+PACKETS = 100_000
 #: Operators of PASSCHAIN.
 CHAIN = 10
 #: Rounds before those that count, and rounds that count.
@@ -307,6 +311,38 @@ def pipeline(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     )
 
 
+def network(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """Packets of a radio network, each from the copies of up to five receivers. ``rows``: packets.
+    The operator in Python is called for each source every 50 milliseconds, which are about 125
+    packets."""
+    count = packets.whole(rows or PACKETS)
+    air, heard = packets.received(count)
+    session = cql.connect(spark=False, functions=[packets.choose_receivers])
+    session.set("workers", 1)
+    table = pa.table({f"r{k}": bits for k, bits in enumerate(air)})
+    session.create_stream("air", table, rate=packets.RATE)
+    session.create_stream("heard", heard, ordered_by="ts")
+    text = packets.text()
+    contenders = [
+        Contender(
+            "numpy", lambda: packets.packets_of(air, heard), lambda found: found, pinned=True
+        ),
+        Contender(
+            "segments", lambda: session.sql(text).to_arrow(), _packets, pinned=True, paper=241.5e3
+        ),
+    ]
+    return Benchmark(
+        "network",
+        f"Network monitoring of the XStream paper: {count:,} packets, of five receivers in memory",
+        count,
+        packets.packets_of(air, heard),
+        contenders,
+        [Ratio("segments", "numpy")],
+        warm=ROUNDS["warm"],
+        counted=ROUNDS["counted"],
+    )
+
+
 def loading(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     """Nine seconds of sound from a file, as rows. The paper reads CSV."""
     x = sound(min(rows or FILE, FILE))
@@ -417,13 +453,18 @@ def _leaks(table: Any) -> Answer:
     return pipes.answer(table.column("leak").to_pylist(), times)
 
 
+def _packets(table: Any) -> Answer:
+    known = table.column("known").cast("int64").to_numpy()
+    return packets.answer(known, _samples(table.column("bits")).reshape(len(known), -1))
+
+
 def _firsts(table: Any) -> Any:
     """The numbers of the samples that begin at the times."""
     micros = table.column(0).cast("int64").to_numpy()
     return np.round(micros * (RATE / 1e6)).astype(np.int64)
 
 
-#: What ``signals`` runs: table I.
+#: What ``signals`` runs: table I, and the applications.
 TABLE_I = (
     loading,
     passchain,
@@ -432,4 +473,5 @@ TABLE_I = (
     silencefilter_by_row,
     detectaudio,
     pipeline,
+    network,
 )
