@@ -21,7 +21,8 @@ TOGETHER = (((0, 1, 2), (3,), (4,)), ((0,), (1,), (2, 3, 4)))
 #: Of packets: a share that interference meets at a cluster, and one that a receiver misses. Of
 #: bits: a share that is wrong at one receiver.
 _INTERFERENCE, _LOSS, _WRONG = 0.25, 0.05, 0.0005
-_SPACE = 400
+#: Microseconds in which one packet is sent.
+SPACE = 400
 
 
 class Capture(NamedTuple):
@@ -39,7 +40,7 @@ class Capture(NamedTuple):
 def capture(packets: int, seed: int = 1) -> Capture:
     """What the receivers hear of ``packets`` packets."""
     rng = np.random.default_rng(seed)
-    starts = _SPACE * np.arange(1, packets + 1) + rng.integers(0, _SPACE - BITS - 60, packets)
+    starts = SPACE * np.arange(1, packets + 1) + rng.integers(0, SPACE - BITS - 60, packets)
     sources = rng.integers(0, len(TOGETHER), packets)
     sent = rng.choice(np.array([-1, 1], np.int8), (packets, BITS))
     sent[:, : len(SYNC_WORD)] = SYNC_WORD
@@ -56,7 +57,7 @@ def capture(packets: int, seed: int = 1) -> Capture:
     received = rng.random((packets, RECEIVERS)) >= _LOSS
     bits = np.where(wrong, -sent[:, None], sent[:, None]) * received[:, :, None]
 
-    air = np.zeros((RECEIVERS, _SPACE * (packets + 3)), np.int8)
+    air = np.zeros((RECEIVERS, SPACE * (packets + 3)), np.int8)
     slips = rng.integers(-SLIP, SLIP + 1, (packets, RECEIVERS))
     at = (starts[:, None] + slips)[:, :, None] + np.arange(BITS)
     for receiver in range(RECEIVERS):

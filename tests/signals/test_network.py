@@ -16,7 +16,7 @@ import pytest
 import cql
 from cql.errors import RunError
 from cql.session.session import Session
-from queries.xstream.make_packets import JITTER, RATE, SLIP, SYNC_WORD, Capture, capture
+from queries.xstream.make_packets import JITTER, RATE, SLIP, SPACE, SYNC_WORD, Capture, capture
 from queries.xstream.network import BITS, CLUSTERS, RECEIVERS
 from tests.support.paths import QUERIES
 from tests.support.run_checkpoints import plan_of, stop_and_continue
@@ -133,8 +133,11 @@ def _rebuilt(votes: Samples) -> list[float]:
 
 def _exact(found: list[Rebuilt], made: Capture) -> float:
     """The share of packets whose bits are all right."""
-    bits = np.array([votes for _, _, votes in found]) > 0
-    return float((bits == (made.sent > 0)).all(axis=1).mean())
+    right = [
+        np.array_equal(np.array(votes) > 0, made.sent[known // SPACE - 1] > 0)
+        for known, _, votes in found
+    ]
+    return sum(right) / len(made.sent)
 
 
 def _without(made: Capture, receiver: int) -> Capture:
@@ -162,15 +165,14 @@ def test_packets(session: Session, seed: int, full: bool) -> None:
         _declare(session, made)
         found = _found(session)
         assert found == _expected(made), k
-        assert len(found) == 150
+        assert len(found) >= 149  # all receivers may miss a packet
         assert _exact(found, made) > made.exact.mean(axis=0).max()
 
 
 def test_chosen_receivers_are_of_different_clusters(session: Session) -> None:
     """More packets are exact than by the majority of all receivers."""
     made = capture(600)
-    copies = [_aligned(made.air, known) for known, _ in sorted(_packets(made))]
-    by_all = [(0, 0, _rebuilt(c.sum(axis=0))) for c in copies]
+    by_all = [(k, s, _rebuilt(_aligned(made.air, k).sum(axis=0))) for k, s in _packets(made)]
     _declare(session, made)
     assert _exact(by_all, made) < _exact(_found(session), made) - 0.1
 
