@@ -6,7 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cql.base.types import BIGINT, DOUBLE, NULL, DataType, Kind, array, signal, struct
+from cql.base.types import (
+    BIGINT,
+    DOUBLE,
+    NULL,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    array,
+    signal,
+    struct,
+)
 from cql.errors import BindError, Position
 from cql.planner.functions.aggregates import canonical
 from cql.planner.functions.coercion import cast
@@ -279,6 +289,21 @@ def _timestamp_ns(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     return strict("timestamp_ns", (args[0], argument(number, BIGINT, usage, 2, pos)), BIGINT, pos)
 
 
+def _sample_at(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    usage = "sample_at(segment, time)"
+    if not is_segment(args[0]):
+        raise wrong(usage, args, pos)
+    if args[0].type.rate is None:
+        raise BindError(
+            "sample_at takes segments of samples at the times of the signal, and these are of a"
+            " transform",
+            position=args[0].pos or pos,
+            hint="after resample(x, 1, 4), the number is a quarter of sample_at(x, time)",
+        )
+    given = (args[0], argument(args[1], TIMESTAMP, usage, 2, pos))
+    return strict("sample_at", given, BIGINT, pos, nullable=True)
+
+
 def _resample(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     usage, ends = "resample(segment, up, down)", (1, _MOST_FACTOR)
     given = _segments(usage, args, 1, pos)
@@ -338,6 +363,9 @@ SIGNALS = (
     _function("timestamp_ns(segment [, number])",
               "The time of a sample, by default of the first, in nanoseconds since 1970.",
               (1, 2), _timestamp_ns),
+    _function("sample_at(segment, time)",
+              "The number, from 0 on, of the sample nearest to a time; NULL if it has none there.",
+              (2, 2), _sample_at),
     _function("resample(segment, up, down)",
               "The samples at up / down times the rate, through a low pass.", (3, 3), _resample),
     _function(_XCORR, "Sums of products with the samples of other that come -most … most later.",

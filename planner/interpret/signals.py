@@ -170,6 +170,14 @@ def _time(call: Call, args: Sequence[Any]) -> int:
     return int(x.time_of(number))
 
 
+def _sample_at(call: Call, args: Sequence[Any]) -> int | None:
+    """Of segments that say where they begin: ``x.time_of(number)``."""
+    x, time = args
+    near = [(abs(x.time_of(k) - time * 1000), k) for k in range(-1, len(x) + 1)]
+    number = min(near)[1]
+    return number if 0 <= number < len(x) else None
+
+
 def _correlation(x: Sequence[Any], y: Sequence[Any], most: int) -> tuple[float, ...]:
     return tuple(
         _total([float(v) * float(y[i + lag]) for i, v in enumerate(x) if 0 <= i + lag < len(y)])
@@ -259,6 +267,7 @@ NEVER_FAIL: dict[str, Strict] = {
     "xcorr": lambda call, args: _correlation(*args),
     "delay": _delay,
     "subseg": lambda call, args: _part(*args),
+    "sample_at": _sample_at,
 }
 #: Functions that fail for segments of some lengths, and a sum that needs more than 64 bits.
 MAY_FAIL: dict[str, Strict] = {

@@ -3,6 +3,7 @@ fractions, in every runtime."""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator
 from fractions import Fraction
@@ -92,6 +93,46 @@ def test_times(rate: str, session: Session) -> None:
     assert len(rows) == n // 5
 
 
+@pytest.mark.parametrize("rate", ["44100", "29.97", "0.5"])
+def test_tags_are_at_the_nearest_samples(rate: str, session: Session) -> None:
+    """A tag is a row with a time; ``sample_at`` finds it in each segment that has its sample."""
+    choice, n, exact = random.Random(rate), 400, Fraction(rate)
+    origin = 1_600_000_000_123_456
+    times = [origin + round(k * 1_000_000 / exact) for k in range(n)]
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "x": np.arange(n)})
+    session.create_stream("timed", table, ordered_by="ts", rate=float(rate), replace=True)
+    until = times[-1] + 3_000_000
+    at = sorted(choice.randrange(origin - 1_000_000, until) for _ in range(60))
+    tags = pa.table({"at": pa.array([*at, *sorted(times[50:60])], pa.timestamp("us"))}).sort_by(
+        "at"
+    )
+    session.create_stream("tags", tags, ordered_by="at", replace=True)
+    wide = int(20_000_000 / exact)  # microseconds
+    rows = _rows(
+        session,
+        f"""SELECT at, s.x AS samples, sample_at(s.x, at) AS number,
+            sample_at(subseg(s.x, 5, 12), at) AS part, sample_at(s.x, NULL) AS none,
+            sample_at(s.x, at) * 3 DIV 4 AS resampled
+        FROM tags, timed AS s
+        WHERE s.ts >= at - INTERVAL '{wide}' MICROSECOND
+          AND s.ts < at + INTERVAL '{wide}' MICROSECOND""",
+    )
+    assert len(rows) > 20
+
+    def time_of(number: int) -> int:
+        return 1000 * origin + int(number * 1_000_000_000 / exact)
+
+    for row in rows:
+        samples, since = row["samples"], row["at"] - dt.datetime(1970, 1, 1)
+        at_ns = since // dt.timedelta(microseconds=1) * 1000
+        nearest = min(range(-1, n + 1), key=lambda k: abs(time_of(k) - at_ns))
+        assert row["number"] == (nearest - samples[0] if nearest in samples else None)
+        in_part = samples[5:17]
+        assert row["part"] == (nearest - in_part[0] if nearest in in_part else None)
+        assert row["none"] is None
+        assert row["resampled"] == (None if row["number"] is None else row["number"] * 3 // 4)
+
+
 _LENGTHS = "dot takes as many samples on both sides, and these are"
 
 
@@ -115,6 +156,8 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT x % array(1) {W}", "% does not take segments", "x % array(1)"),
         (f"SELECT dot(array(1), array(2)) {W}", "dot does not take", "dot"),
         (f"SELECT rms(array(1)) {W}", "rms does not take", "rms"),
+        (f"SELECT sample_at(x, 1) {W}", "argument 2 of sample_at must be", "1"),
+        (f"SELECT sample_at(fft(x), window_start) {W}", "of a transform", "fft(x)"),
         (f"SELECT timestamp_ns(1) {W}", "timestamp_ns does not take", "timestamp_ns"),
         (f"SELECT timestamp_ns(x, x) {W}", "argument 2 of timestamp_ns must be", "x"),
         (f"SELECT timestamp_ns(f, 1) FROM (SELECT resample(x, 1, 2) AS f {W}) AS r",

@@ -17,7 +17,7 @@ from cql.executor.codegen.expressions.scope import (
     when,
     zero,
 )
-from cql.executor.kernels.signals.of_segments import pairs
+from cql.executor.kernels.signals.of_segments import pairs, times
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
@@ -50,8 +50,11 @@ _VALUES = {
     "xcorr": "segment_correlation({0}, {1}, {2}, {serial})",
     "haarwavelet": "segment_haar({0}, {1}, {serial})",
     "timestamp_ns": "segment_time({0}, {1})",
+    "sample_at": "segment_sample_at({0}, {1})",
 }
-#: The same, by whether the result is a fraction.
+#: Functions whose result may stand for NULL: that value.
+_NONE = {"delay": pairs.NO_LAG, "sample_at": times.NO_SAMPLE}
+#: Functions as in _VALUES, by whether the result is a fraction.
 _OF_KIND = {
     "sum": ("segment_sum({0})", "segment_real_sum({0})"),
     "min": ("segment_min({0})", "segment_real_min({0})"),
@@ -150,8 +153,8 @@ def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
         for name, arg in zip(names, call.args, strict=True):
             if isinstance(arg, Call) and arg.type.kind is Kind.SIGNAL and arg.fn in SEGMENTS:
                 scope.line(f"drop_samples({name})")  # the call was its only reader
-    if call.fn == "delay":
-        there = f"{value} != int64({pairs.NO_LAG})"
+    if call.fn in _NONE:
+        there = f"{value} != int64({_NONE[call.fn]})"
         valid = let(scope, there if valid is None else f"{valid} & ({there})", "v")
     return Code(value, valid)
 
