@@ -149,6 +149,10 @@ def _field(called: str, name: str, given: State) -> StateField:
     from cql.planner.functions.user.operators import StateField
 
     _check_word(called, name, "a part of the state")
+    if name == "clear":
+        raise BindError(
+            f"clear is no name of a part of the state of {called}: state.clear() forgets the state"
+        )
     kind, shape = given if isinstance(given, tuple) and len(given) == 2 else (given, ())
     sizes = shape if isinstance(shape, tuple) else (shape,)
     try:

@@ -16,7 +16,7 @@ from cql.base.foreign import object_text
 from cql.base.types import DataType, Kind
 from cql.errors import RunError
 from cql.planner.functions.user.functions import called
-from cql.planner.functions.user.operators import StateField, UserOperator
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.expr import Value
@@ -29,33 +29,6 @@ _NUMBERS = frozenset(
 )
 #: Bytes of an emitted value in Python, about.
 _VALUE_BYTES = 40
-
-
-def state_of(fields: Sequence[StateField], arrays: Sequence[Array]) -> object:
-    """The object that the function gets as its state, over flat ``arrays``: an attribute for each
-    number and each array, and no others."""
-    members: dict[str, Any] = {"__slots__": ()}
-    for f, array in zip(fields, arrays, strict=True):
-        members[f.name] = _array(array.reshape(f.shape)) if f.shape else _number(array)
-    return type("State", (), members)()
-
-
-def _number(array: Array) -> property:
-    kind = array.dtype.kind
-
-    def put(_: object, value: Any) -> None:
-        if kind in "iu" and not isinstance(value, int | np.integer):
-            raise TypeError(f"{object_text(value)} is no integer, as the state has here")
-        array[0] = value
-
-    return property(lambda _: array[0].item(), put)
-
-
-def _array(array: Array) -> property:
-    def put(_: object, value: Any) -> None:
-        np.copyto(array, value, casting="same_kind")
-
-    return property(lambda _: array, put)
 
 
 @dataclass(slots=True)

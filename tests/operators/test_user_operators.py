@@ -325,7 +325,6 @@ def test_wrong_calls(session: Session) -> None:
         ("SELECT * FROM many(TABLE s, 'a')", BindError, "argument 2 of many must be a constant"),
         ("SELECT * FROM many(TABLE s, k)", BindError, "k"),
         ("SELECT * FROM same(TABLE s", ParseError, "is not closed"),
-        ("SELECT * FROM same(TABLE s PARTITION BY k)", ParseError, "PARTITION BY is not supported"),
         ("SELECT * FROM same(TABLE s ORDER BY v)", ParseError, "ORDER BY is not supported"),
         ("SELECT * FROM same(TABLE s,)", ParseError, "an argument is missing"),
         ("SELECT * FROM same(TABLE (SELECT v, ts AS v2 FROM s))", BindError, "returns v2"),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cql.base.types import Kind
+from cql.planner.functions.user.operators import StateField
 from cql.planner.nodes.logical import Process, Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
@@ -62,14 +63,22 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
         yield replace(row, values=(*row.values, *found), marks=marks)
 
 
+class NaiveState(SimpleNamespace):
+    """The state of an operator of the user."""
+
+    def __init__(self, fields: Sequence[StateField]) -> None:
+        zeros = {f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in fields}
+        super().__init__(**zeros)
+        self._fields = fields
+
+    def clear(self) -> None:
+        self.__init__(self._fields)  # type: ignore[misc]
+
+
 def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
     """The rows that an operator of the user emits. Its rows have numbers, texts, instants and
     segments, and what it emits are numbers and texts."""
-    own = node.function
-    state = SimpleNamespace(
-        **{f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in own.state}
-    )
-
+    own, states = node.function, dict[Any, NaiveState]()
     kind_of_row = namedtuple("kind_of_row", node.names, rename=True)
 
     def given_of(row: Row, c: int) -> Any:
@@ -86,6 +95,8 @@ def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
             into.append([*values, *behind])
 
         given = kind_of_row(*(given_of(row, c) for c in node.given))
+        key = tuple(row.values[c] for c in node.partition)
+        state = states.setdefault(key, NaiveState(own.state))
         own.function(state, given, emit, *(a.value for a in node.arguments))
         for values in made:
             every, marks = (*row.values, *values), (*row.marks, *(None for _ in values))

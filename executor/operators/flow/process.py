@@ -4,7 +4,7 @@ kernel writes the rows that it has emitted, with their times."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,16 +20,18 @@ from cql.executor.codegen.morsel_io import close_output, open_output
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import CURSOR, PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins.row_expansion import PassingWriter
+from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import BUFFERS, Role
+from cql.executor.state.store import BUFFERS, Role, Snapshot
 from cql.executor.strings.columns import to_arrow
 from cql.executor.strings.dictionary import RESULTS
 from cql.executor.udf.errors import OPERATOR
-from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of, state_of
+from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of
+from cql.executor.udf.operator_state import state_class
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.expr import Expr, Value
@@ -37,6 +39,8 @@ from cql.planner.nodes.physical import ProcessExec
 
 #: Rows for which the function is called before what it emits leaves.
 _ROWS = 1024
+#: Bytes that the states of these rows may have: each row may have a key of its own.
+_STATE_BYTES = 1 << 22
 
 
 @once
@@ -115,8 +119,10 @@ def _saved(name: str) -> str:
 
 
 class ProcessOperator(GeneratedOperator):
-    """State: the arrays that the user has declared. Emitted rows leave before the morsel is
-    through."""
+    """State: an index of the keys, and for each key the numbers and arrays that the user has
+    declared; without PARTITION BY, all rows have one key. Array ``born`` has the place of a key in
+    the order in which keys came, 0 for one without a state; ``births`` counts them. Emitted rows
+    leave before the morsel is through."""
 
     def __init__(self, name: str, node: ProcessExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
@@ -127,14 +133,27 @@ class ProcessOperator(GeneratedOperator):
         self._failure = ""
         for word in ("base", "through", "failed"):
             self.bind(word, 0)
-        for f in self._fields:
-            self.resize(_saved(f.name), f.size, f.dtype)
+        schema = node.input.schema
+        self._index = GroupIndex([schema[c].type for c in node.partition])
+        self._account_index(0)
+        size = sum(f.size * np.dtype(f.dtype).itemsize for f in self._fields)
+        self._batch = max(1, min(_ROWS, _STATE_BYTES // max(size, 1))) if node.partition else _ROWS
+        self.resize("births", 1, np.int64)
+        self._grow(1)
         self._emitted([0])
+
+    def _grow(self, keys: int) -> None:
+        """Makes room for the state of so many keys."""
+        for f in self._fields:
+            self.resize(_saved(f.name), keys * f.size, f.dtype)
+        self.resize("born", keys, np.int64)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Makes the object that the function gets, over the arrays as they now are."""
-        self._state = state_of(self._fields, [self.state[_saved(f.name)] for f in self._fields])
+        """Makes the class of the objects that the function gets, over the arrays as they now
+        are."""
+        arrays = [self.state[_saved(f.name)] for f in self._fields]
+        self._state_of = state_class(self._fields, arrays, self.state["born"])
 
     @property
     def calls_users(self) -> bool:
@@ -150,24 +169,30 @@ class ProcessOperator(GeneratedOperator):
         """Calls the function for the next rows. Raises RunError if what they emit takes too much
         memory, or TimeLimitError."""
         first = int(morsel.words[CURSOR])
-        last = min(first + _ROWS, int(morsel.words[ROWS]))
+        last = min(first + self._batch, int(morsel.words[ROWS]))
         calls, firsts, failed = self._calls, [0], -1
         calls.begin()
         columns = [self._column(morsel, c, first, last) for c in self.node.given]
-        for k in range(last - first):
+        places = self._places(morsel, first, last)
+        for k, place in enumerate(places.tolist()):
             try:
-                firsts.append(self._call([(values[k], kind) for values, kind in columns]))
+                firsts.append(self._call(place, [(values[k], kind) for values, kind in columns]))
             except EvaluationError as error:
                 self._failure, failed, last = error.message, first + k, first + k
                 break
+        self._forget(places)
         self.bind("base", first)
         self.bind("through", last)
         self.bind("failed", failed)
         self._emitted(firsts)
         morsel.words[PHASE] = 1
 
-    def _call(self, given: list[tuple[Value, DataType | None]]) -> int:
-        """Calls the function for a row; see ``OperatorCalls.call``."""
+    def _call(self, place: int, given: list[tuple[Value, DataType | None]]) -> int:
+        """Calls the function for a row, with the state at ``place``; see ``OperatorCalls.call``."""
+        born, births = self.state["born"], self.state["births"]
+        if born[place] == 0:
+            births[0] += 1
+            born[place] = births[0]
         row, segments = list[object](), list[Array]()
         for value, kind in given:
             if kind is None or value is None:
@@ -177,7 +202,7 @@ class ProcessOperator(GeneratedOperator):
                 row.append(segments[-1])
             else:
                 row.append(to_python(value, kind))
-        return self._calls.call(self._state, row, segments)
+        return self._calls.call(self._state_of(place), row, segments)
 
     def _column(
         self, morsel: Morsel, c: int, first: int, last: int
@@ -186,15 +211,67 @@ class ProcessOperator(GeneratedOperator):
         f = self.node.input.schema[c]
         if f.type.kind is Kind.NULL:
             return [None] * (last - first), None
-        address = int(morsel.words[data_word(c)])
-        values = view_address(address, stored_dtype(f.type.storage), last)[first:]
-        valid: npt.NDArray[np.uint8] | None = None
-        if f.nullable:
-            mask = int(morsel.words[mask_word(c)])
-            valid = view_address(mask, np.dtype(np.uint8), last)[first:]
+        values, valid = self._stored(morsel, c, first, last)
         if f.type.is_coded:
             return to_arrow(values, valid, f, self.workspace.dictionary).to_pylist(), None
         return column_of(values, valid, f.type)
+
+    def _stored(
+        self, morsel: Morsel, c: int, first: int, last: int
+    ) -> tuple[Array, npt.NDArray[np.uint8] | None]:
+        """A column of some rows as it is stored, and 0 for its NULLs (None: it has none)."""
+        f = self.node.input.schema[c]
+        address = int(morsel.words[data_word(c)])
+        values = view_address(address, stored_dtype(f.type.storage), last)[first:]
+        if not f.nullable:
+            return values, None
+        mask = int(morsel.words[mask_word(c)])
+        return values, view_address(mask, np.dtype(np.uint8), last)[first:]
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def _places(self, morsel: Morsel, first: int, last: int) -> Words:
+        """The place of each row's key. Raises RunError if the states take too much memory."""
+        rows, by = last - first, self.node.partition
+        if not by:
+            return np.zeros(rows, np.int64)
+        columns = dict[str, Array]()
+        for c in by:
+            values, valid = self._stored(morsel, c, first, last)
+            columns[f"c{c}"] = values
+            columns[f"m{c}"] = np.ones(rows, np.uint8) if valid is None else valid
+        before = self._index.nbytes
+        places, _ = self._index.ids(key_words(columns, by, self._index.types, rows))
+        self._account_index(before)
+        room = len(self.state["born"])
+        needed = int(places.max(initial=0)) + 1
+        if needed > room:
+            self._grow(max(needed, 2 * room))
+        return places
+
+    def _forget(self, places: Words) -> None:
+        """Gives back those of the ``places`` whose keys have no state."""
+        if self.node.partition:
+            found = np.unique(places)
+            self._index.give_back(found[self.state["born"][found] == 0])
+
+    def _account_index(self, before: int) -> None:
+        self.workspace.resize(before, self._index.nbytes, self.name)
+
+    @property
+    def state_bytes(self) -> int:
+        return super().state_bytes + self._index.nbytes
+
+    def snapshot(self) -> Snapshot:
+        return replace(super().snapshot(), parts={"keys": self._index.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        before = self._index.nbytes
+        self._index.restore(saved.parts["keys"])
+        self._account_index(before)
+        super().restore(saved)
+
+    # -- what is emitted ---------------------------------------------------------------------------
 
     def _emitted(self, firsts: list[int]) -> None:
         """Puts what the function has emitted where the kernel reads it."""
@@ -240,5 +317,6 @@ class ProcessOperator(GeneratedOperator):
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Only while no morsel is inside: what the last one emitted goes."""
+        self._index.map_codes(change)
         self._calls.begin()
         self._emitted([0])
