@@ -69,21 +69,7 @@ class OperatorCalls:
         Raises EvaluationError for any exception of the function, TimeLimitError for a call above
         its limit, RunError if the emitted rows take too much memory."""
         own, before = self.operator, _references(segments)
-        made = called(
-            own.name,
-            own.function,
-            state,
-            self._row(row),
-            self.emit,
-            *self.arguments,
-            limit=own.limit,
-        )
-        if self._over is not None:
-            raise self._over
-        if made is not None:
-            raise EvaluationError(
-                "function", f"{own.name} returned {object_text(made)}, and emit(…) gives its rows"
-            )
+        self._called(own.name, own.function, state, self._row(row))
         if _references(segments) != before:
             for generation in (0, 2):  # a frame that refers to itself keeps its arrays until then
                 gc.collect(generation)
@@ -96,6 +82,22 @@ class OperatorCalls:
                     " has other samples: keep a copy()",
                 )
         return len(self.values[0])
+
+    def finish(self, state: object) -> int:
+        """Calls the function of the end of the input, for a key; see ``call``."""
+        function = self.operator.finish
+        assert function is not None
+        self._called(f"{self.operator.name}.finish", function, state)
+        return len(self.values[0])
+
+    def _called(self, name: str, function: Callable[..., Any], *given: object) -> None:
+        made = called(name, function, *given, self.emit, *self.arguments, limit=self.operator.limit)
+        if self._over is not None:
+            raise self._over
+        if made is not None:
+            raise EvaluationError(
+                "function", f"{name} returned {object_text(made)}, and emit(…) gives its rows"
+            )
 
     def emit(self, *values: object, **named: object) -> None:
         """What the function gets as ``emit``."""

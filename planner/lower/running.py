@@ -34,6 +34,8 @@ def process(node: Process, child: Physical) -> ProcessExec:
     why = "Python, once per row in their order; its state goes from row to row"
     if node.partition:
         why += " of a key"
+    if node.function.finish is not None:
+        why += f"; {node.function.name}.finish is called at the end"
     return ProcessExec(
         child,
         node.function,

@@ -4,10 +4,12 @@ checkpoints, and what is refused."""
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import cql
 from cql.errors import BindError, CqlError, NotSupportedError, ParseError, RunError
 from cql.session.session import Session
 from tests.support.run_checkpoints import plan_of, stop_and_continue
@@ -21,7 +23,7 @@ def _rows(session: Session, text: str) -> list[tuple[Any, ...]]:
 
 
 def _recent(seed: int, count: int, most: int) -> list[tuple[Any, ...]]:
-    """What ``recent`` emits for the rows of a seed."""
+    """What ``recent`` emits for the rows of a seed; without the times."""
     states, made = dict[Any, list[float]](), list[tuple[Any, ...]]()
     for _, k, name, v in rows_of(seed, count):
         values = states.setdefault((name, k), [])
@@ -29,6 +31,9 @@ def _recent(seed: int, count: int, most: int) -> list[tuple[Any, ...]]:
         made.append((name, k, len(values), sum(values[-3:])))
         if len(values) == most:
             del states[name, k]
+    for (name, k), values in states.items():
+        if len(values) > 1:
+            made += [(name, k, -len(values), sum(values[-3:])), (name, k, most, None)]
     return made
 
 
@@ -39,8 +44,11 @@ def test_a_dictionary_of_states_gives_the_same(full: bool, seed: int) -> None:
         runtime = RUNTIMES[(seed + i) % len(RUNTIMES)]
         with operator_session(seed + i, count) as session:
             apply(session, runtime, {"morsel_rows": rows})
-            found = [(*row[:2], *row[3:]) for row in _rows(session, RECENT)]
+            rows_found = _rows(session, RECENT)
+            found = [(*row[:2], *row[3:]) for row in rows_found]
             assert found == _recent(seed + i, count, 4), f"{named(runtime)}, {rows} rows"
+            at_end = {row[2] for row in rows_found if row[3] < 0 or row[4] is None}
+            assert at_end <= {max((row[2] for row in rows_found), default=None)}
 
 
 def test_checkpoints(seed: int, full: bool) -> None:
@@ -104,6 +112,76 @@ def test_windows_and_joins_follow(runtime: dict[str, Any]) -> None:
         text += " MILLISECONDS] GROUP BY k"
         found = _rows(session, text.format("same(TABLE s PARTITION BY k) AS x"))
         assert sorted(map(repr, found)) == sorted(map(repr, _rows(session, text.format("s"))))
+
+
+def test_the_end_of_the_input(seed: int) -> None:
+    """Once, behind all rows, in time for a window; of segments, too."""
+    with operator_session(seed, 3000) as session:
+
+        def last(state: Any, emit: Emit, how: str) -> None:
+            if how == "fails":
+                raise ValueError("no")
+            emit(-state.n)
+
+        @session.operator({"n": "bigint"}, state={"n": "int64"}, finish=last)
+        def numbered(state: Any, row: Any, emit: Emit, how: str) -> None:
+            state.n += 1
+            if how != "quiet":
+                emit(state.n)
+            elif state.n == 2000:
+                state.clear()
+
+        every = "SELECT n FROM numbered(TABLE s, 'counts') AS x"
+        keyed = "SELECT n FROM numbered(TABLE s PARTITION BY (k, v), 'quiet') x"
+        wave = "SELECT window_end AS e, n FROM numbered(TABLE audio [ROWS 64 SLIDE 48], 'counts') x"
+        by_window = "SELECT window_start, min(n) AS least FROM numbered(TABLE s, 'counts') x"
+        by_window += " [RANGE 1 SECOND SLIDE 1 SECOND]"
+        fails = "SELECT n FROM numbered(TABLE s, 'fails') x"
+        many_keys = len({(k, v) for _, k, _, v in rows_of(seed, 3000)})
+        for runtime in (RUNTIMES[0], RUNTIMES[1], RUNTIMES[-1]):
+            apply(session, runtime, {"morsel_rows": 100})
+            assert _rows(session, every) == [*((n,) for n in range(1, 3001)), (-3000,)]
+            found = _rows(session, keyed)
+            assert len(found) == many_keys
+            assert sum(n for (n,) in found) == -3000
+            *_, before, end = _rows(session, wave)
+            assert end[0] > before[0]  # the watermark: no window that ends earlier can follow
+            assert end[1] == -before[1]
+            least = [n for _, n in _rows(session, by_window)]
+            assert least[:-1] == sorted(least[:-1])
+            assert least[-1] == -3000
+            for text in (fails, f"{fails} ON BAD ROW KEEP"):
+                with pytest.raises(
+                    RunError, match=r"numbered\.finish raised ValueError: no at the end of its"
+                ) as error:
+                    _rows(session, text)
+                assert error.value.position is not None
+                assert "in the row at" not in error.value.message
+            assert len(_rows(session, f"{fails} LIMIT 3000")) == 3000
+            assert len(_rows(session, f"{fails} LIMIT 5")) == 5
+            assert _rows(session, f"{every} WHERE n > 3000") == []
+        empty = "(SELECT ts, v FROM s WHERE v < 0)"
+        assert _rows(session, f"SELECT n FROM numbered(TABLE {empty}, 'fails') x") == []
+
+
+def test_wrong_finish_functions() -> None:
+    def plain(state: Any, row: Any, emit: Emit, most: int) -> None: ...
+
+    def later(state: Any, emit: Emit, most: int) -> Iterator[int]:
+        yield 1
+
+    wrong: list[tuple[Any, str]] = [
+        (3, "plain.finish is a function, not 3"),
+        (later, "plain.finish is a coroutine or a generator"),
+        (plain, "plain.finish is called with the state, emit, and the constants of plain"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(BindError, match=message):
+            cql.operator({"x": "int"}, finish=given)(plain)
+    with operator_session(1) as session:
+        text = "SELECT * FROM recent(TABLE s PARTITION BY (k, ts), 4) AS x"
+        with pytest.raises(NotSupportedError, match="PARTITION BY ts, a column with a watermark,"):
+            _rows(session, text)
 
 
 def test_wrong_clauses() -> None:

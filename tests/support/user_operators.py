@@ -51,7 +51,18 @@ def levels(state: Any, row: Any, emit: Emit) -> None:
     emit(rises=state.rises, level=level)
 
 
-@cql.operator({"n": "bigint", "sum": "double"}, state={"n": "int64", "last": ("float64", 3)})
+def recent_rest(state: Any, emit: Emit, most: int) -> None:
+    """Two rows for a key whose state is left."""
+    if state.n > 1:
+        emit(-state.n, state.last.sum())
+        emit(most)
+
+
+@cql.operator(
+    {"n": "bigint", "sum": "double"},
+    state={"n": "int64", "last": ("float64", 3)},
+    finish=recent_rest,
+)
 def recent(state: Any, row: Any, emit: Emit, most: int) -> None:
     """The sum of the last three values; each row whose number is ``most`` ends the state."""
     state.last[state.n % 3] = row.v or 0.0

@@ -41,7 +41,7 @@ def processed(
         )
     bind = ExprBinder(binder, Scope(binder, (), (), env), None, f"the arguments of {function.name}")
     arguments = function.resolve([bind.bind(a) for a in node.expressions], binder.pos(node))
-    by = _partition(binder, below, keys)
+    by = _partition(binder, below, function, keys)
     live = [c for c in sorted(plan.progressing) if c not in by]
     shown = [*by, *(c for c in live if c < below.width)]
     hidden = [c for c in live if c >= below.width]
@@ -56,10 +56,11 @@ def processed(
 
 
 def _partition(
-    binder: Binder, below: Bound, keys: Sequence[tuple[exp.Expr, int]]
+    binder: Binder, below: Bound, function: UserOperator, keys: Sequence[tuple[exp.Expr, int]]
 ) -> tuple[int, ...]:
     """The columns of PARTITION BY, each once. Raises BindError for a column that the table does not
-    show, NotSupportedError for segments of a signal."""
+    show, NotSupportedError for segments of a signal, and for a watermark that the rows of the end,
+    with values of old rows, would break."""
     for name, place in keys:
         if place >= below.width:
             raise binder.error(
@@ -70,6 +71,13 @@ def _partition(
         if below.plan.schema[place].type.kind is Kind.SIGNAL:
             raise binder.unsupported(
                 f"PARTITION BY {name.name}, a segment of a signal,", name, "name a single value"
+            )
+        if function.finish is not None and place in below.plan.progressing:
+            raise binder.unsupported(
+                f"PARTITION BY {name.name}, a column with a watermark, for an operator that has a"
+                " finish function,",
+                name,
+                "the rows of the end have the greatest value of such a column; leave it out",
             )
     return tuple(dict.fromkeys(place for _, place in keys))
 
