@@ -161,7 +161,7 @@ def _returned(called: str, returns: Mapping[str, Type]) -> tuple[tuple[str, Data
     found = dict[str, tuple[str, DataType]]()
     for name, given in returns.items():
         _check_word(called, name, "a column")
-        kind = data_type(given, f"the column {name} of {called}")
+        kind = data_type(given, f"the column {name} of {called}", arrays=True)
         if kind == t.NULL:
             raise BindError(f"{called}: void is no type of a column")
         if name.lower() in found:

@@ -42,7 +42,7 @@ from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import KeyColumns
 from cql.executor.state.store import BUFFERS, Role, Snapshot
 from cql.executor.strings.columns import to_arrow
-from cql.executor.strings.dictionary import RESULTS
+from cql.executor.strings.dictionary import ARRAYS, RESULTS
 from cql.executor.udf.errors import OPERATOR, OPERATOR_END
 from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of
 from cql.executor.udf.operator_state import state_class
@@ -433,10 +433,12 @@ class ProcessOperator(GeneratedOperator):
             found = given[:count]  # a function that fails has emitted more
             mask = np.array([v is not None for v in found], np.uint8)
             self._keep(there, mask)
-            if kind.is_text:
+            if kind.is_coded:
                 texts = [v.encode() if isinstance(v, str) else v for v in found]
                 binary = pa.array(texts, pa.binary())
-                codes = self.workspace.dictionary.encode_results(binary, RESULTS)
+                codes = self.workspace.dictionary.encode_results(
+                    binary, ARRAYS if kind.is_nested else RESULTS
+                )
                 self._keep(values, codes)
             else:
                 zeros = [0 if v is None else v for v in found]
