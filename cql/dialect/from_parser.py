@@ -408,7 +408,8 @@ class FromParser(BaseParser):
         return self.placed(exp.Table(this=function), token)
 
     def _operator_over_table(self, start: Token) -> nodes.TableFunction:
-        """``f(TABLE t, …)``, where the table may be a query in parentheses, or have a window."""
+        """``f(TABLE t, …)``, where the table may be a query in parentheses, or have a window or
+        PARTITION BY."""
         name = self.name("a table function")
         self._advance(2)
         opened = self._curr
@@ -417,13 +418,26 @@ class FromParser(BaseParser):
         else:
             source = self.placed(self.object_name("the name of a stream or table"), opened)
         self._window_behind(source)
+        keys = self._partition_columns()
         self.refuse_unsupported(unsupported.OF_ARGUMENT)
         constants: list[exp.Expr] = []
         while self._match(TokenType.COMMA):
             constants.append(self._parse_assignment() or self.refuse("an argument is missing"))
         self.close_paren()
-        made = nodes.TableFunction(this=name, source=source, expressions=constants)
+        made = nodes.TableFunction(this=name, source=source, partition=keys, expressions=constants)
         return self.placed(made, start)
+
+    def _partition_columns(self) -> list[exp.Expr]:
+        """``PARTITION BY a``, ``PARTITION BY (a, b)``; empty if there is no such clause."""
+        if not self._match(TokenType.PARTITION_BY):
+            return []
+        several = self._match(TokenType.L_PAREN)
+        columns: list[exp.Expr] = [self.name("a column")]
+        while several and self._match(TokenType.COMMA):
+            columns.append(self.name("a column"))
+        if several:
+            self.close_paren()
+        return columns
 
     # ----------------------------------------------------------------- window table functions
 

@@ -274,7 +274,10 @@ class CqlGenerator(generator.Generator):
         return f"TABLE({table.window_kind}({', '.join(arguments)}))" + self._behind_item(table)
 
     def table_function(self, item: nodes.TableFunction) -> str:
-        given = [f"TABLE {self.sql(item, 'source')}", *map(self.sql, item.expressions)]
+        keys = [self.sql(key) for key in item.args.get("partition") or ()]
+        by = f"PARTITION BY {keys[0] if len(keys) == 1 else self.list_of(item.args['partition'])}"
+        table = _words(f"TABLE {self.sql(item, 'source')}", by if keys else None)
+        given = [table, *map(self.sql, item.expressions)]
         return f"{self.sql(item, 'this')}({', '.join(given)})" + self._behind_item(item)
 
     def group_window(self, window: nodes.GroupWindow) -> str:

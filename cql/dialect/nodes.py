@@ -152,10 +152,17 @@ class WindowTable(exp.Expression):
 
 
 class TableFunction(exp.Expression):
-    """``f(TABLE t, 3)``: an operator of the user called ``this`` over ``source`` (an item of FROM),
-    with constants behind it (``expressions``)."""
+    """``f(TABLE t PARTITION BY k, 3)``: an operator of the user called ``this`` over ``source`` (an
+    item of FROM), for each key alone (``partition``: names of columns), with constants behind it
+    (``expressions``)."""
 
-    arg_types: ClassVar[Args] = {"this": True, "source": True, "expressions": False, **_ITEM_ARGS}
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "source": True,
+        "partition": False,
+        "expressions": False,
+        **_ITEM_ARGS,
+    }
 
 
 class TypedNumber(exp.Expression):

@@ -39,7 +39,6 @@ OF_QUERY: Clauses = {
 
 #: Clauses behind the table of an operator.
 OF_ARGUMENT: Clauses = {
-    ("PARTITION BY",): "an array in the state can have a place for each key",
     ("ORDER BY",): "FROM f(TABLE (SELECT … ORDER BY …)) puts the rows in order",
 }
 

@@ -6,12 +6,13 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from types import UnionType
 from typing import Any, TypeAlias
 
 from cql.base import types as t
-from cql.base.types import DataType
+from cql.base.types import DataType, Kind
 from cql.errors import BindError, CqlError
 
 #: A type: an SQL type's name, a Python type, or a DataType.
@@ -137,10 +138,11 @@ def annotated(name: str, what: str, annotation: Any) -> DataType:
     return data_type(annotation, f"{what} of {name}")
 
 
-def data_type(given: Any, what: str) -> DataType:
-    """The type that a user gives; the error calls its owner ``what``."""
+def data_type(given: Any, what: str, *, arrays: bool = False) -> DataType:
+    """The type that a user gives; the error calls its owner ``what``. ``arrays``: it may be an
+    array of single values."""
     if isinstance(given, DataType):
-        return _single(given, what)
+        return _single(given, what, arrays=arrays)
     if given is Decimal:
         raise BindError(f"the type of {what} needs its digits", hint='write "decimal(18,2)"')
     if isinstance(given, type):
@@ -148,7 +150,7 @@ def data_type(given: Any, what: str) -> DataType:
         if known and given.__name__ in _PYTHON_TYPES:
             return _PYTHON_TYPES[given.__name__]
     elif isinstance(given, str):
-        return _single(_sql_type(given, what), what)
+        return _single(_sql_type(given, what), what, arrays=arrays)
     raise BindError(
         f"the type of {what} is no type of a column: {given!r:.60}",
         hint='an SQL type as text ("bigint", "decimal(10,2)"), or bool, int, float, str, bytes,'
@@ -156,7 +158,15 @@ def data_type(given: Any, what: str) -> DataType:
     )
 
 
-def _single(kind: DataType, what: str) -> DataType:
+def _single(kind: DataType, what: str, *, arrays: bool) -> DataType:
+    element = kind.element
+    if arrays and kind.kind is Kind.ARRAY and element is not None and not element.is_nested:
+        return replace(kind, contains_null=True)
+    if kind.is_nested and arrays:
+        raise BindError(
+            f"{what} is {kind}, and operators of users return single values and arrays of them",
+            hint="return the fields of a struct as columns",
+        )
     if kind.is_nested:
         raise BindError(
             f"{what} is {kind}, and functions of users take and return single values",

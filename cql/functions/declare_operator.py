@@ -53,6 +53,7 @@ def operator(
     state: Mapping[str, State] | None = None,
     args: Sequence[Type] | None = None,
     name: str | None = None,
+    finish: Callable[..., None] | None = None,
 ) -> Callable[[Any], UserOperator]:
     """Declares a Python function as an operator over the rows of a stream; the decorated name stays
     callable.
@@ -65,8 +66,10 @@ def operator(
     ``returns`` has the SQL types of the result's columns. ``state`` has the numpy types of the
     state's numbers (``"int64"``) and arrays (``("float64", 16)``, ``("int32", (4, 16))``): these
     are what checkpoints save, and the function keeps nothing elsewhere. ``args`` has the types of
-    the constants behind the table, which otherwise come from the annotations. Raises BindError for
-    an invalid declaration."""
+    the constants behind the table, which otherwise come from the annotations.
+
+    ``finish``: at the end of a finite input, the engine calls ``finish(state, emit, …)`` once for
+    each key that has a state. Raises BindError for an invalid declaration."""
     if not isinstance(returns, Mapping):
         raise BindError(
             f"an operator says what it returns, and {object_text(returns)} is no mapping of names"
@@ -75,7 +78,7 @@ def operator(
         )
 
     def decorate(made: Any) -> UserOperator:
-        return declare_operator(made, name, returns, state or {}, args)
+        return declare_operator(made, name, returns, state or {}, args, finish)
 
     return decorate
 
@@ -86,6 +89,7 @@ def declare_operator(
     returns: Mapping[str, Type],
     state: Mapping[str, State],
     args: Sequence[Type] | None,
+    finish: Callable[..., Any] | None = None,
 ) -> UserOperator:
     """The declaration of the function ``made``; see ``operator``."""
     from cql.planner.functions.user.operators import UserOperator
@@ -93,11 +97,7 @@ def declare_operator(
     if not callable(made) or inspect.isclass(made):
         raise BindError(f"an operator is a function, not {object_text(made)}", hint=_USAGE)
     called = checked_name(name if name is not None else getattr(made, "__name__", ""))
-    if inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made):
-        raise BindError(
-            f"{called} is a coroutine or a generator, and an operator is neither",
-            hint="emit(value, …) adds a row to the result",
-        )
+    _check_plain(called, made)
     names, annotations = signature(called, made, None if args is None else 3 + len(args))
     if len(names) < len(_FIRST):
         raise BindError(
@@ -111,6 +111,8 @@ def declare_operator(
     else:
         kinds = [data_type(a, f"argument {k} of {called}") for k, a in enumerate(args, 2)]
     check_spelling(called, len(names))
+    if finish is not None:
+        _check_finish(called, finish, behind)
     return UserOperator(
         called,
         made,
@@ -118,12 +120,38 @@ def declare_operator(
         _returned(called, returns),
         tuple(_field(called, key, given) for key, given in state.items()),
         (inspect.getdoc(made) or "").strip().partition("\n")[0] or "An operator of yours.",
+        finish=finish,
     )
 
 
 def renamed(made: UserOperator, name: str) -> UserOperator:
     """The same operator under another name."""
     return replace(made, name=checked_name(name))
+
+
+def _check_plain(called: str, made: Any) -> None:
+    """Raises BindError for a function that does not end before its first result."""
+    if inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made):
+        raise BindError(
+            f"{called} is a coroutine or a generator, and an operator is neither",
+            hint="emit(value, …) adds a row to the result",
+        )
+
+
+def _check_finish(called: str, finish: Any, constants: Sequence[str]) -> None:
+    """Raises BindError for what cannot be called at the end of the input."""
+    name, usage = f"{called}.finish", f"def finish({', '.join(['state', 'emit', *constants])}): …"
+    if not callable(finish) or inspect.isclass(finish):
+        raise BindError(f"{name} is a function, not {object_text(finish)}", hint=usage)
+    _check_plain(name, finish)
+    try:
+        inspect.signature(finish).bind(*range(2 + len(constants)))
+    except TypeError:
+        raise BindError(
+            f"{name} is called with the state, emit, and the constants of {called}", hint=usage
+        ) from None
+    except ValueError:  # some C functions have no signature
+        return
 
 
 def _returned(called: str, returns: Mapping[str, Type]) -> tuple[tuple[str, DataType], ...]:
@@ -133,7 +161,7 @@ def _returned(called: str, returns: Mapping[str, Type]) -> tuple[tuple[str, Data
     found = dict[str, tuple[str, DataType]]()
     for name, given in returns.items():
         _check_word(called, name, "a column")
-        kind = data_type(given, f"the column {name} of {called}")
+        kind = data_type(given, f"the column {name} of {called}", arrays=True)
         if kind == t.NULL:
             raise BindError(f"{called}: void is no type of a column")
         if name.lower() in found:
@@ -149,6 +177,10 @@ def _field(called: str, name: str, given: State) -> StateField:
     from cql.planner.functions.user.operators import StateField
 
     _check_word(called, name, "a part of the state")
+    if name == "clear":
+        raise BindError(
+            f"clear is no name of a part of the state of {called}: state.clear() forgets the state"
+        )
     kind, shape = given if isinstance(given, tuple) and len(given) == 2 else (given, ())
     sizes = shape if isinstance(shape, tuple) else (shape,)
     try:

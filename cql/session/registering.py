@@ -92,11 +92,12 @@ class Registering(ABC):
         state: Mapping[str, State] | None = None,
         args: Sequence[Type] | None = None,
         name: str | None = None,
+        finish: Callable[..., None] | None = None,
     ) -> Callable[[Any], UserOperator]:
         """``cql.operator`` that also registers: a decorator for operators of this session."""
         from cql.functions.declare_operator import operator
 
-        made = operator(returns, state=state, args=args, name=name)
+        made = operator(returns, state=state, args=args, name=name, finish=finish)
 
         def decorate(function: Any) -> UserOperator:
             declared = made(function)

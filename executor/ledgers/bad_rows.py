@@ -21,7 +21,7 @@ from cql.executor.run.input_scheduler import InputScheduler
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.state.store import Snapshot, State
 from cql.executor.state.texts import saved_texts, texts_of
-from cql.executor.udf.errors import OPERATOR, TIME_LIMIT
+from cql.executor.udf.errors import OPERATOR, OPERATOR_END, TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, SourceExec, sources
 
 #: All bad rows are counted; this many keep their details.
@@ -96,7 +96,7 @@ class BadRows:
             nobody = failure.fatal and (again is None or not again.of_row)  # e.g. overflow of a sum
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
-            if failure.site.kind in ("function", OPERATOR, TIME_LIMIT):
+            if failure.site.kind in ("function", OPERATOR, OPERATOR_END, TIME_LIMIT):
                 where = f", in {failure.operator}{where}"
             raise RunError(
                 f"{failure.site.message}{where}",
@@ -259,6 +259,8 @@ def _remedy(failure: Failure, *, kept: bool) -> str:
     if failure.site.kind == OPERATOR:
         why = "ON BAD ROW KEEP does not help, as its state may have changed; " if kept else ""
         return f"{why}leave such rows out in its table: (TABLE (SELECT … WHERE …))"
+    if failure.site.kind == OPERATOR_END:
+        return "let the finish function look at what its state has before it computes"
     if failure.site.kind == "rows":
         return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
     if failure.fatal and failure.site.again is not None:

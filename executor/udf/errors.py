@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TIME_LIMIT = "time limit"
 #: That of an operator of the user.
 OPERATOR = "operator"
+#: That of its function of the end of the input.
+OPERATOR_END = "operator at the end"
 
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:

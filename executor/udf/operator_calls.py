@@ -15,47 +15,21 @@ import numpy.typing as npt
 from cql.base.foreign import object_text
 from cql.base.types import DataType, Kind
 from cql.errors import RunError
+from cql.executor.udf.emitted_arrays import entry_of
 from cql.planner.functions.user.functions import called
-from cql.planner.functions.user.operators import StateField, UserOperator
+from cql.planner.functions.user.operators import UserOperator
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.expr import Value
 
 Array = npt.NDArray[Any]
-#: Emitted rows after which their memory is accounted for again.
+#: Emitted rows of single values after whose memory the account is brought up to date.
 _ACCOUNTED = 1 << 14
 _NUMBERS = frozenset(
     (Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE)
 )
 #: Bytes of an emitted value in Python, about.
 _VALUE_BYTES = 40
-
-
-def state_of(fields: Sequence[StateField], arrays: Sequence[Array]) -> object:
-    """The object that the function gets as its state, over flat ``arrays``: an attribute for each
-    number and each array, and no others."""
-    members: dict[str, Any] = {"__slots__": ()}
-    for f, array in zip(fields, arrays, strict=True):
-        members[f.name] = _array(array.reshape(f.shape)) if f.shape else _number(array)
-    return type("State", (), members)()
-
-
-def _number(array: Array) -> property:
-    kind = array.dtype.kind
-
-    def put(_: object, value: Any) -> None:
-        if kind in "iu" and not isinstance(value, int | np.integer):
-            raise TypeError(f"{object_text(value)} is no integer, as the state has here")
-        array[0] = value
-
-    return property(lambda _: array[0].item(), put)
-
-
-def _array(array: Array) -> property:
-    def put(_: object, value: Any) -> None:
-        np.copyto(array, value, casting="same_kind")
-
-    return property(lambda _: array, put)
 
 
 @dataclass(slots=True)
@@ -71,7 +45,9 @@ class OperatorCalls:
     values: list[list[Value]] = field(init=False)  # of each column of the result
     _row: Callable[..., tuple[Any, ...]] = field(init=False)
     _over: RunError | None = field(init=False, default=None)
+    _bytes: int = field(init=False, default=0)  # of the emitted rows, about
     _accounted: int = field(init=False, default=0)
+    _convert: tuple[Callable[[object, DataType, str], Value], ...] = field(init=False)
     _kinds: tuple[DataType, ...] = field(init=False)
     _columns: tuple[str, ...] = field(init=False)
     _places: dict[str, int] = field(init=False)
@@ -81,12 +57,14 @@ class OperatorCalls:
         self._row = class_of("Row", self.names, rename=True)._make
         self._columns = tuple(name for name, _ in self.operator.returns)
         self._kinds = tuple(kind for _, kind in self.operator.returns)
+        self._convert = tuple(entry_of if kind.is_nested else from_python for kind in self._kinds)
         self._places = {name: k for k, name in enumerate(self._columns)}
         self.values = [[] for _ in self._columns]
 
     def begin(self) -> None:
         """Forgets the emitted rows."""
-        self._resize(0)
+        self._account(0)
+        self._bytes = 0
         self.values = [[] for _ in self._columns]
 
     def call(self, state: object, row: Sequence[object], segments: Sequence[Array]) -> int:
@@ -96,21 +74,7 @@ class OperatorCalls:
         Raises EvaluationError for any exception of the function, TimeLimitError for a call above
         its limit, RunError if the emitted rows take too much memory."""
         own, before = self.operator, _references(segments)
-        made = called(
-            own.name,
-            own.function,
-            state,
-            self._row(row),
-            self.emit,
-            *self.arguments,
-            limit=own.limit,
-        )
-        if self._over is not None:
-            raise self._over
-        if made is not None:
-            raise EvaluationError(
-                "function", f"{own.name} returned {object_text(made)}, and emit(…) gives its rows"
-            )
+        self._called(own.name, own.function, state, self._row(row))
         if _references(segments) != before:
             for generation in (0, 2):  # a frame that refers to itself keeps its arrays until then
                 gc.collect(generation)
@@ -123,6 +87,22 @@ class OperatorCalls:
                     " has other samples: keep a copy()",
                 )
         return len(self.values[0])
+
+    def finish(self, state: object) -> int:
+        """Calls the function of the end of the input, for a key; see ``call``."""
+        function = self.operator.finish
+        assert function is not None
+        self._called(f"{self.operator.name}.finish", function, state)
+        return len(self.values[0])
+
+    def _called(self, name: str, function: Callable[..., Any], *given: object) -> None:
+        made = called(name, function, *given, self.emit, *self.arguments, limit=self.operator.limit)
+        if self._over is not None:
+            raise self._over
+        if made is not None:
+            raise EvaluationError(
+                "function", f"{name} returned {object_text(made)}, and emit(…) gives its rows"
+            )
 
     def emit(self, *values: object, **named: object) -> None:
         """What the function gets as ``emit``."""
@@ -140,22 +120,25 @@ class OperatorCalls:
                 raise EvaluationError("function", f"{own} emitted {name}{why}")
             row[place] = value
         made = [
-            from_python(value, kind, f"{own} emitted as {name}")
-            for value, kind, name in zip(row, self._kinds, self._columns, strict=True)
+            convert(value, kind, f"{own} emitted as {name}")
+            for value, convert, kind, name in zip(
+                row, self._convert, self._kinds, self._columns, strict=True
+            )
         ]
         for column, stored in zip(self.values, made, strict=True):
             column.append(stored)
-        if len(self.values[0]) >= self._accounted + _ACCOUNTED:
+        size = _VALUE_BYTES * len(made)
+        self._bytes += size + sum(len(v) for v in made if isinstance(v, bytes))
+        if self._bytes >= self._accounted + _ACCOUNTED * size:
             try:
-                self._resize(len(self.values[0]))
+                self._account(self._bytes)
             except RunError as error:  # the function may catch it
                 self._over = error
                 raise
 
-    def _resize(self, rows: int) -> None:
-        size = _VALUE_BYTES * len(self._columns)
-        self.account(size * self._accounted, size * rows)
-        self._accounted = rows
+    def _account(self, size: int) -> None:
+        self.account(self._accounted, size)
+        self._accounted = size
 
 
 def _references(segments: Sequence[Array]) -> list[int]:

@@ -66,10 +66,12 @@ def named(exprs: tuple[Expr, ...], names: tuple[str, ...]) -> str:
 
 
 def process_text(node: lg.Process | ph.ProcessExec) -> str:
-    """``leak_detect(pipe0, pipe1; 3.0)``: the columns that an operator of the user sees, and its
-    constants."""
+    """``leak_detect(pipe0, pipe1; 3.0) by place``: the columns that an operator of the user sees,
+    its constants, and the columns of PARTITION BY."""
     behind = f"; {', '.join(map(show, node.arguments))}" if node.arguments else ""
-    return f"{node.function.name}({', '.join(node.names)}{behind})"
+    keys = ", ".join(node.input.schema[c].name for c in node.partition)
+    by = f" by {keys}" if keys else ""
+    return f"{node.function.name}({', '.join(node.names)}{behind}){by}"
 
 
 def aggregate_text(keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> str:

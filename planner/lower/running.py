@@ -32,6 +32,18 @@ def running(node: Running, child: Physical) -> RunningExec:
 def process(node: Process, child: Physical) -> ProcessExec:
     """The operator of the user over ``child``."""
     why = "Python, once per row in their order; its state goes from row to row"
+    if node.partition:
+        why += " of a key"
+    if node.function.finish is not None:
+        why += f"; {node.function.name}.finish is called at the end"
     return ProcessExec(
-        child, node.function, node.arguments, node.given, node.names, node.columns, why, node.pos
+        child,
+        node.function,
+        node.arguments,
+        node.given,
+        node.names,
+        node.columns,
+        node.partition,
+        why,
+        node.pos,
     )

@@ -57,8 +57,10 @@ class _Hasher(PlanWalk[bytes]):
         return _digest(value, *(parts if isinstance(value, tuple) else sorted(parts)))
 
     def function(self, value: Function) -> bytes:
-        state = (self.of(value.state_text),) if isinstance(value, UserOperator) else ()
-        return _digest(value, self.of(value.usage), self.of(value.sees_null), *state)
+        own = list[bytes]()
+        if isinstance(value, UserOperator):
+            own = [self.of(value.state_text), self.of(value.finish is not None)]
+        return _digest(value, self.of(value.usage), self.of(value.sees_null), *own)
 
     def relation(self, value: Relation) -> bytes:
         return self.of((value.name, value.bounded, value.schema, value.stream))

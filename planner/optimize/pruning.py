@@ -288,6 +288,7 @@ def _process(node: Process, wanted: frozenset[int]) -> tuple[Logical, Places]:
         input=below,
         given=tuple(places[c] for c in node.given),
         columns=tuple(places[c] if c < width else c - width + new_width for c in columns),
+        partition=tuple(places[c] for c in node.partition),
     )
     return made, {k: at for at, k in enumerate(kept)}
 

@@ -203,7 +203,15 @@ def test_equal_sources_are_one_function() -> None:
     assert first.function is second.function
 
 
-@cql.operator({"total": "double", "n": "int"}, state={"sum": "float64", "ks": ("int64", (2, 2))})
+def summed_rest(state: Any, emit: Any, most: int) -> None:
+    emit(helped(state.sum))
+
+
+@cql.operator(
+    {"total": "double", "n": "int"},
+    state={"sum": "float64", "ks": ("int64", (2, 2))},
+    finish=summed_rest,
+)
 def summed(state: Any, row: Any, emit: Any, most: int) -> None:
     """Sums, a few at a time."""
     state.sum += helped(row.v or 0.0)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cql.base.types import Kind
+from cql.planner.functions.user.operators import StateField
 from cql.planner.nodes.logical import Process, Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
@@ -62,14 +63,35 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
         yield replace(row, values=(*row.values, *found), marks=marks)
 
 
+class NaiveState(SimpleNamespace):
+    """The state of a key of an operator of the user."""
+
+    def __init__(self, fields: Sequence[StateField]) -> None:
+        zeros = {f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in fields}
+        super().__init__(**zeros)
+        self._fields, self.cleared = fields, False
+
+    def clear(self) -> None:
+        self.__init__(self._fields)  # type: ignore[misc]
+        self.cleared = True
+
+
+class _Emitted(list[list[Any]]):
+    """Emitted rows; called, it takes one more, which has columns called ``names``."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def __call__(self, *values: Any, **named: Any) -> None:
+        self.append([*values, *(named.get(name) for name in self._names[len(values) :])])
+
+
 def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
     """The rows that an operator of the user emits. Its rows have numbers, texts, instants and
     segments, and what it emits are numbers and texts."""
-    own = node.function
-    state = SimpleNamespace(
-        **{f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in own.state}
-    )
-
+    own, states = node.function, dict[Any, NaiveState]()
+    names, arguments = [name for name, _ in own.returns], [a.value for a in node.arguments]
     kind_of_row = namedtuple("kind_of_row", node.names, rename=True)
 
     def given_of(row: Row, c: int) -> Any:
@@ -78,22 +100,43 @@ def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
             return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value)
         return np.array(value) if kind is Kind.SIGNAL else value
 
-    for row in rows:
-        made: list[list[Any]] = []
-
-        def emit(*values: Any, into: list[list[Any]] = made, **named: Any) -> None:
-            behind = (named.get(name) for name, _ in own.returns[len(values) :])
-            into.append([*values, *behind])
-
-        given = kind_of_row(*(given_of(row, c) for c in node.given))
-        own.function(state, given, emit, *(a.value for a in node.arguments))
-        for values in made:
+    def made_of(row: Row, emitted: _Emitted) -> Iterator[Row]:
+        for values in emitted:
             every, marks = (*row.values, *values), (*row.marks, *(None for _ in values))
             yield replace(
                 row,
                 values=tuple(every[c] for c in node.columns),
                 marks=tuple(marks[c] for c in node.columns),
             )
+
+    for row in rows:
+        emitted = _Emitted(names)
+        key = tuple(row.values[c] for c in node.partition)
+        state = states.setdefault(key, NaiveState(own.state))
+        state.cleared = False
+        given = kind_of_row(*(given_of(row, c) for c in node.given))
+        own.function(state, given, emitted, *arguments)
+        if state.cleared:
+            del states[key]
+        yield from made_of(row, emitted)
+    for key, state in states.items() if own.finish is not None else ():
+        emitted = _Emitted(names)
+        own.finish(state, emitted, *arguments)
+        yield from made_of(_last(node, rows, key), emitted)
+
+
+def _last(node: Process, rows: Sequence[Row], key: Sequence[Any]) -> Row:
+    """A row of the end of the input: the ``key``, and the greatest value of each other column with
+    a watermark; no watermark here is above it."""
+    live = node.input.progressing
+    values: list[Any] = [None for _ in node.input.schema]
+    marks: list[float | None] = list(values)
+    for c in live:
+        values[c] = max((r.values[c] for r in rows if r.values[c] is not None), default=None)
+        marks[c] = max((m for r in rows if (m := r.marks[c]) is not None), default=None)
+    for c, value in zip(node.partition, key, strict=True):
+        values[c] = value
+    return Row(tuple(values), tuple(marks), rows[-1].arrival)
 
 
 def in_runs(

@@ -20,6 +20,7 @@ from tests.support.run_checkpoints import other_codes, plan_of, run
 
 Emit = Callable[..., None]
 MANY = "SELECT * FROM many(TABLE (SELECT ts, k, name, v FROM s), 3) AS m"
+RECENT = "SELECT * FROM recent(TABLE s PARTITION BY (name, k), 4) AS r"
 LEVELS = """
     SELECT window_start, level, rises FROM levels(TABLE audio [ROWS 64 SLIDE 48]) AS x
     WHERE level > 0"""
@@ -50,6 +51,27 @@ def levels(state: Any, row: Any, emit: Emit) -> None:
     emit(rises=state.rises, level=level)
 
 
+def recent_rest(state: Any, emit: Emit, most: int) -> None:
+    """Two rows for a key whose state is left."""
+    if state.n > 1:
+        emit(-state.n, state.last.sum())
+        emit(most)
+
+
+@cql.operator(
+    {"n": "bigint", "sum": "double"},
+    state={"n": "int64", "last": ("float64", 3)},
+    finish=recent_rest,
+)
+def recent(state: Any, row: Any, emit: Emit, most: int) -> None:
+    """The sum of the last three values; each row whose number is ``most`` ends the state."""
+    state.last[state.n % 3] = row.v or 0.0
+    state.n += 1
+    emit(state.n, state.last.sum())
+    if state.n == most:
+        state.clear()
+
+
 @cql.operator({"v2": "double"})
 def same(state: Any, row: Any, emit: Emit) -> None:
     """Each row as it is."""
@@ -77,7 +99,7 @@ def rows_of(seed: int, count: int) -> list[tuple[int, int | None, str | None, fl
 @contextmanager
 def operator_session(seed: int, count: int = 400, **settings: Any) -> Iterator[Session]:
     """A session with the operators over the streams ``s`` and ``audio``."""
-    with cql.connect(spark=False, functions=[many, levels, same], **settings) as session:
+    with cql.connect(spark=False, functions=[many, levels, recent, same], **settings) as session:
         ts, k, name, v = zip(*rows_of(seed, count), strict=True) if count else ((),) * 4
         table = pa.table(
             {

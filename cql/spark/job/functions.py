@@ -36,10 +36,13 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
     """The declaration with its source. Raises NotSupportedError for a function that refers to
     something that cannot travel."""
     made = _made(declared)
+    finish = declared.finish if isinstance(declared, UserOperator) else None
     source = _received(made)
     if source is None:
         module = _Module(declared.name)
         module.define(made.__name__, made)
+        if finish is not None:
+            module.define(finish.__name__, finish)
         source = module.source()
     found = {
         "name": declared.name,
@@ -50,7 +53,8 @@ def function_to_json(declared: Declared) -> dict[str, Any]:
     if isinstance(declared, UserOperator):
         columns = [[name, type_to_json(kind)] for name, kind in declared.returns]
         state = [[f.name, f.dtype, list(f.shape)] for f in declared.state]
-        return found | {"columns": columns, "state": state}
+        last = None if finish is None else finish.__name__
+        return found | {"columns": columns, "state": state, "finish": last}
     return found | {
         "returns": type_to_json(declared.returns),
         "null_handling": "call" if declared.sees_null else "default",
@@ -66,7 +70,9 @@ def function_from_json(data: Mapping[str, Any]) -> Declared:
     if "state" in data:
         columns = {name: type_from_json(kind) for name, kind in data["columns"]}
         state = {name: (dtype, tuple(shape)) for name, dtype, shape in data["state"]}
-        return declare_operator(made, data["name"], columns, state, kinds)
+        last = data["finish"]
+        finish = None if last is None else _namespace(data["source"])[last]
+        return declare_operator(made, data["name"], columns, state, kinds, finish)
     return declare(
         made,
         data["name"],

@@ -4,7 +4,7 @@ kernel writes the rows that it has emitted, with their times."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,23 +13,39 @@ import pyarrow as pa
 
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.codegen.expressions.scope import Again, Code
-from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy
+from cql.executor.codegen.expressions.scope import Again, Code, zero
+from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
-from cql.executor.codegen.morsel_io import close_output, open_output
+from cql.executor.codegen.morsel_io import read_punctuation
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.kernels.morsel_layout import CURSOR, PHASE, ROWS, data_word, mask_word
+from cql.executor.kernels.morsel_layout import (
+    CURSOR,
+    END_OF_INPUT,
+    INFINITY,
+    LATE_ROW_ADDRESS,
+    NEVER,
+    PHASE,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SUB,
+    data_word,
+    mask_word,
+)
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins.row_expansion import PassingWriter
+from cql.executor.operators.relations.group_index import GroupIndex, columns_of, key_words
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import BUFFERS, Role
+from cql.executor.state.repartition import KeyColumns
+from cql.executor.state.store import BUFFERS, Role, Snapshot
 from cql.executor.strings.columns import to_arrow
-from cql.executor.strings.dictionary import RESULTS
-from cql.executor.udf.errors import OPERATOR
-from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of, state_of
+from cql.executor.strings.dictionary import ARRAYS, RESULTS
+from cql.executor.udf.errors import OPERATOR, OPERATOR_END
+from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of
+from cql.executor.udf.operator_state import state_class
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.expr import Expr, Value
@@ -37,11 +53,16 @@ from cql.planner.nodes.physical import ProcessExec
 
 #: Rows for which the function is called before what it emits leaves.
 _ROWS = 1024
+#: Bytes that the states of these rows may have: each row may have a key of its own.
+_STATE_BYTES = 1 << 22
+#: Phases of a morsel behind those of its rows: the function of the end is to be called, its rows
+#: are to be written, they are written.
+_FINISH, _FINISHING, _FINISHED = 3, 4, 5
 
 
 @once
 def write(node: ProcessExec) -> Kernel:
-    return _ProcessWriter(node).write()
+    return _ProcessWriter(node).write_provided()
 
 
 @dataclass(slots=True)
@@ -60,41 +81,101 @@ class _ProcessWriter(PassingWriter):
     def rest(self) -> tuple[Expr, ...]:
         return ()
 
-    def write(self) -> Kernel:
+    def behind_rows(self) -> None:
         kernel, body = self.kernel, self.kernel.body
-        kernel.layout.slot("emitted")
-        with body.block():
-            open_output(kernel)
-            with body.block(f"if u[{PHASE}] == 0 and n > 0:"):
-                body.lines("status = 2", f"detail = {NEED_ROOM}")
-            with body.block(f"if u[{PHASE}] == 1:"):
-                self.rows(phase=1)
-            with body.block("if status == 3:"):
-                body.line(f"u[{CURSOR}] = detail_row + 1")
+        with body.block("if status == 3:"):
+            body.line(f"u[{CURSOR}] = detail_row + 1")
+        if self.node.function.finish is None:
+            return
+        with body.block(f"if status == 0 and u[{PHASE}] < {_FINISH}:"):
+            self._look_for_the_end()
+        with body.block(f"elif u[{PHASE}] == {_FINISHING}:"):
+            body.lines("r = uint64(0)", "late_from = 0", "late_row = 0", f"x = u[{SUB}]")
+            body.line(f"late = words(u[{LATE_ROW_ADDRESS}], 0)")
+            behind = self.partner  # reads ``at``
+            with body.block(f"while x < {self._rows_made()}:"):
+                with body.block("if j >= capacity:"):
+                    body.lines("status = 1", f"u[{SUB}] = x", "break")
+                body.lines("at = x", "x += 1")
+                scope = RowScope(kernel, "r")
+                scope.columns = [*self._passed(), *behind()]
+                self._store(scope)
             with body.block("if status == 0:"):
-                self.punctuation()
-            close_output(kernel)
-            body.line("return status")
-        return kernel.operator(max(len(self.node.input.schema), len(self.node.schema)))
+                body.line(f"u[{SUB}] = 0")
+                with body.block(f"if {kernel.word('more')} != 0:"):
+                    body.lines(f"u[{PHASE}] = {_FINISH}", "status = 2", f"detail = {NEED_ROOM}")
+                with body.block("else:"):
+                    body.line(f"u[{PHASE}] = {_FINISHED}")
+                    with body.block(f"if {kernel.word('failed')} >= 0:"):
+                        body.lines("status = 3", "detail_row = 0")
+
+    def _look_for_the_end(self) -> None:
+        """Keeps the greatest punctuation of each column, and requests the last rows at the end of
+        the input, once."""
+        kernel, body = self.kernel, self.kernel.body
+        passed = passed_times(self.node)
+        latest = kernel.declare("latest", f"words({kernel.word('latest')}, {max(len(passed), 1)})")
+        read_punctuation(kernel)
+        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
+            body.lines(
+                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
+                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
+            )
+            with body.block(f"if attribute == {END_OF_INPUT}:"):
+                with body.block(f"if {kernel.word('finished')} == 0:"):
+                    body.lines(f"u[{PHASE}] = {_FINISH}", "status = 2", f"detail = {NEED_ROOM}")
+                body.line("continue")
+            partial = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
+            with body.block(f"if {partial} or value == {INFINITY}:"):
+                body.line("continue")
+            for k, c in enumerate(passed):
+                with body.block(f"if attribute == {c}:"):
+                    body.line(f"{latest}[{k}] = max({latest}[{k}], value)")
+
+    def _passed(self) -> list[Code | Lazy]:
+        """The columns of the input for the row ``at`` of the end: zeros for those that the output
+        does not have."""
+        kernel, rows, found = self.kernel, self._rows_made(), list[Code | Lazy]()
+        for c, f in enumerate(self.node.input.schema):
+            if c not in self.node.columns:
+                found.append(Code(zero(f.type), None))
+                continue
+            values, there = _slots(f"passed {c}")
+            view = VIEWS[f.type.storage]
+            of = kernel.declare(f"passed{c}", f"{view}({kernel.word(values)}, {rows})")
+            truth = " != 0" if f.type.storage == "bool" else ""
+            kernel.body.line(f"last{c} = {of}[uint64(at)]{truth}")
+            if not f.nullable:
+                found.append(Code(f"last{c}", None))
+                continue
+            mask = kernel.declare(f"passed_there{c}", f"as_u8({kernel.word(there)}, {rows})")
+            kernel.body.line(f"last_there{c} = {mask}[uint64(at)] != 0")
+            found.append(Code(f"last{c}", f"last_there{c}"))
+        return found
+
+    def _rows_made(self) -> str:
+        """The number of rows that are emitted for the rows behind ``base``."""
+        kernel = self.kernel
+        base, through = (kernel.declare(name, kernel.word(name)) for name in ("base", "through"))
+        kernel.declare("firsts", f"words({kernel.word('firsts')}, {through} - {base} + 1)")
+        return kernel.declare("rows_made", f"firsts[uint64({through} - {base})]")
 
     def find(self) -> None:
         kernel, body = self.kernel, self.kernel.body
-        base, through = (kernel.declare(name, kernel.word(name)) for name in ("base", "through"))
+        self._rows_made()
         failed = kernel.declare("failed", kernel.word("failed"))
-        kernel.declare("firsts", f"words({kernel.word('firsts')}, {through} - {base} + 1)")
         with body.block(f"if i == {failed}:"):
             body.lines("status = 3", "detail_row = i", "break")
-        with body.block(f"if i >= {through}:"):
+        with body.block("if i >= through:"):
             body.lines("status = 2", f"detail = {NEED_ROOM}", "break")
-        body.line(f"place = uint64(i - {base})")
+        body.line("place = uint64(i - base)")
         body.lines("begin = firsts[place]", "end = firsts[place + uint64(1)]")
 
     def partner(self) -> list[Code | Lazy]:
-        kernel = self.kernel
-        rows = kernel.declare("rows_made", "firsts[uint64(through - base)]")
+        kernel, rows = self.kernel, self._rows_made()
         made = list[Code | Lazy]()
         for k, kind in enumerate(self.partners):
-            values, there = _slots(k)
+            values, there = _slots(f"made {k}")
             of = kernel.declare(f"made{k}", f"{VIEWS[kind.storage]}({kernel.word(values)}, {rows})")
             mask = kernel.declare(f"there{k}", f"as_u8({kernel.word(there)}, {rows})")
             truth = " != 0" if kind.storage == "bool" else ""
@@ -104,9 +185,16 @@ class _ProcessWriter(PassingWriter):
         return made
 
 
-def _slots(k: int) -> tuple[str, str]:
-    """The names of the arrays with the values of a column of the result."""
-    return f"made {k}", f"there {k}"
+def _slots(column: str) -> tuple[str, str]:
+    """The names of the arrays with the values of a column of the result, and with 0 for its
+    NULLs."""
+    return column, f"{column} there"
+
+
+def passed_times(node: ProcessExec) -> list[int]:
+    """The columns of the input with a watermark that are in the output and are no key."""
+    found = set(node.forwarded(node.input.progressing).values())
+    return sorted(found - set(node.partition))
 
 
 def _saved(name: str) -> str:
@@ -115,8 +203,10 @@ def _saved(name: str) -> str:
 
 
 class ProcessOperator(GeneratedOperator):
-    """State: the arrays that the user has declared. Emitted rows leave before the morsel is
-    through."""
+    """State: an index of the keys, and for each key the numbers and arrays that the user has
+    declared; without PARTITION BY, all rows have one key. Array ``born`` has the place of a key in
+    the order in which keys came, 0 for one without a state; ``births`` counts them. Emitted rows
+    leave before the morsel is through."""
 
     def __init__(self, name: str, node: ProcessExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
@@ -127,14 +217,31 @@ class ProcessOperator(GeneratedOperator):
         self._failure = ""
         for word in ("base", "through", "failed"):
             self.bind(word, 0)
-        for f in self._fields:
-            self.resize(_saved(f.name), f.size, f.dtype)
+        schema = node.input.schema
+        self._index = GroupIndex([schema[c].type for c in node.partition])
+        self._account_index(0)
+        size = sum(f.size * np.dtype(f.dtype).itemsize for f in self._fields)
+        self._batch = max(1, min(_ROWS, _STATE_BYTES // max(size, 1))) if node.partition else _ROWS
+        self.resize("births", 1, np.int64)
+        self._times = passed_times(node)
+        self.resize("latest", max(len(self._times), 1), np.int64)
+        self.state["latest"][:] = NEVER
+        self._ending: Words | None = None
+        self._grow(1)
         self._emitted([0])
+
+    def _grow(self, keys: int) -> None:
+        """Makes room for the state of so many keys."""
+        for f in self._fields:
+            self.resize(_saved(f.name), keys * f.size, f.dtype)
+        self.resize("born", keys, np.int64)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Makes the object that the function gets, over the arrays as they now are."""
-        self._state = state_of(self._fields, [self.state[_saved(f.name)] for f in self._fields])
+        """Makes the class of the objects that the function gets, over the arrays as they now
+        are."""
+        arrays = [self.state[_saved(f.name)] for f in self._fields]
+        self._state_of = state_class(self._fields, arrays, self.state["born"])
 
     @property
     def calls_users(self) -> bool:
@@ -149,25 +256,36 @@ class ProcessOperator(GeneratedOperator):
     def provide(self, morsel: Morsel) -> None:
         """Calls the function for the next rows. Raises RunError if what they emit takes too much
         memory, or TimeLimitError."""
+        if morsel.words[PHASE] == _FINISH:
+            self._finish()
+            morsel.words[PHASE] = _FINISHING
+            return
         first = int(morsel.words[CURSOR])
-        last = min(first + _ROWS, int(morsel.words[ROWS]))
+        last = min(first + self._batch, int(morsel.words[ROWS]))
         calls, firsts, failed = self._calls, [0], -1
         calls.begin()
         columns = [self._column(morsel, c, first, last) for c in self.node.given]
-        for k in range(last - first):
+        places = self._places(morsel, first, last)
+        for k, place in enumerate(places.tolist()):
             try:
-                firsts.append(self._call([(values[k], kind) for values, kind in columns]))
+                firsts.append(self._call(place, [(values[k], kind) for values, kind in columns]))
             except EvaluationError as error:
                 self._failure, failed, last = error.message, first + k, first + k
                 break
+        self._forget(places)
+        self._note_times(morsel, first, last)
         self.bind("base", first)
         self.bind("through", last)
         self.bind("failed", failed)
         self._emitted(firsts)
         morsel.words[PHASE] = 1
 
-    def _call(self, given: list[tuple[Value, DataType | None]]) -> int:
-        """Calls the function for a row; see ``OperatorCalls.call``."""
+    def _call(self, place: int, given: list[tuple[Value, DataType | None]]) -> int:
+        """Calls the function for a row, with the state at ``place``; see ``OperatorCalls.call``."""
+        born, births = self.state["born"], self.state["births"]
+        if born[place] == 0:
+            births[0] += 1
+            born[place] = births[0]
         row, segments = list[object](), list[Array]()
         for value, kind in given:
             if kind is None or value is None:
@@ -177,7 +295,7 @@ class ProcessOperator(GeneratedOperator):
                 row.append(segments[-1])
             else:
                 row.append(to_python(value, kind))
-        return self._calls.call(self._state, row, segments)
+        return self._calls.call(self._state_of(place), row, segments)
 
     def _column(
         self, morsel: Morsel, c: int, first: int, last: int
@@ -186,44 +304,160 @@ class ProcessOperator(GeneratedOperator):
         f = self.node.input.schema[c]
         if f.type.kind is Kind.NULL:
             return [None] * (last - first), None
-        address = int(morsel.words[data_word(c)])
-        values = view_address(address, stored_dtype(f.type.storage), last)[first:]
-        valid: npt.NDArray[np.uint8] | None = None
-        if f.nullable:
-            mask = int(morsel.words[mask_word(c)])
-            valid = view_address(mask, np.dtype(np.uint8), last)[first:]
+        values, valid = self._stored(morsel, c, first, last)
         if f.type.is_coded:
             return to_arrow(values, valid, f, self.workspace.dictionary).to_pylist(), None
         return column_of(values, valid, f.type)
+
+    def _stored(
+        self, morsel: Morsel, c: int, first: int, last: int
+    ) -> tuple[Array, npt.NDArray[np.uint8] | None]:
+        """A column of some rows as it is stored, and 0 for its NULLs (None: it has none)."""
+        f = self.node.input.schema[c]
+        address = int(morsel.words[data_word(c)])
+        values = view_address(address, stored_dtype(f.type.storage), last)[first:]
+        if not f.nullable:
+            return values, None
+        mask = int(morsel.words[mask_word(c)])
+        return values, view_address(mask, np.dtype(np.uint8), last)[first:]
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def _places(self, morsel: Morsel, first: int, last: int) -> Words:
+        """The place of each row's key. Raises RunError if the states take too much memory."""
+        rows, by = last - first, self.node.partition
+        if not by:
+            return np.zeros(rows, np.int64)
+        columns = dict[str, Array]()
+        for c in by:
+            values, valid = self._stored(morsel, c, first, last)
+            columns[f"c{c}"] = values
+            columns[f"m{c}"] = np.ones(rows, np.uint8) if valid is None else valid
+        before = self._index.nbytes
+        places, _ = self._index.ids(key_words(columns, by, self._index.types, rows))
+        self._account_index(before)
+        room = len(self.state["born"])
+        needed = int(places.max(initial=0)) + 1
+        if needed > room:
+            self._grow(max(needed, 2 * room))
+        return places
+
+    def _forget(self, places: Words) -> None:
+        """Gives back those of the ``places`` whose keys have no state."""
+        if self.node.partition:
+            found = np.unique(places)
+            self._index.give_back(found[self.state["born"][found] == 0])
+
+    def _account_index(self, before: int) -> None:
+        self.workspace.resize(before, self._index.nbytes, self.name)
+
+    @property
+    def state_bytes(self) -> int:
+        return super().state_bytes + self._index.nbytes
+
+    def snapshot(self) -> Snapshot:
+        return replace(super().snapshot(), parts={"keys": self._index.snapshot()})
+
+    def restore(self, saved: Snapshot) -> None:
+        before = self._index.nbytes
+        self._index.restore(saved.parts["keys"])
+        self._account_index(before)
+        super().restore(saved)
+
+    # -- the end of the input ----------------------------------------------------------------------
+
+    def _note_times(self, morsel: Morsel, first: int, last: int) -> None:
+        """Keeps the greatest value of each column with a watermark."""
+        if self.node.function.finish is None:
+            return
+        latest = self.state["latest"]
+        for k, c in enumerate(self._times):
+            values, valid = self._stored(morsel, c, first, last)
+            there = values if valid is None else values[valid != 0]
+            latest[k] = max(latest[k], there.max(initial=NEVER))
+
+    def _finish(self) -> None:
+        """Calls the function of the end for the next keys, in the order in which they came. Raises
+        RunError if what is emitted takes too much memory, or TimeLimitError."""
+        born = self.state["born"]
+        if self._ending is None:
+            live = np.flatnonzero(born)
+            self._ending = live[np.argsort(born[live])]
+        places, self._ending = self._ending[:_ROWS], self._ending[_ROWS:]
+        calls, firsts, failed = self._calls, [0], -1
+        calls.begin()
+        for k, place in enumerate(places.tolist()):
+            try:
+                firsts.append(calls.finish(self._state_of(place)))
+            except EvaluationError as error:
+                self._failure, failed = f"{error.message} at the end of its input", k
+                places, self._ending = places[:k], self._ending[:0]
+                break
+            born[place] = 0
+        self.bind("base", 0)
+        self.bind("through", len(places))
+        self.bind("failed", failed)
+        self.bind("more", int(self._ending.size > 0))
+        self.set("finished", 1)
+        self._emitted(firsts)
+        self._pass_on(np.repeat(places, np.diff(firsts)))
+
+    def _pass_on(self, places: Words) -> None:
+        """Puts the input's columns of the last rows, which are of the keys ``places``, where the
+        kernel reads them."""
+        schema, by = self.node.input.schema, self.node.partition
+        found: KeyColumns = [
+            (np.full(places.size, value), np.full(places.size, value != NEVER))
+            for _, value in zip(self._times, self.state["latest"], strict=False)
+        ]
+        if by:
+            _, words, _, _ = self._index.arrays
+            found = [*found, *columns_of(words[places], self._index.types)]
+        for c, (values, valid) in zip((*self._times, *by), found, strict=True):
+            dtype = stored_dtype(schema[c].type.storage)
+            if dtype.kind == "i":
+                limits = np.iinfo(dtype)
+                values = np.clip(values, limits.min, limits.max)
+            name, there = _slots(f"passed {c}")
+            self._keep(name, values, dtype)
+            self._keep(there, np.ones(places.size) if valid is None else valid, np.uint8)
+
+    # -- what is emitted ---------------------------------------------------------------------------
 
     def _emitted(self, firsts: list[int]) -> None:
         """Puts what the function has emitted where the kernel reads it."""
         count = firsts[-1]
         kinds = (kind for _, kind in self.node.function.returns)
         for k, (kind, given) in enumerate(zip(kinds, self._calls.values, strict=True)):
-            values, there = _slots(k)
+            values, there = _slots(f"made {k}")
             found = given[:count]  # a function that fails has emitted more
             mask = np.array([v is not None for v in found], np.uint8)
             self._keep(there, mask)
-            if kind.is_text:
+            if kind.is_coded:
                 texts = [v.encode() if isinstance(v, str) else v for v in found]
                 binary = pa.array(texts, pa.binary())
-                codes = self.workspace.dictionary.encode_results(binary, RESULTS)
+                codes = self.workspace.dictionary.encode_results(
+                    binary, ARRAYS if kind.is_nested else RESULTS
+                )
                 self._keep(values, codes)
             else:
                 zeros = [0 if v is None else v for v in found]
                 self._keep(values, np.array(zeros, stored_dtype(kind.storage)))
         self._keep("firsts", np.array(firsts, np.int64))
 
-    def _keep(self, name: str, values: Array) -> None:
-        self.fresh(name, values.size, values.dtype, Role.SCRATCH)
+    def _keep(self, name: str, values: Array, dtype: npt.DTypeLike | None = None) -> None:
+        self.fresh(name, values.size, dtype or values.dtype, Role.SCRATCH)
         self.state[name][:] = values
 
     # -- rows that fail ----------------------------------------------------------------------------
 
     def error(self, morsel: Morsel) -> ErrorSite:
         again = Again(lambda _: None, (), 0)
-        return ErrorSite(OPERATOR, self._failure, self.node.pos, again)
+        kind = OPERATOR if self.refused_kind(morsel) == "bad" else OPERATOR_END
+        return ErrorSite(kind, self._failure, self.node.pos, again)
+
+    def refused_kind(self, morsel: Morsel) -> str:
+        return "bad_results" if morsel.words[PHASE] >= _FINISH else "bad"
 
     @property
     def fails_by_row(self) -> bool:
@@ -240,5 +474,6 @@ class ProcessOperator(GeneratedOperator):
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Only while no morsel is inside: what the last one emitted goes."""
+        self._index.map_codes(change)
         self._calls.begin()
         self._emitted([0])

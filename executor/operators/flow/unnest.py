@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Code
-from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
+from cql.executor.codegen.kernel_builder import Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
-from cql.executor.codegen.morsel_io import close_output, morsel_columns, open_output
+from cql.executor.codegen.morsel_io import morsel_columns
 from cql.executor.kernels.lib.views import PACKED
 from cql.executor.kernels.morsel_layout import PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
@@ -35,7 +35,7 @@ from cql.planner.nodes.physical import UnnestExec
 
 @once
 def write(node: UnnestExec) -> Kernel:
-    return _UnnestWriter(node).write()
+    return _UnnestWriter(node).write_provided()
 
 
 @dataclass(slots=True)
@@ -53,21 +53,6 @@ class _UnnestWriter(PassingWriter):
     @property
     def rest(self) -> tuple[Expr, ...]:
         return ()
-
-    def write(self) -> Kernel:
-        kernel, body = self.kernel, self.kernel.body
-        kernel.layout.slot("emitted")
-        with body.block():
-            open_output(kernel)
-            with body.block(f"if u[{PHASE}] == 0 and n > 0:"):
-                body.lines("status = 2", f"detail = {NEED_ROOM}")
-            with body.block(f"if u[{PHASE}] == 1:"):
-                self.rows(phase=1)
-            with body.block("if status == 0:"):
-                self.punctuation()
-            close_output(kernel)
-            body.line("return status")
-        return kernel.operator(max(len(self.node.input.schema), len(self.node.schema)))
 
     def find(self) -> None:
         kernel, body, node = self.kernel, self.kernel.body, self.node

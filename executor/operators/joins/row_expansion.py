@@ -10,8 +10,15 @@ from dataclasses import dataclass, field
 from cql.base.types import DataType
 from cql.executor.codegen.expressions.emit import emit
 from cql.executor.codegen.expressions.scope import Code, zero
-from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
-from cql.executor.codegen.morsel_io import morsel_columns, read_punctuation, send_punctuation
+from cql.executor.codegen.kernel_builder import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.codegen.kernel_cache import Kernel
+from cql.executor.codegen.morsel_io import (
+    close_output,
+    morsel_columns,
+    open_output,
+    read_punctuation,
+    send_punctuation,
+)
 from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
@@ -50,6 +57,10 @@ class PassingWriter(ABC):
         """Updates further counters behind each row."""
         return
 
+    def behind_rows(self) -> None:
+        """Does what is left to do between the rows of a morsel and its punctuation."""
+        return
+
     @property
     @abstractmethod
     def partners(self) -> list[DataType]: ...
@@ -57,6 +68,24 @@ class PassingWriter(ABC):
     @property
     @abstractmethod
     def rest(self) -> tuple[Expr, ...]: ...
+
+    def write_provided(self) -> Kernel:
+        """The kernel of an operator without state of its own: it requests the partners of a
+        morsel's rows before the rows."""
+        kernel, body = self.kernel, self.kernel.body
+        kernel.layout.slot("emitted")
+        with body.block():
+            open_output(kernel)
+            with body.block(f"if u[{PHASE}] == 0 and n > 0:"):
+                body.lines("status = 2", f"detail = {NEED_ROOM}")
+            with body.block(f"if u[{PHASE}] == 1:"):
+                self.rows(phase=1)
+            self.behind_rows()
+            with body.block("if status == 0:"):
+                self.punctuation()
+            close_output(kernel)
+            body.line("return status")
+        return kernel.operator(max(len(self.node.input.schema), len(self.node.schema)))
 
     # -- rows --------------------------------------------------------------------------------------
 

@@ -571,7 +571,9 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
 def _operated(binder: Binder, node: TableFunction, env: Env) -> Item:
     """``f(TABLE t) AS x``: the rows of an operator of the user."""
     inner = _applied(bind_item(binder, node.args["source"], env))
-    made = user_operators.processed(binder, Bound(inner.plan, inner.hidden), node, env)
+    find = item_lookup(binder, inner)
+    keys = [(name, find(name)) for name in node.args.get("partition") or ()]
+    made = user_operators.processed(binder, Bound(inner.plan, inner.hidden), node, keys, env)
     bound = _progressing(binder, made, node)
     return Item(bound.plan, bound.hidden, Source((_alias(node) or node.this.name,)))
 

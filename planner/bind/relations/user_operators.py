@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 
+from sqlglot import exp
+
+from cql.base.types import Kind
 from cql.dialect.nodes import TableFunction
 from cql.errors import did_you_mean
 from cql.planner.bind.context import Binder, Bound, Env
@@ -14,9 +17,15 @@ from cql.planner.functions.user.operators import UserOperator
 from cql.planner.nodes.logical import Process
 
 
-def processed(binder: Binder, below: Bound, node: TableFunction, env: Env) -> Bound:
-    """The rows that the operator ``node`` emits for those of ``below``: the columns with a
-    watermark, and behind them what the operator returns.
+def processed(
+    binder: Binder,
+    below: Bound,
+    node: TableFunction,
+    keys: Sequence[tuple[exp.Expr, int]],
+    env: Env,
+) -> Bound:
+    """The rows that the operator ``node`` emits for those of ``below``: the columns ``keys`` of
+    PARTITION BY, the columns with a watermark, and behind them what the operator returns.
 
     Raises BindError for an unknown operator or wrong arguments, NotSupportedError for rows that
     have no defined order."""
@@ -32,15 +41,45 @@ def processed(binder: Binder, below: Bound, node: TableFunction, env: Env) -> Bo
         )
     bind = ExprBinder(binder, Scope(binder, (), (), env), None, f"the arguments of {function.name}")
     arguments = function.resolve([bind.bind(a) for a in node.expressions], binder.pos(node))
-    live = sorted(plan.progressing)
-    shown = [c for c in live if c < below.width]
+    by = _partition(binder, below, function, keys)
+    live = [c for c in sorted(plan.progressing) if c not in by]
+    shown = [*by, *(c for c in live if c < below.width)]
     hidden = [c for c in live if c >= below.width]
-    _check_names(binder, node, function, {plan.schema[c].name.lower() for c in live})
+    taken = dict.fromkeys((plan.schema[c].name.lower() for c in by), "a column of PARTITION BY")
+    taken |= {plan.schema[c].name.lower(): "a column with a watermark" for c in live}
+    _check_names(binder, node, function, taken)
     columns = (*shown, *range(width, width + len(function.returns)), *hidden)
     given = tuple(range(below.width))
     names = plan.schema.names[: below.width]
-    made = Process(plan, function, arguments, given, names, columns, binder.pos(node))
+    made = Process(plan, function, arguments, given, names, columns, by, binder.pos(node))
     return Bound(made, len(hidden))
+
+
+def _partition(
+    binder: Binder, below: Bound, function: UserOperator, keys: Sequence[tuple[exp.Expr, int]]
+) -> tuple[int, ...]:
+    """The columns of PARTITION BY, each once. Raises BindError for a column that the table does not
+    show, NotSupportedError for segments of a signal, and for a watermark that the rows of the end,
+    with values of old rows, would break."""
+    for name, place in keys:
+        if place >= below.width:
+            raise binder.error(
+                f"{name.name} is no column that the table shows",
+                name,
+                hint="TABLE (SELECT …) can give it a name",
+            )
+        if below.plan.schema[place].type.kind is Kind.SIGNAL:
+            raise binder.unsupported(
+                f"PARTITION BY {name.name}, a segment of a signal,", name, "name a single value"
+            )
+        if function.finish is not None and place in below.plan.progressing:
+            raise binder.unsupported(
+                f"PARTITION BY {name.name}, a column with a watermark, for an operator that has a"
+                " finish function,",
+                name,
+                "the rows of the end have the greatest value of such a column; leave it out",
+            )
+    return tuple(dict.fromkeys(place for _, place in keys))
 
 
 def _operator(binder: Binder, node: TableFunction) -> UserOperator:
@@ -67,14 +106,15 @@ def _operator(binder: Binder, node: TableFunction) -> UserOperator:
 
 
 def _check_names(
-    binder: Binder, node: TableFunction, function: UserOperator, times: Collection[str]
+    binder: Binder, node: TableFunction, function: UserOperator, taken: Mapping[str, str]
 ) -> None:
-    """Raises BindError if the operator returns a column with the name of a time."""
+    """Raises BindError if the operator returns a column with a name that is ``taken``; the value
+    says by what."""
     for name, _ in function.returns:
-        if name.lower() in times:
+        what = taken.get(name.lower())
+        if what is not None:
             raise binder.error(
-                f"{function.name} returns {name}, and a column with a watermark has that name: it"
-                " is in the result",
+                f"{function.name} returns {name}, and {what} has that name: it is in the result",
                 node,
                 hint="rename one of them",
             )

@@ -24,7 +24,7 @@ def content_hash(function: UserFunction | UserAggregate | UserOperator) -> str:
     if isinstance(function, UserFunction):
         parts: tuple[object, ...] = (function.parallel, function.function)
     elif isinstance(function, UserOperator):
-        parts = (function.state_text, function.function)
+        parts = (function.state_text, function.function, function.finish)
     else:
         methods = tuple((m.name, m.gives_tuple, m.function) for m in function.methods)
         parts = (function.parallel, function.start, methods)

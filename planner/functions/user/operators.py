@@ -38,7 +38,8 @@ class StateField:
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserOperator:
     """An operator: ``function(state, row, emit, …)``, with the constants of ``parameters`` behind.
-    Two declarations are never equal, as those of ``UserFunction``. ``limit`` of a call."""
+    At the end of the input, ``finish(state, emit, …)`` is called for each key. Two declarations are
+    never equal, as those of ``UserFunction``. ``limit`` of a call."""
 
     name: str
     function: Callable[..., Any]
@@ -47,6 +48,7 @@ class UserOperator:
     state: tuple[StateField, ...]
     help: str = ""
     limit: Limit | None = None
+    finish: Callable[..., Any] | None = None
     _limited: dict[Limit, UserOperator] = field(init=False, repr=False, default_factory=dict)
 
     def __call__(self, *args: Any, **named: Any) -> Any:

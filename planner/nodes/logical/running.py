@@ -80,13 +80,15 @@ class Process(OneInput):
     """The rows that the operator ``function`` of the user emits for the rows of ``input``, one
     after the other. It sees the columns ``given``, under ``names``, and has constant
     ``arguments``. The output has ``columns``: those of the input, and behind them (from the width
-    of the input on) those that the operator returns."""
+    of the input on) those that the operator returns. ``partition``: the columns by whose values
+    rows have a state in common; without, all rows have it."""
 
     function: UserOperator
     arguments: tuple[Literal, ...]
     given: tuple[int, ...]
     names: tuple[str, ...]
     columns: tuple[int, ...]
+    partition: tuple[int, ...] = ()
     pos: Position | None = field(default=None, compare=False)
 
     @cached_property

@@ -108,6 +108,7 @@ class ProcessExec(WidensRows, OneInput):
     given: tuple[int, ...]
     names: tuple[str, ...]
     columns: tuple[int, ...]
+    partition: tuple[int, ...] = ()
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
@@ -151,4 +152,8 @@ class ProcessExec(WidensRows, OneInput):
 
     @property
     def state(self) -> str:
-        return self.function.state_text or "none"
+        found = self.function.state_text or "none"
+        if not self.partition:
+            return found
+        by = ", ".join(self.input.schema[c].name for c in self.partition)
+        return f"for each {by}, kept: {found}"

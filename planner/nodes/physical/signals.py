@@ -11,7 +11,7 @@ from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import WINDOW_COLUMNS
 from cql.planner.nodes.logical.signals import gap_fields, window_fields
-from cql.planner.nodes.physical.base import OneInput, TwoInputs
+from cql.planner.nodes.physical.base import OneInput, PhysicalNode, TwoInputs
 from cql.planner.nodes.physical.columns import coded_columns, column_at
 from cql.planner.nodes.physical.sources import SignalInput
 from cql.planner.nodes.watermarks import Wanted
@@ -37,8 +37,18 @@ class _OfSignal(OneInput):
         return 50.0
 
 
+class _ToSignal(PhysicalNode):
+    """An operator whose rows are a signal as segments: no column has a watermark."""
+
+    __slots__ = ()
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
-class SegmentsExec(_OfSignal):
+class SegmentsExec(_ToSignal, _OfSignal):
     """Rows that are the samples of a ``signal`` as segments, without the times: a row for each part
     of a morsel without a gap. ``name`` of the signal, for errors."""
 
@@ -50,10 +60,6 @@ class SegmentsExec(_OfSignal):
     def schema(self) -> Schema:
         fields = (f for k, f in enumerate(self.input.schema) if k != self.signal.time)
         return Schema(tuple(Field(f.name, signal(f.type), False) for f in fields))
-
-    @cached_property
-    def progressing(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def runs_python(self) -> bool:
@@ -109,7 +115,7 @@ class RewindowExec(_OfSignal):
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatExec(_OfSignal):
+class ConcatExec(_ToSignal, _OfSignal):
     """The segments of rows, one row behind the other, as a signal of ``rate`` / ``per`` hertz.
     ``name`` of the rows, for errors."""
 
@@ -123,16 +129,12 @@ class ConcatExec(_OfSignal):
         return self.input.schema
 
     @property
-    def progressing(self) -> tuple[int, ...]:
-        return ()
-
-    @property
     def state(self) -> str:
         return "the number of the next sample"
 
 
 @dataclass(frozen=True, slots=True)
-class FillExec(_OfSignal):
+class FillExec(_ToSignal, _OfSignal):
     """A signal whose gaps of at most ``longest`` samples become samples, on a line (``linear``) or
     like the sample before the gap."""
 
@@ -145,16 +147,12 @@ class FillExec(_OfSignal):
         return self.input.schema
 
     @property
-    def progressing(self) -> tuple[int, ...]:
-        return ()
-
-    @property
     def state(self) -> str:
         return "the last sample, and the time of the next one"
 
 
 @dataclass(frozen=True, slots=True)
-class ZipExec(TwoInputs):
+class ZipExec(_ToSignal, TwoInputs):
     """The channels of two signals side by side, where both have samples, at most ``tolerance``
     nanoseconds apart."""
 
@@ -164,10 +162,6 @@ class ZipExec(TwoInputs):
     @property
     def schema(self) -> Schema:
         return Schema((*self.left.schema, *self.right.schema))
-
-    @property
-    def progressing(self) -> tuple[int, ...]:
-        return ()
 
     def wants(self, wanted: Wanted) -> Sequence[Wanted]:
         return [{}, {}]
