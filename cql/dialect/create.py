@@ -134,11 +134,12 @@ class CreateParser(QueryParser):
         return True
 
     def _constant(self, replace: bool) -> exp.Expr:
-        """``SYN = 2`` after CREATE CONSTANT or DECLARE."""
+        """``SYN = 2`` or ``WEIGHTS = array(1, 2)`` after CREATE CONSTANT or DECLARE."""
         name = self.name("the name of the constant")
         if not self._match(TokenType.EQ):
             self.refuse("expected = after the name of the constant")
-        value = self._value("a literal")
+        listed = self.word_is("ARRAY", "(")
+        value = self._parse_unary() if listed else self._value("a literal")
         return self.expression(
             nodes.CreateConstant(this=name, replace=replace or None, expression=value)
         )

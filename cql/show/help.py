@@ -223,6 +223,8 @@ On the command line: cql run FILE --set name=value. From Python: cql.connect(nam
         "constants and parameters",
         """
   CREATE CONSTANT name = value     known to all queries of the session
+  CREATE CONSTANT name = array(1, 0.5, …)
+                                   a list of numbers, as in dot(x, name)
   :name                            a parameter: cql run FILE --param name=5, or
                                    session.sql(text, name=5)
 

@@ -50,6 +50,7 @@ from cql.planner.nodes.physical import (
     RewindowExec,
     RowNumberExec,
     RunningExec,
+    SamplesExec,
     SegmentsExec,
     SetOperationExec,
     SlackExec,
@@ -169,6 +170,14 @@ def _(node: ZipExec, site: Site) -> Operator:
     from cql.executor.operators.signals.zip import ZipOperator
 
     return ZipOperator(site.name, node, site.workspace)
+
+
+@operator_of.register
+def _(node: SamplesExec, site: Site) -> Operator:
+    load_module("cql.executor.operators.signals.rows_of_segments")
+    from cql.executor.operators.signals.rows_of_segments import SamplesOperator
+
+    return SamplesOperator(site.name, node, site.workspace)
 
 
 @operator_of.register

@@ -10,7 +10,7 @@ from typing import Any
 from sqlglot import exp
 
 from cql.base.model import Field, Schema
-from cql.base.types import list_of
+from cql.base.types import DOUBLE, list_of
 from cql.dialect import nodes, to_sql
 from cql.planner.bind import computed as bind_computed
 from cql.planner.bind.context import Binder, Bound, Env, find_column
@@ -38,7 +38,7 @@ from cql.planner.nodes.catalog import (
     TableLayout,
     refuse_computed,
 )
-from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.statements import (
     CreateConstant,
     CreateMaterializedView,
@@ -581,8 +581,25 @@ def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstan
         raise binder.error(
             f"{value.name} is not a constant", value, hint=f"write '{value.name}' for a string"
         )
-    nothing = Scope(binder, (), (), Env())
-    bound = registry.fold(ExprBinder(binder, nothing, None, "CREATE CONSTANT").bind(value))
+    values = ExprBinder(binder, Scope(binder, (), (), Env()), None, "CREATE CONSTANT")
+    made = _numbers(values, value) if isinstance(value, exp.Array) else values.bind(value)
+    bound = registry.fold(made)
     if not isinstance(bound, Literal):
         raise binder.error("a constant needs a constant value", value)
     return CreateConstant(node.name, bound, bool(node.args.get("replace")), binder.pos(node))
+
+
+def _numbers(values: ExprBinder, node: exp.Array) -> Expr:
+    """A list of numbers: whole ones, or doubles. The common type of decimals may lack their
+    digits."""
+    elements = [values.bind(each) for each in node.expressions]
+    for element, each in zip(elements, node.expressions, strict=True):
+        if isinstance(each, exp.Null):
+            raise values.binder.error("the list of a constant has numbers, not NULL", node)
+        if not element.type.is_numeric:
+            raise values.binder.error(
+                f"the list of a constant has numbers, and this is a {element.type}", each
+            )
+    if not all(element.type.is_integer for element in elements):
+        elements = [registry.cast(element, DOUBLE, element.pos) for element in elements]
+    return registry.resolve("array", elements, values.binder.pos(node))

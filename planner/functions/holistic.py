@@ -1,8 +1,8 @@
 """Holistic aggregates, whose state is all values of a group: resolves calls to typed calls.
 
 The executor knows these canonical names: percentile (Spark's, which interpolates), percentile_disc,
-mode, array_agg, string_agg. The arguments that order a call's rows are its last arguments
-(``AggregateCall.order``).
+mode, array_agg, string_agg, time_weighted_avg. The arguments that order a call's rows are its last
+arguments (``AggregateCall.order``); those of time_weighted_avg are the value and its time.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ USAGE: dict[str, tuple[str, str]] = {
     ),
     "group_concat": ("group_concat([DISTINCT] text [, separator] [ORDER BY …])",
                      "The texts behind each other, by default with commas between them."),
+    "time_weighted_avg": (
+        "time_weighted_avg(number, time [, 'locf' or 'linear'])",
+        "Mean over time: each value holds until the next one, or changes evenly up to it.",
+    ),
 }  # fmt: skip
 ALIASES = {
     "percentile_approx": "approx_percentile",
@@ -58,6 +62,8 @@ ALIASES = {
     "string_agg": "listagg",
 }
 _TEXTS = ("listagg", "group_concat")
+#: How time_weighted_avg takes the time between two values; the first by default.
+_METHODS = ("locf", "linear")
 _SHARES = ("percentile", "percentile_cont", "percentile_disc", "approx_percentile")
 #: Aggregates that take several shares in an ``array(…)``.
 WITH_LISTS = frozenset((*_SHARES, *(a for a, name in ALIASES.items() if name in _SHARES)))
@@ -104,6 +110,8 @@ def resolve(given: Given) -> AggregateCall:
             )
         case "mode":
             return _mode(given)
+        case "time_weighted_avg":
+            return _time_weighted(given)
         case fn if fn in _TEXTS:
             return _texts(given)
     return _values(given)
@@ -227,6 +235,30 @@ def _mode(given: Given) -> AggregateCall:
     x = _element(given, x)
     made = AggregateCall("mode", (x,), x.type, True, given.distinct, given.where, given.pos)
     return replace(made, order=((descending, False),))
+
+
+def _time_weighted(given: Given) -> AggregateCall:
+    """``time_weighted_avg(x, time, method)``; a row counts if neither x nor its time is NULL."""
+    x, time, *rest = _take(given, 2, 3)
+    if given.distinct:
+        raise BindError(f"{given.name} takes no DISTINCT", position=given.pos,
+                        hint=f"usage: {given.usage}")  # fmt: skip
+    x = argument(x, DOUBLE, given.usage, 1, given.pos)
+    kind = time.type.kind
+    if not (time.type.is_timestamp or time.type.is_integer or kind in (Kind.DATE, Kind.DECIMAL)):
+        raise BindError(
+            f"argument 2 of {given.name} must be a time or an exact number, but is {time.type}",
+            position=time.pos or given.pos,
+            hint=f"usage: {given.usage}",
+        )
+    method = _METHODS[0]
+    if rest:
+        what = f"the method of {given.name}"
+        method = literal_text(fold(rest[0]), what, given.pos).lower()
+        if method not in _METHODS:
+            raise BindError(f"{what} is 'locf' or 'linear'", position=rest[0].pos or given.pos)
+    made = AggregateCall(given.fn, (x, time), DOUBLE, True, False, given.where, given.pos)
+    return replace(made, constants=(Literal(method, STRING),))
 
 
 def _values(given: Given) -> AggregateCall:

@@ -11,6 +11,7 @@ from cql.base.types import BOOLEAN, DOUBLE, DataType
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.functions import folding
 from cql.planner.functions.signature import Builder, Signature, argument
+from cql.planner.interpret.entries import read_array
 from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.planner.nodes.logical import RunningCall
 
@@ -47,6 +48,12 @@ class _Arguments:
         given, what = self.given[k], f"argument {k + 2} of {self.name}"
         if isinstance(given, Call) and given.fn == "array":
             return tuple(self._finite(e, f"an element of {what}") for e in given.args)
+        element = given.type.element
+        if isinstance(given, Literal) and element is not None and isinstance(given.value, bytes):
+            values = (
+                Literal(value, element, given.pos) for value in read_array(given.value, element)
+            )
+            return tuple(self._finite(e, f"an element of {what}") for e in values)
         raise self.error(f"{what} must be an array of constant numbers: array(…)", given)
 
     def _finite(self, expr: Expr, what: str) -> float:

@@ -23,7 +23,7 @@ from cql.planner.lower.relation import (
     stream_of,
 )
 from cql.planner.lower.running import process, running
-from cql.planner.lower.signals import gaps, refuse_as_rows, rewindow, sync
+from cql.planner.lower.signals import gaps, rewindow, samples, sync
 from cql.planner.lower.updates.queue import newest, update_queue, why_queue
 from cql.planner.lower.updates.windows import over_windows
 from cql.planner.nodes.catalog import TimeUnit
@@ -133,7 +133,7 @@ def lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Gaps():
             return gaps(node, lambda below: lower(below, settings))
         case Concat() | Fill() | Zip():
-            raise refuse_as_rows(node)
+            return samples(node, lambda below: lower(below, settings))
         case Sync():
             return sync(node, lambda below: lower(below, settings), settings)
         case Number() if node.windows is not None:

@@ -29,6 +29,7 @@ from cql.planner.nodes.physical import (
     Physical,
     ProjectExec,
     RewindowExec,
+    SamplesExec,
     SegmentsExec,
     SignalInput,
     SourceExec,
@@ -93,6 +94,18 @@ def sync(node: Sync, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     return ProjectExec(made, columns, names)
 
 
+def samples(node: Concat | Fill | Zip, lower: Lower) -> Physical:
+    """The samples of the signal that a function in FROM makes, as rows."""
+    found = samples_of(node)
+    assert found is not None
+    made, own = _made(node, found, lower)
+    columns = range(len(node.schema))
+    channels = tuple(own.index(c) for c in columns if c != found.time)
+    times = "" if found.time is None else f", at the times of {node.schema[found.time].name}"
+    why = f"a row for each sample of the segments{times}"
+    return SamplesExec(made, node.schema.fields, channels, found.time, why)
+
+
 def _segments(
     plan: Logical,
     channels: Sequence[int],
@@ -111,8 +124,7 @@ def _segments(
         read = tuple(column_at(made.schema, own.index(c)) for c in channels)
         return ProjectExec(made, read, tuple(c.name for c in read), "the channels that are read")
     scan, spec = found.scan, found.spec
-    assert isinstance(scan, Scan)
-    if spec.is_queued:
+    if isinstance(scan, Scan) and spec.is_queued:
         raise NotSupportedError(
             f"segments of the signal {'.'.join(scan.relation.name)} with UPDATE KEY or QUEUE are"
             " not supported: a signal has a sample for each of its times",
@@ -121,11 +133,11 @@ def _segments(
     times = "numbered from 1970 on" if time is None else f"at the times of {plan.schema[time].name}"
     if spec.tolerance is not None:
         times += f", within {duration(spec.tolerance, TIMESTAMP)}"
-    why = f"segments of samples at {spec.rate_hz:,.15g} Hz, {times}"
+    why = f"segments of samples at {float(found.rate):,.15g} Hz, {times}"
     if isinstance(plan, Scan):
         given = signal_input(found, time)
         return SourceExec(
-            scan.relation, scan.columns, why, scan.pos, alias=scan.alias, signal=given
+            plan.relation, plan.columns, why, plan.pos, alias=plan.alias, signal=given
         )
     child = lower(plan)
     columns = (*channels, *(() if time is None else (time,)))
@@ -176,16 +188,6 @@ def _tolerance(plan: Logical) -> int:
     assert found is not None
     half = int(500_000_000 / found.rate) + 1
     return half if found.spec.tolerance is None else min(1_000 * found.spec.tolerance, half)
-
-
-def refuse_as_rows(node: Concat | Fill | Zip) -> NotSupportedError:
-    """The error for a signal of a function in FROM whose samples are wanted as rows."""
-    word = type(node).__name__.upper()
-    return NotSupportedError(
-        f"{word} without a window or a range is not supported: it gives segments, not rows",
-        position=node.pos,
-        hint=f"FROM {word}(…) AS s [ROWS 4096 SLIDE 4096]",
-    )
 
 
 def signal_input(samples: Samples, time: int | None) -> SignalInput:

@@ -193,6 +193,8 @@ def test_constants_and_parameters(session: Session) -> None:
     session.sql("CREATE CONSTANT half = 0.5")
     assert _column(session, "fir(x, half, :b)", b=2) == [0.5, 3.0]
     assert _column(session, "iir(x, array(half), array(1, :a))", a=-0.5) == [0.5, 1.25]
+    session.sql("CREATE CONSTANT b = array(0.5); CREATE CONSTANT a = array(1, -0.5)")
+    assert _column(session, "iir(x, b, a)") == [0.5, 1.25]
 
 
 def test_integers_and_expressions(session: Session) -> None:

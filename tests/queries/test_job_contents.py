@@ -103,6 +103,11 @@ def test_constants_travel(session: Session, cast: str) -> None:
     check(session, "SELECT k, c AS c FROM s")
 
 
+def test_constants_that_are_lists_travel(session: Session) -> None:
+    session.sql("CREATE CONSTANT w = array(1, -0.5, 2.5e-3)")
+    check(session, "SELECT k, w AS w, v * get(w, 1) AS x FROM s")
+
+
 def test_random_numbers_travel_bit_by_bit() -> None:
     from cql.base.types import DOUBLE
     from cql.planner.nodes.expr import Literal

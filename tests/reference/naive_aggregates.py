@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from cql.base.types import DataType, Kind
@@ -250,6 +251,32 @@ def _string_agg(values: Values, call: AggregateCall) -> str | None:
     return separator.join(_array_agg(values, call)) if values else None
 
 
+def _time_weighted_avg(values: Values, call: AggregateCall) -> float | None:
+    """The mean over time: a value holds until the next one, or changes evenly up to it.
+
+    >>> from dataclasses import replace
+    >>> from cql.base.types import BIGINT, DOUBLE, STRING
+    >>> from cql.planner.nodes.expr import Column
+    >>> args = (Column(0, "x", DOUBLE), Column(1, "t", BIGINT))
+    >>> call = AggregateCall("time_weighted_avg", args, DOUBLE, True)
+    >>> rows = [(5.0, 3), (1.0, 0), (6.0, 3), (7.0, 4)]
+    >>> held, even = (replace(call, constants=(Literal(m, STRING),)) for m in ("locf", "linear"))
+    >>> aggregate(held, rows), aggregate(even, rows), aggregate(held, [(2.0, 1), (None, 2)])
+    (2.25, 4.25, 2.0)
+    """
+    held = {time: x for x, time in values}  # the last one of each time
+    if len(held) < 2:
+        return next(iter(held.values()), None)
+    times = sorted(held)
+    areas = []
+    for begin, end in pairwise(times):
+        height = held[begin]
+        if call.constants[0].value == "linear":
+            height = height / 2 + held[end] / 2
+        areas.append(height * (end - begin))
+    return _float_sum(areas) / (times[-1] - times[0])
+
+
 AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
     "count": _count,
     "count_if": _count_if,
@@ -270,6 +297,7 @@ AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
     "mode": _mode,
     "array_agg": _array_agg,
     "string_agg": _string_agg,
+    "time_weighted_avg": _time_weighted_avg,
     "bool_and": _bool_and,
     "bool_or": _bool_or,
 }

@@ -253,6 +253,7 @@ STEPS = {
     "sessions": "SELECT k, count(*) AS c FROM (SELECT ts, k, v FROM a WHERE v % 5 > 0)"
     " [SESSION 4 WA ts] WHERE k > 1 GROUP BY k",
     "values of sessions": "SELECT k, collect_set(name) AS ns, array_agg(v) AS vs, mode(v) AS m,"
+    " time_weighted_avg(v, ts) AS w,"
     " count(DISTINCT name) AS d, collect_set(v % 3) AS s, sum(DISTINCT v % 4) AS t"
     " FROM a [SESSION 4 WA ts] WHERE k > 1 GROUP BY k",
     "nested": "SELECT c, count(*) AS n FROM (SELECT k, count(*) AS c, window_time FROM a"

@@ -65,6 +65,27 @@ def test_lists(runtime: Settings, session: Session) -> None:
         assert row["start"] == k * SIZE * 1_000_000_000 // 44_100
 
 
+def test_constants_that_are_lists(session: Session) -> None:
+    """They give what the list in their place gives, in any case, and can be replaced."""
+    session.sql(f"CREATE CONSTANT weights = {LIST}; DECLARE taps = array(-1, 2)")
+    made = "SELECT dot(x, {0}) AS dot, {0} - x AS rest, xcorr(x, {1}, 3) AS c, get({1}, 1) AS two"
+    assert _rows(session, f"{made.format('weights', 'TAPS')} {W}") == _rows(
+        session, f"{made.format(LIST, 'array(-1, 2)')} {W}"
+    )
+    shown = {row["constant"]: row for row in _rows(session, "SHOW CONSTANTS")}
+    assert shown["taps"]["value"] == "array(-1, 2)"
+    assert shown["weights"]["type"] == "array<double>"
+    session.sql("CREATE VIEW v AS SELECT dot(x, taps) AS y FROM s [ROWS 2 SLIDE 2]")
+    for taps in ((-1, 2), (0.1, 123456789012345.678), (1e-300, 3)):
+        listed = ", ".join(f"{tap!r}" for tap in taps)
+        session.sql(f"CREATE OR REPLACE CONSTANT taps = array({listed})")
+        for row, x in zip(_rows(session, "SELECT y FROM v"), X.reshape(-1, 2), strict=True):
+            assert row["y"] == pytest.approx(x @ np.array(taps), rel=1e-12)
+    session.sql("DROP CONSTANT taps")
+    with pytest.raises(BindError, match="there is no column taps"):
+        session.sql("SELECT y FROM v")
+
+
 @pytest.mark.parametrize("rate", ["44100", "8000", "29.97", "0.1", "3000000"])
 def test_times(rate: str, session: Session) -> None:
     """Times are rounded down from the exact ones, also far from the beginning."""
@@ -149,6 +170,8 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT dot(xcorr(x, x, 2), ifft(fft(x))) {W}", f"{_LENGTHS} 5 and 8", "dot"),
         (f"SELECT dot(x, array(1, NULL)) {W}", "the list beside a segment in dot has a NULL",
          "array"),
+        (f"SELECT dot(x, three) {W}", f"{_LENGTHS} 8 and 3", "three"),
+        ("SELECT x FROM s [ROWS three SLIDE 8]", "three is not a", "three"),
         (f"SELECT x / array(1, max(x)) {W}", "the list beside a segment in / is not constant",
          "array"),
         (f"SELECT dot(x, array('a')) {W}", "dot takes a list of numbers, not array<string>",
@@ -165,6 +188,7 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
     ],
 )  # fmt: skip
 def test_refused(text: str, message: str, place: str, session: Session) -> None:
+    session.sql("CREATE CONSTANT three = array(1, 2, 3)")
     with pytest.raises(BindError) as caught:
         session.sql(text)
     assert message in caught.value.message

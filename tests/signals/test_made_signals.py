@@ -1,5 +1,5 @@
-"""Signals that functions in FROM make (CONCAT, FILL, ZIP), in windows: random signals against the
-slow model, in every runtime."""
+"""Signals that functions in FROM make (CONCAT, FILL, ZIP), in windows and as rows: random signals
+against the slow model, in every runtime."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cql.errors import CqlError
 from cql.session.session import Session
 from tests.reference.naive_signals import NaiveRun, NaiveSignal, Row
 from tests.support.catalog_tools import blocks_of_eight
+from tests.support.results import results
 from tests.support.runtimes import RUNTIMES, apply, named
 from tests.support.signals.cases import Case, random_case
 
@@ -45,19 +46,30 @@ def _check(
     metrics of the operator that makes the signal."""
     size = max(choice.choice((1, 4, 9)), math.ceil(signal.rate / 1_000_000))
     slide, rests = choice.choice((1, size, size + 2)), choice.random() < 0.6
-    runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
+    runtime, morsel = choice.choice(RUNTIMES), choice.choice(_MORSELS)
     session.sql("RESET")
-    apply(session, runtime, {"morsel_rows": rows})
+    apply(session, runtime, {"morsel_rows": morsel})
     window = f"[ROWS {size} SLIDE {slide}{' WITH RESTS' if rests else ''}]"
     with blocks_of_eight() if choice.random() < 0.7 else nullcontext():
         query: Any = session.sql(f"SELECT * FROM {text} AS made {window}")
         found: pa.Table = query.to_arrow()
-    where = f"{named(runtime)}, {rows} rows, {text} {window}, {signal}"
+    where = f"{named(runtime)}, {morsel} rows, {text} {window}, {signal}"
     windows = list(signal.by_rows(size, slide, rests=rests))
     bounds = [found.column(f"window_{w}").cast(pa.int64()).to_pylist() for w in ("start", "end")]
     assert list(zip(*bounds, strict=True)) == [(w.start, w.end) for w in windows], where
     for k, name in enumerate(names):
         assert found[name].to_pylist() == [[r[1][k] for r in w.rows] for w in windows], where
+    rows = session.sql(f"SELECT * FROM {text} AS made").to_arrow()
+    samples = [row for run in signal.runs for row in run.rows]
+    for k, name in enumerate(names):
+        assert rows[name].to_pylist() == [row[1][k] for row in samples], where
+    assert rows.column_names == [*(["ts"] if signal.timed else []), *names]
+    if signal.timed:
+        times = rows["ts"].cast(pa.int64()).to_pylist()
+        assert times == [
+            run.time_of(n) // 1000 for run in signal.runs for n in range(run.first, run.last)
+        ], where
+        assert times == sorted(times)
     metrics: list[dict[str, Any]] = query.metrics()
     word = text.split("(")[0].lower()
     return next(row for row in metrics if row["operator"].startswith(f"{word}#"))
@@ -124,7 +136,9 @@ def _filled(case: Case, signal: NaiveSignal, longest: int, linear: bool) -> tupl
     """Fills the gaps of ``signal``; returns how many were filled and how many were left."""
     made, due, filled, left = list[NaiveRun](), 0, 0, 0
     for run in signal.runs:
-        late = max(run.time_of(run.first) - due, 0)
+        begins, late = run.time_of(run.first), 0
+        if made and begins > due:  # else the run goes on
+            late = max(begins - made[-1].time_of(made[-1].last), 0)
         n = math.floor(late * signal.rate / 1_000_000_000 + Fraction(1, 2))
         due = run.time_of(run.last)
         if not made or n > longest:
@@ -155,6 +169,56 @@ def test_random_fill(session: Session, full: bool, seed: int) -> None:
         text = f"FILL(s, '{'linear' if linear else 'prev'}', INTERVAL {gap} MICROSECONDS)"
         told = _check(session, text, case.names, signal, choice)
         assert (told["filled"], told["left"]) == counts
+
+
+def test_filled_gaps_do_not_add_up(session: Session) -> None:
+    """The times of samples behind many filled gaps are at most half a period off."""
+    steps = [10] * 4 + [26, 24, 26, 26, 33, 10, 14, 26] * 12  # 10 Hz; in hundredths of a second
+    times = np.cumsum(steps) * 10_000
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "k": np.arange(len(times))})
+    session.create_stream("g", table, rate=10, ordered_by="ts", tolerance="20 ms")
+    text = "SELECT ts, k FROM FILL(g, 'prev', INTERVAL 1 SECOND)"
+    found: pa.Table = session.sql(text).to_arrow()
+    at, k = found["ts"].cast(pa.int64()).to_numpy(), found["k"].to_numpy()
+    assert set(np.diff(at)) == {100_000}
+    first = np.r_[0, np.flatnonzero(np.diff(k)) + 1]
+    assert np.abs(at[first] - times[k[first]]).max() <= 50_000
+
+
+def test_rows_of_made_signals(session: Session) -> None:
+    """They are rows as those of any stream, with a watermark on their times; a signal of them is
+    one, too."""
+    times = np.r_[0:10, 13:20, 50:55] * 100_000
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "z": np.arange(22)})
+    session.create_stream("g", table, rate=10, ordered_by="ts")
+    fill = "FILL(g, 'prev', INTERVAL 1 SECOND)"
+    session.sql("CREATE VIEW v AS SELECT z, z + 0.5 AS y FROM g [ROWS 3 SLIDE 4]")
+    z = [*range(10), 9, 9, 9, *range(10, 22)]
+    runs = [z[:20], z[20:]]
+    for rows in (1, 4, 4096):
+        session.set("morsel_rows", rows)
+        by_second = f"SELECT sum(z), count(*) FROM {fill} AS f GROUP BY date_trunc('second', ts)"
+        assert sorted(results(session, by_second)) == [(45, 10), (95, 5), (118, 10)]
+        ordered = f"SELECT z FROM {fill} WHERE z % 2 = 1 ORDER BY ts, z LIMIT 7"
+        assert results(session, ordered) == [(k,) for k in (1, 3, 5, 7, 9, 9, 9)]
+        differences = f"SELECT fir(z, 1, -1) AS d FROM {fill} AS f"
+        assert results(session, differences) == [
+            (float(b - a),) for run in runs for a, b in zip([0, *run], run, strict=False)
+        ]
+        again = f"SELECT d FROM (SELECT z * 2 AS d, ts FROM {fill} AS f) AS x [ROWS 5 SLIDE 5]"
+        assert results(session, again) == [
+            ([2 * k for k in run[at : at + 5]],) for run in runs for at in range(0, len(run), 5)
+        ]
+        parts = (*range(3), *range(4, 7), *range(10, 13), *range(14, 20))
+        concatenated = [(k, k + 0.5) for k in parts]
+        assert results(session, "SELECT * FROM CONCAT(v)") == concatenated
+        windows = "SELECT d FROM (SELECT z * 2 AS d FROM CONCAT(v) AS c) AS x [ROWS 4 SLIDE 4]"
+        assert results(session, windows) == [
+            ([2 * k for k, _ in concatenated[at : at + 4]],) for at in (0, 4, 8)
+        ]
+    assert "a row for each sample of the segments, at the times of ts" in str(
+        session.sql(f"EXPLAIN SELECT z FROM {fill} AS f")
+    )
 
 
 # -- ZIP -------------------------------------------------------------------------------------------
@@ -229,9 +293,6 @@ _W = "[ROWS 4 SLIDE 4]"
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("SELECT * FROM CONCAT(v)", "CONCAT without a window or a range is not", "v"),
-        ("SELECT * FROM FILL(a, 'prev', INTERVAL 1 SECOND)", "FILL without a window", "a"),
-        ("SELECT * FROM ZIP(a, b)", "ZIP without a window or a range is not supported", "a"),
         (f"SELECT * FROM CONCAT(a) AS c {_W}", "takes rows with segments, and a has none", "a"),
         (f"SELECT * FROM CONCAT(a, b) AS c {_W}", "CONCAT takes the name of a view", "CONCAT"),
         (f"SELECT * FROM CONCAT(spectra) AS c {_W}", "CONCAT of f, whose samples are those", ""),

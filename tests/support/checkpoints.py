@@ -62,7 +62,8 @@ QUERIES = growing_streams.QUERIES | {
         SELECT ISTREAM name, count(*) AS n, max(x) AS x FROM a [RANGE 20 WA ts] GROUP BY name""",
     "values of a relation": """
         SELECT ISTREAM k, median(v) AS m, mode(name) AS most, count(DISTINCT name) AS n,
-               array_agg(name) AS names FROM a [RANGE 5 WA ts] GROUP BY k""",
+               array_agg(name) AS names, time_weighted_avg(x, v) AS w
+               FROM a [RANGE 5 WA ts] GROUP BY k""",
     "values without keys": """
         SELECT ISTREAM array_agg(name) AS names, sum(DISTINCT v) AS s, avg(DISTINCT x) AS x,
                percentile_disc(0.3) WITHIN GROUP (ORDER BY v) AS p FROM a [ROWS 9 WA ts]""",

@@ -216,6 +216,8 @@ STATEMENTS = [
     "CREATE CONSTANT SYN = 2",
     "CREATE OR REPLACE CONSTANT width = 5 minutes",
     "DECLARE c = 'text'",
+    "CREATE CONSTANT w = ARRAY(1, -0.5, 2.5e-3)",
+    "DECLARE w = ARRAY(1, 2)",
     "DECLARE c = -1.5",
     "DECLARE d = DATE '2020-01-01'",
     "INSERT INTO t SELECT a FROM s",

@@ -381,5 +381,11 @@ BIND_CASES = [
      "an integer whose unit is not declared", ""),
     ("CREATE STREAM x FROM TABLE ^nope", "there is no stream or table nope", ""),
     ("CREATE CONSTANT c = ^abc", "abc is not a constant", "'abc'"),
+    ("CREATE CONSTANT c = array(1, ^'a')", "the list of a constant has numbers, and this is a", ""),
+    ("CREATE CONSTANT c = ^array(1, NULL)", "the list of a constant has numbers, not NULL", ""),
+    ("CREATE CONSTANT c = ^array()", "array takes 1 or more arguments", "array(a, …)"),
+    ("CREATE CONSTANT c = array(1, ^a)", "there is no column a", ""),
+    ("CREATE CONSTANT c = array(1, ^array(2))", "has numbers, and this is a array<int>", ""),
+    ("CREATE CONSTANT c = array(^count(1))", "CREATE CONSTANT cannot hold the aggregate", ""),
     ("SELECT a FROM (SELECT a FROM s ^EMIT CHANGES)", "EMIT inside another query", "outermost"),
 ]  # fmt: skip

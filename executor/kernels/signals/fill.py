@@ -50,7 +50,7 @@ STORE_AT = 1  # the address of the segment store
 TIMEBASES = 2  # the address of the table of timebases
 LONGEST = 3  # samples in the longest gap that is filled
 LINEAR = 4  # 1: along a line between the samples beside the gap; 0: like the sample before it
-DUE = 5  # when the next sample of the input is due, in nanoseconds
+DUE = 5  # when the next sample of the input is due in its timebase, in nanoseconds
 SAMPLES_OUT = 6  # samples in the segments of the output
 # Counters.
 ROWS_IN = 7
@@ -117,12 +117,17 @@ def _between(s: int, last: int, g: int, n: int, linear: int) -> int:
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
 def _missing(d: Any, g: int) -> int:
-    """How many samples lie between the last one and ``g``; -1: more than are filled, or ``g`` is
-    the first segment."""
+    """How many samples lie between the last one of the output and ``g``; -1: more than are filled,
+    or ``g`` is the first segment."""
     if d[FIRST] < 0:
         return -1
     clock = clock_of(d[TIMEBASES], g)
-    n = samples_in(clock, max(time_of(clock, words(g, SEGMENT)[START]) - d[DUE], 0))
+    begins = time_of(clock, words(g, SEGMENT)[START])
+    if begins <= d[DUE]:
+        return 0
+    last = address_of(d[STORE_AT], d[FIRST])
+    due = time_of(clock_of(d[TIMEBASES], last), words(last, SEGMENT)[START] + 1)
+    n = samples_in(clock, max(begins - due, 0))
     return n if n <= d[LONGEST] else -1
 
 

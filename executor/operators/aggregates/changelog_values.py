@@ -249,7 +249,10 @@ class HeldValues(ABC):
 
     def _kept(self, rows: State, weights: Times) -> npt.NDArray[np.uint8]:
         """Returns which rows count (1, else 0), and makes room for their values."""
-        kept: npt.NDArray[np.bool_] = rows[f"m{_column(self.log.args[0])}"] != 0
+        kept = np.ones(weights.size, np.bool_)
+        for n, arg in enumerate(self.log.args):
+            if n not in self.log.with_null:
+                kept &= rows[f"m{_column(arg)}"] != 0
         if self.log.where is not None:
             at = _column(self.log.where)
             kept &= (rows[f"m{at}"] != 0) & (rows[f"c{at}"] != 0)

@@ -70,6 +70,8 @@ def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
             return _array(call, _sorted(call, entries, dictionary), dictionary)
         case "string_agg":
             return _joined(call, _sorted(call, entries, dictionary), dictionary)
+        case "time_weighted_avg":
+            return _time_weighted(call, entries)
     raise AssertionError(call.fn)
 
 
@@ -196,6 +198,35 @@ def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
     separator = call.constants[0].value
     out = dictionary.encode_results(pc.binary_join(lists, pa.scalar(separator, arrow)), RESULTS)
     return np.where(counts > 0, out, -1), counts > 0
+
+
+def _time_weighted(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
+    """The integral over the times between the first and the last entry of a group, divided by that
+    time; the value of a group with one time. Of entries at the same time the last one counts."""
+    assert entries.time is not None
+    assert entries.sequence is not None
+    keys = [entries.words[1], entries.time, entries.sequence]
+    entries = entries.take(_order(entries, keys))
+    ends = np.ones(entries.group.size, np.bool_)
+    ends[:-1] = (np.diff(entries.group) != 0) | (np.diff(entries.words[1]) != 0)
+    entries = entries.take(np.flatnonzero(ends))
+    group, times, values = entries.group, entries.words[1], entries.words[0].view(np.float64)
+    before = np.flatnonzero(group[1:] == group[:-1])
+    # unsigned, a difference of two words cannot overflow
+    lengths = np.diff(times)[before].view(np.uint64).astype(np.float64)
+    heights = values[before]
+    counts, of = entries.counts, group[before]
+    out = np.zeros(entries.groups)
+    alone = counts == 1
+    out[alone] = values[alone[group]]
+    with np.errstate(invalid="ignore", over="ignore"):
+        if call.constants[0].value == "linear":
+            heights = heights / 2 + values[before + 1] / 2
+        areas = np.bincount(of, heights * lengths, entries.groups)
+        several = counts > 1
+        whole = np.bincount(of, lengths, entries.groups)[several]
+        out[several] = areas[several] / whole
+    return out, counts > 0
 
 
 def stored(words: Array, kind: DataType) -> Array:

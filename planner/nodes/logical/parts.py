@@ -74,12 +74,16 @@ class AggregateCall:
 
 
 #: Canonical names; see ``cql.planner.functions.holistic``.
-HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "string_agg"))
+HOLISTIC = frozenset(
+    ("percentile", "percentile_disc", "mode", "array_agg", "string_agg", "time_weighted_avg")
+)
 #: Aggregates whose states, unless they are floats, can be subtracted. The executor requires that
 #: these aggregates, and no others, have ``retract`` and ``subtract`` lines.
 WITH_INVERSE = frozenset(("count", "count_if", "sum", "avg"))
 ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))
-BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
+BY_TIME = frozenset(
+    ("first", "last", "max_by", "min_by", "array_agg", "string_agg", "time_weighted_avg")
+)
 
 
 @dataclass(frozen=True, slots=True)

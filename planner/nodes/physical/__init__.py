@@ -50,6 +50,7 @@ from cql.planner.nodes.physical.signals import (
     FillExec,
     GapsExec,
     RewindowExec,
+    SamplesExec,
     SegmentsExec,
     SyncExec,
     ZipExec,
@@ -132,6 +133,7 @@ __all__ = [
     "RowNumberExec",
     "RunningExec",
     "RuntimeChoice",
+    "SamplesExec",
     "SegmentsExec",
     "SetOperationExec",
     "SharedPanesExec",
@@ -189,6 +191,7 @@ Physical: TypeAlias = (
     | GapsExec
     | SegmentsExec
     | RewindowExec
+    | SamplesExec
     | SyncExec
     | ZipExec
     | KeyWindowsExec

@@ -180,6 +180,32 @@ class ZipExec(_ToSignal, TwoInputs):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesExec(_OfSignal):
+    """The samples of segments as rows with the columns ``fields``: column ``time`` has the time of
+    each sample (None: there is none), the others are the ``channels`` of the input."""
+
+    fields: tuple[Field, ...]
+    channels: tuple[int, ...]
+    time: int | None
+    why: str = ""
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(self.fields)
+
+    @property
+    def progressing(self) -> tuple[int, ...]:
+        return () if self.time is None else (self.time,)
+
+    def comes_in_order(self, column: int, *, guarded: bool = False) -> bool:
+        return column == self.time
+
+    @property
+    def state(self) -> str:
+        return "the time of the last sample"
+
+
+@dataclass(frozen=True, slots=True)
 class GapsExec(_OfSignal):
     """The gaps of a signal."""
 

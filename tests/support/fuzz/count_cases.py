@@ -123,6 +123,7 @@ FEATURES = (
     *("SELECT DISTINCT", r"\(DISTINCT", "FILTER", "array_agg", "percentile|median", r"mode\("),
     r"SELECT DISTINCT .*(unix_|date_trunc|floor\(t|t / |t - t|CAST\(t|\bt\b)",
     *(r"first\(|last\(", "max_by|min_by", "string_agg|listagg", "collect_set", "stddev|variance"),
+    "time_weighted",
     *(
         "HAVING",
         "ORDER BY t",

@@ -70,7 +70,7 @@ CHANGES = (
     "relationjoin",
 )
 KEEPS_VALUES = re.compile(
-    r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
+    r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg|time_weighted"
 )
 #: Matches texts whose sums are all over integers.
 _SUMS = re.compile(r"^(?!.*\bsum\((?!q\)))", re.DOTALL).match

@@ -22,7 +22,9 @@ from tests.support.fuzz.random_data import SCHEMAS, TABLES, Stream
 #: Patterns of windows over sequence numbers, of functions that depend on arrival if the query has
 #: no window, and of windows.
 _BY_ARRIVAL = re.compile(r"\bROWS \d+ SLIDE\b")
-_IN_ORDER = re.compile(r"\b(first|last|max_by|min_by|array_agg|collect_set|string_agg|listagg)\(")
+_IN_ORDER = re.compile(
+    r"\b(first|last|max_by|min_by|array_agg|collect_set|string_agg|listagg|time_weighted_avg)\("
+)
 _WINDOW = re.compile(r"\[|TABLE\(|session_window|SESSION\(|window\(")
 
 

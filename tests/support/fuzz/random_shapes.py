@@ -538,5 +538,7 @@ class _Writer:
             f"string_agg({self.text()}, {separator})",
             f"listagg(s, ';') WITHIN GROUP (ORDER BY {by} DESC NULLS FIRST)",
             f"string_agg({self.pick('', 'DISTINCT ')}s)",
+            f"time_weighted_avg({self.pick('q', 'y', 'h')}, {self.pick('t', 'g', 'z', 'q')})",
+            f"time_weighted_avg({self.fraction()}, t, 'linear')",
         )
         return f"{call} FILTER (WHERE {self.condition(0)})" if self.rng.random() < 0.2 else call

@@ -43,6 +43,9 @@ MADE = (
     "SELECT * FROM {fill} AS f [ROWS 9 SLIDE 9 WITH RESTS]",
     "WITH other AS (SELECT {other} FROM s)"
     " SELECT * FROM ZIP(s, other) AS z [ROWS 9 SLIDE 9 WITH RESTS]",
+    "WITH w AS (SELECT a FROM {s}) SELECT a FROM CONCAT(w) AS c",
+    "SELECT * FROM {fill} AS f",
+    "WITH other AS (SELECT {other} FROM s) SELECT sta_lta(a, 2, 5) AS r FROM ZIP(s, other) AS z",
 )
 QUERIES = (*WINDOWS, *RANGES, *MADE)
 
