@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from cql.base.types import Kind
-from cql.planner.functions.user.operators import StateField
 from cql.planner.nodes.logical import Process, Running, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row, Run
@@ -66,13 +65,17 @@ def running(node: Running, rows: Sequence[Row], run: Run) -> Iterator[Row]:
 class NaiveState(SimpleNamespace):
     """The state of a key of an operator of the user."""
 
-    def __init__(self, fields: Sequence[StateField]) -> None:
-        zeros = {f.name: np.zeros(f.shape, f.dtype) if f.shape else 0 for f in fields}
-        super().__init__(**zeros)
-        self._fields, self.cleared = fields, False
+    def __init__(self, node: Process) -> None:
+        super().__init__(cleared=False)
+        self._node = node
+        self._zero()
+
+    def _zero(self) -> None:
+        for f in self._node.function.state:
+            setattr(self, f.name, np.zeros(f.shape, f.dtype) if f.shape else 0)
 
     def clear(self) -> None:
-        self.__init__(self._fields)  # type: ignore[misc]
+        self._zero()
         self.cleared = True
 
 
@@ -112,7 +115,7 @@ def processed(node: Process, rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         emitted = _Emitted(names)
         key = tuple(row.values[c] for c in node.partition)
-        state = states.setdefault(key, NaiveState(own.state))
+        state = states.setdefault(key, NaiveState(node))
         state.cleared = False
         given = kind_of_row(*(given_of(row, c) for c in node.given))
         own.function(state, given, emitted, *arguments)
